@@ -1,0 +1,1 @@
+"""refnet: exact gradients of orthogonal recurrent and deep feedforward nets."""

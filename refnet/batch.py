@@ -1,0 +1,33 @@
+"""The unit of data that every task yields and every net consumes."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Params = dict[str, Array]
+
+__all__ = ["Array", "Batch", "Params", "last_steps"]
+
+
+class Batch(NamedTuple):
+    """Inputs, targets and the steps that count.
+
+    ``x``: (T, B, D) for a recurrent net (time-major), (B, D) for a feedforward net.
+    ``y``: integer classes (B,) or (T, B), or real targets (B, C) or (T, B, C); the
+    form with T is for a read-out at every step.
+    ``mask``: None (every step counts) or bool (T, B). With a read-out at every step a
+    masked step adds nothing to the loss; with a read-out at the last step each sequence
+    is read at its own last unmasked step (a fully masked one at h0).
+    """
+
+    x: Array
+    y: Array
+    mask: Array | None = None
+
+
+def last_steps(mask: Array) -> Array:
+    """How many steps each sequence has: (B,), the index of its last True + 1, 0 if none."""
+    steps = np.arange(1, len(mask) + 1)[:, None]
+    return np.where(mask, steps, 0).max(axis=0, initial=0)
