@@ -30,4 +30,4 @@ class Batch(NamedTuple):
 def last_steps(mask: Array) -> Array:
     """How many steps each sequence has: (B,), the index of its last True + 1, 0 if none."""
     steps = np.arange(1, len(mask) + 1)[:, None]
-    return np.where(mask, steps, 0).max(axis=0, initial=0)
+    return np.asarray(np.where(mask, steps, 0).max(axis=0, initial=0))

@@ -1,0 +1,184 @@
+"""Activations: value, derivative, and the side taken at a kink.
+
+Each entry gives ``h = f(a)`` and, directly beneath, the pull-back ``da = f'(a) dh``
+together with the gradients of the activation's own parameters. At a kink the derivative is
+the left-hand one (relu'(0) = 0), as in PyTorch, JAX and ONNX. NaN propagates.
+
+Sources: softsign, ELU (Clevert et al. 2016), PReLU (He et al. 2015), OPLU (Chernodub &
+Nowicki 2016), modReLU (Arjovsky et al. 2016; real form: Lezcano-Casado 2019).
+Checked by: tests/test_activations.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.numeric import expm1, nonpositive, sigmoid, tanh
+
+__all__ = ["ACTIVATIONS", "Activation", "activation"]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One activation.
+
+    ``forward(a, p) -> h`` and ``backward(a, h, dh, p) -> (da, gradients)`` take and give
+    arrays (..., H) of any dtype; ``p`` holds the activation's own parameters by name:
+    ``start`` gives the name, the shape for H units and the initial value of each.
+    ``rational``: the value is a rational function of its input, piece by piece.
+    ``smooth``: it is analytic everywhere. ``alpha`` is the constant of leaky_relu and elu.
+    """
+
+    name: str
+    value: Callable[[Array, Params, float], Array]
+    pull: Callable[[Array, Array, Array, Params, float], tuple[Array, Params]]
+    rational: bool = False
+    smooth: bool = False
+    alpha: float = 0
+    start: tuple[tuple[str, Callable[[int], tuple[int, ...]], float], ...] = ()
+
+    def init(self, hidden: int, dtype: object = np.float64) -> Params:
+        """The activation's own parameters for H = hidden units, at their usual start."""
+        if self.name == "oplu":
+            _even(hidden)
+        return {name: np.full(shape(hidden), value, dtype)  # type: ignore[call-overload]
+                for name, shape, value in self.start}
+
+    def forward(self, a: Array, p: Params) -> Array:
+        """``h = f(a)``."""
+        return self.value(a, p, self.alpha)
+
+    def backward(self, a: Array, h: Array, dh: Array, p: Params) -> tuple[Array, Params]:
+        """``da = f'(a) dh`` and the gradients of the activation's own parameters."""
+        return self.pull(a, h, dh, p, self.alpha)
+
+
+def _pointwise(slope: Callable[[Array, Array], Array]
+               ) -> Callable[[Array, Array, Array, Params, float], tuple[Array, Params]]:
+    return lambda a, h, dh, p, alpha: (dh * slope(a, h), {})
+
+
+def _magnitude(a: Array) -> Array:
+    return np.where(nonpositive(a), -a, a)
+
+
+def _softsign(a: Array, p: Params, alpha: float) -> Array:
+    return np.asarray(a / (1 + _magnitude(a)))
+
+
+def _softsign_slope(a: Array, h: Array) -> Array:
+    return np.asarray(1 / (1 + _magnitude(a)) / (1 + _magnitude(a)))
+
+
+def _times(alpha: float, a: Array) -> Array:
+    if a.dtype != object:
+        return alpha * a
+    over, under = alpha.as_integer_ratio()  # a float times a Fraction would be a float
+    return np.asarray(a * over / under)
+
+
+def _leaky(a: Array, p: Params, alpha: float) -> Array:
+    return np.where(nonpositive(a), _times(alpha, a), a)
+
+
+def _leaky_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+    return np.where(nonpositive(a), _times(alpha, dh), dh), {}
+
+
+def _relu(a: Array, p: Params, alpha: float) -> Array:
+    return np.where(nonpositive(a), 0, a)
+
+
+def _relu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+    return np.where(nonpositive(a), 0, dh), {}
+
+
+def _prelu(a: Array, p: Params, alpha: float) -> Array:
+    return np.where(nonpositive(a), p["slope"] * a, a)
+
+
+def _prelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+    left = nonpositive(a)
+    per_unit = _sum_leading(np.where(left, dh * a, 0))
+    dslope = per_unit if p["slope"].ndim else np.asarray(per_unit.sum())
+    return np.where(left, p["slope"] * dh, dh), {"slope": dslope}
+
+
+def _elu(a: Array, p: Params, alpha: float) -> Array:
+    left = nonpositive(a)
+    guarded = a if a.dtype == object else np.where(left, a, 0)  # expm1 would overflow
+    return np.where(left, _times(alpha, expm1(guarded)), a)
+
+
+def _elu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+    return np.where(nonpositive(a), (h + alpha) * dh, dh), {}
+
+
+def _even(hidden: int) -> None:
+    if hidden % 2:
+        raise ValueError(
+            f"oplu sorts units in pairs (max, min) and needs an even width, not {hidden}; "
+            f"use {hidden + 1} or {hidden - 1} hidden units"
+        )
+
+
+def _permute_pairs(values: Array, a: Array) -> Array:
+    """Swap the entries of ``values`` wherever the pair of ``a`` is out of order."""
+    _even(a.shape[-1])
+    first, second = values[..., 0::2], values[..., 1::2]
+    keep = nonpositive(a[..., 1::2] - a[..., 0::2])
+    out = np.empty_like(values)
+    out[..., 0::2] = np.where(keep, first, second)
+    out[..., 1::2] = np.where(keep, second, first)
+    return out
+
+
+def _modrelu(a: Array, p: Params, alpha: float) -> Array:
+    grown = _magnitude(a) + p["b_mod"]
+    signed = np.where(nonpositive(a), np.where(nonpositive(-a), 0, -grown), grown)
+    return np.where(nonpositive(grown), 0, signed)
+
+
+def _modrelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float
+                  ) -> tuple[Array, Params]:
+    off = nonpositive(_magnitude(a) + p["b_mod"])
+    signed = np.where(nonpositive(a), np.where(nonpositive(-a), 0, -dh), dh)
+    return np.where(off, 0, dh), {"b_mod": _sum_leading(np.where(off, 0, signed))}
+
+
+def _sum_leading(values: Array) -> Array:
+    return np.asarray(values.reshape(-1, values.shape[-1]).sum(axis=0))
+
+
+ACTIVATIONS: dict[str, Activation] = {entry.name: entry for entry in (
+    Activation("identity", lambda a, p, alpha: a, lambda a, h, dh, p, alpha: (dh, {}),
+               rational=True, smooth=True),
+    Activation("tanh", lambda a, p, alpha: tanh(a), _pointwise(lambda a, h: 1 - h * h),
+               smooth=True),
+    Activation("sigmoid", lambda a, p, alpha: sigmoid(a), _pointwise(lambda a, h: h * (1 - h)),
+               smooth=True),
+    Activation("softsign", _softsign, _pointwise(_softsign_slope), rational=True),
+    Activation("relu", _relu, _relu_pull, rational=True),
+    Activation("leaky_relu", _leaky, _leaky_pull, rational=True, alpha=0.01),
+    Activation("prelu", _prelu, _prelu_pull, rational=True,
+               start=(("slope", lambda hidden: (), 0.25),)),
+    Activation("elu", _elu, _elu_pull, alpha=1),
+    Activation("oplu", lambda a, p, alpha: _permute_pairs(a, a),
+               lambda a, h, dh, p, alpha: (_permute_pairs(dh, a), {}), rational=True),
+    Activation("modrelu", _modrelu, _modrelu_pull, rational=True,
+               start=(("b_mod", lambda hidden: (hidden,), 0),)),
+)}
+
+
+def activation(name: str, alpha: float | None = None) -> Activation:
+    """The activation of that name; ``alpha`` replaces the constant of leaky_relu or elu."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation {name!r} is unknown; choose one of {', '.join(ACTIVATIONS)}")
+    entry = ACTIVATIONS[name]
+    if alpha is None:
+        return entry
+    if not entry.alpha:
+        raise ValueError(f"activation {name!r} has no constant; alpha is for leaky_relu and elu")
+    return Activation(entry.name, entry.value, entry.pull, entry.rational, entry.smooth, alpha)

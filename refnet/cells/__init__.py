@@ -1,0 +1,1 @@
+"""Recurrent cells: each a file with its forward and, directly beneath, its backward pass."""

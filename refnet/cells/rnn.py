@@ -1,0 +1,105 @@
+"""The simple recurrent net: ``h[t+1] = f(Wxh x[t] + Whh h[t] + bh)``.
+
+Source: Elman (1990); Manchev & Spratling, eq. 1 and eq. 4 as corrected (the Jacobian is
+``dh_t/dh_{t-1} = diag(f'(a_t)) Whh``: derivative of f, at the pre-activation, on the left).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.activations import Activation
+from refnet.batch import Array, Params
+from refnet.numeric import matmul
+
+__all__ = ["Tape", "backward", "check", "forward"]
+
+GATES = ("h",)
+STATES = 1
+
+
+class Tape(NamedTuple):
+    """What the backward pass needs: x (T, B, D), a (T, B, H), h (T + 1, B, H), h[0] = h0."""
+
+    x: Array
+    a: Array
+    h: Array
+
+
+def check(p: Params, x: Array, h0: Array) -> None:
+    """Raise ValueError, with the likely repair, if the shapes do not fit together."""
+    hidden, inputs = p["Wxh"].shape
+    if x.ndim != 3 or x.shape[2] != inputs:
+        hint = " For one sequence, pass x[:, None, :]." if x.ndim == 2 else ""
+        raise ValueError(f"rnn.forward: x has shape {x.shape}; need (T, B, D) with D = {inputs}, "
+                         f"because Wxh is {p['Wxh'].shape}.{hint}")
+    for name, need in (("Whh", (hidden, hidden)), ("bh", (hidden,))):
+        if p[name].shape != need:
+            raise ValueError(f"rnn.forward: {name} has shape {p[name].shape}; need {need}, "
+                             f"because Wxh is {p['Wxh'].shape}")
+    if h0.shape != (x.shape[1], hidden):
+        raise ValueError(f"rnn.forward: h0 has shape {h0.shape}; need (B, H) = "
+                         f"{(x.shape[1], hidden)}, because x is {x.shape}")
+
+
+def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
+    """Run the net over time: ``a[t] = x[t] Wxh' + bh + h[t] Whh'``, ``h[t+1] = f(a[t])``.
+
+    Shapes: p holds Whh (H, H), Wxh (H, D), bh (H,) and the activation's own parameters;
+    x (T, B, D); h0 (B, H). Any dtype. Raises ValueError if the shapes disagree.
+    Source: Manchev & Spratling, eq. 1.
+    Checked by: tests/test_exact.py::test_push_equals_pull.
+    """
+    check(p, x, h0)
+    T, B, D = x.shape
+    H = len(p["bh"])
+    z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, H) + p["bh"]
+    dtype = np.result_type(z, p["Whh"], h0)
+    a = np.empty((T, B, H), dtype)
+    h = np.empty((T + 1, B, H), dtype)
+    h[0] = h0
+    for t in range(T):
+        a[t] = z[t] + matmul(h[t], p["Whh"].T)
+        h[t + 1] = act.forward(a[t], p)
+    return Tape(x, a, h)
+
+
+def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True) -> Params:
+    """Pull state gradients back through time.
+
+    With ``c = 0`` after the last step, for t from the last to the first::
+
+        da[t] = f'(a[t]) (dh[t] + c);   c = da[t] Whh
+
+    then ``dWhh = sum_t da[t]' h[t]``, ``dWxh = sum_t da[t]' x[t]``, ``dbh = sum da``,
+    ``dx[t] = da[t] Wxh`` and ``dh0 = c``.
+
+    Shapes: dh (K, B, H) is the direct gradient at the last K states, h[T-K+1] .. h[T], not
+    the accumulated one. Returns the gradients of Whh, Wxh, bh, h0 (B, H), the activation's
+    own parameters and, if ``inputs``, x (T, B, D). Any dtype. At a kink the derivative is
+    the left-hand one.
+    Source: Werbos (1990); Manchev & Spratling, eq. 4 as corrected.
+    Checked by: tests/test_exact.py::test_push_equals_pull.
+    """
+    x, a, h = tape
+    T, B, H = a.shape
+    first = T - len(dh)
+    da = np.empty_like(a)
+    carry = np.zeros((B, H), a.dtype)
+    own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    for t in reversed(range(T)):
+        g = carry + dh[t - first] if t >= first else carry
+        da[t], slopes = act.backward(a[t], h[t + 1], g, p)
+        own = {name: own[name] + slopes[name] for name in own}
+        carry = matmul(da[t], p["Whh"])
+    rows = da.reshape(T * B, H)
+    grads = {
+        "Whh": matmul(rows.T, h[:-1].reshape(T * B, H)),
+        "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
+        "bh": rows.sum(axis=0),
+        "h0": carry,
+        **own,
+    }
+    if inputs:
+        grads["x"] = matmul(rows, p["Wxh"]).reshape(x.shape)
+    return grads

@@ -1,0 +1,1 @@
+"""Number types that make the nets' own source its proof."""

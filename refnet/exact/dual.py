@@ -1,0 +1,134 @@
+"""Dual numbers ``x + d e`` with ``e * e = 0``: the forward pass run on them is its tangent.
+
+The parts are numbers of any field (Fraction, fmpq, float, balls, Dual again), so with
+rationals the tangent is exact and ``<w, J v> == <J' w, v>`` is tested with ``==``.
+Checked by: tests/test_exact.py::test_dual_derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array
+
+__all__ = ["Dual", "dual_array", "parts"]
+
+
+class Dual:
+    """``x + d e``. Comparisons look at ``x`` alone: a branch is decided by the value."""
+
+    __slots__ = ("d", "x")
+
+    def __init__(self, x: Any, d: Any = 0) -> None:
+        self.x = x
+        self.d = d
+
+    def __repr__(self) -> str:
+        return f"Dual({self.x!r}, {self.d!r})"
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.x, -self.d)
+
+    def __add__(self, other: Any) -> Dual:
+        o = _dual(other)
+        return Dual(self.x + o.x, self.d + o.d)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Dual:
+        o = _dual(other)
+        return Dual(self.x - o.x, self.d - o.d)
+
+    def __rsub__(self, other: Any) -> Dual:
+        o = _dual(other)
+        return Dual(o.x - self.x, o.d - self.d)
+
+    def __mul__(self, other: Any) -> Dual:
+        o = _dual(other)
+        return Dual(self.x * o.x, self.d * o.x + self.x * o.d)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Dual:
+        o = _dual(other)
+        quotient = self.x / o.x
+        return Dual(quotient, (self.d - quotient * o.d) / o.x)
+
+    def __rtruediv__(self, other: Any) -> Dual:
+        return _dual(other) / self
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.x < _dual(other).x)
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.x <= _dual(other).x)
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.x > _dual(other).x)
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.x >= _dual(other).x)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.x == _dual(other).x)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _chain(self, name: str, slope: Callable[[Any], Any]) -> Dual:
+        value = _elementary(self.x, name)
+        return Dual(value, slope(value) * self.d)
+
+    def exp(self) -> Dual:
+        """exp' = exp."""
+        return self._chain("exp", lambda y: y)
+
+    def expm1(self) -> Dual:
+        """expm1' = expm1 + 1."""
+        return self._chain("expm1", lambda y: y + 1)
+
+    def log(self) -> Dual:
+        """log' = 1 / x."""
+        return self._chain("log", lambda y: 1 / self.x)
+
+    def sqrt(self) -> Dual:
+        """sqrt' = 1 / (2 sqrt)."""
+        return self._chain("sqrt", lambda y: 1 / (2 * y))
+
+    def tanh(self) -> Dual:
+        """tanh' = 1 - tanh^2."""
+        return self._chain("tanh", lambda y: 1 - y * y)
+
+
+def _dual(value: Any) -> Dual:
+    return value if isinstance(value, Dual) else Dual(value)
+
+
+def _elementary(value: Any, name: str) -> Any:
+    if hasattr(value, name):
+        return getattr(value, name)()
+    if isinstance(value, (float, complex)):
+        return getattr(np, name)(value)
+    raise TypeError(f"{name} of {type(value).__name__} {value!r} is not a number of that type")
+
+
+def dual_array(x: Array, d: Array) -> Array:
+    """Object array of ``Dual(x, d)``; x and d of one shape, of any element type."""
+    if x.shape != d.shape:
+        raise ValueError(f"dual_array: x has shape {x.shape} but its tangent {d.shape}")
+    out = np.empty(x.shape, object)
+    for index in np.ndindex(x.shape):
+        out[index] = Dual(x[index], d[index])
+    return out
+
+
+def parts(array: Array) -> tuple[Array, Array]:
+    """The values and the tangents of an object array of Dual (plain numbers: tangent 0)."""
+    x = np.empty(array.shape, object)
+    d = np.empty(array.shape, object)
+    for index in np.ndindex(array.shape):
+        number = _dual(array[index])
+        x[index], d[index] = number.x, number.d
+    return x, d

@@ -1,0 +1,94 @@
+"""Losses with their gradients, example by example; masks and reductions on top.
+
+Checked by: tests/test_losses.py, tests/test_exact.py::test_push_equals_pull.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.numeric import exp, log
+
+__all__ = ["LOSSES", "REDUCTIONS", "Scored", "cross_entropy", "score", "squared_error", "weights"]
+
+REDUCTIONS = ("mean", "batch_mean", "sum")
+
+
+class Scored(NamedTuple):
+    """The loss of every prediction, (N,), and its gradient in that prediction, (N, C)."""
+
+    loss: Array
+    gradient: Array
+
+
+def cross_entropy(logits: Array, labels: Array) -> Scored:
+    """``log(sum_c exp(v_c)) - v_label`` and its gradient ``softmax(v) - onehot(label)``.
+
+    Shapes: logits (N, C), any dtype with exp and log; labels (N,) integers in 0..C-1.
+    Stable for logits of any size: the largest is taken off first, which cancels.
+    Source: Manchev & Spratling, eq. 2 and the first term of eq. 30 (whose mean is ours).
+    """
+    if labels.dtype.kind not in "iu" or labels.shape != logits.shape[:1]:
+        raise ValueError(
+            f"cross_entropy: labels are {labels.dtype} of shape {labels.shape}; need integers of "
+            f"shape {logits.shape[:1]}, one class per row of the logits {logits.shape}"
+        )
+    classes = logits.shape[1]
+    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"cross_entropy: labels run from {labels.min()} to {labels.max()}; need "
+                         f"0 to {classes - 1}, because the net has {classes} outputs")
+    rows = np.arange(len(labels))
+    if logits.dtype != object:
+        logits = logits - logits.real.max(axis=1, keepdims=True, initial=-np.inf)
+    e = exp(logits)
+    total = e.sum(axis=1)
+    loss = log(total) - logits[rows, labels]
+    gradient = e / total[:, None]
+    gradient[rows, labels] = gradient[rows, labels] - 1
+    return Scored(loss, gradient)
+
+
+def squared_error(outputs: Array, targets: Array) -> Scored:
+    """``sum_c (y_c - t_c)^2 / C`` and its gradient ``2 (y - t) / C``.
+
+    Shapes: outputs and targets (N, C), any dtype.
+    """
+    if targets.shape != outputs.shape:
+        raise ValueError(f"squared_error: targets have shape {targets.shape}, outputs "
+                         f"{outputs.shape}; need the same (one target per output)")
+    difference = outputs - targets
+    channels = outputs.shape[1]
+    return Scored((difference * difference).sum(axis=1) / channels, 2 * difference / channels)
+
+
+LOSSES = {"cross_entropy": cross_entropy, "squared_error": squared_error}
+
+
+def weights(mask: Array | None, shape: tuple[int, ...], reduction: str) -> tuple[Array, int]:
+    """Which predictions count, bool of ``shape``, and what their summed loss is divided by.
+
+    ``shape``: (B,) for one prediction a sequence, (T, B) for one a step.
+    ``reduction``: "sum" divides by 1, "mean" by the number of predictions that count,
+    "batch_mean" by B (so a longer sequence weighs more).
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction {reduction!r} is unknown; choose one of "
+                         f"{', '.join(REDUCTIONS)}")
+    counted = np.ones(shape, bool)
+    if mask is not None and len(shape) == 2:
+        counted = np.asarray(mask, dtype=bool)
+    divisor = {"sum": 1, "mean": int(counted.sum()), "batch_mean": shape[-1]}[reduction]
+    return counted, max(divisor, 1)
+
+
+def score(name: str, outputs: Array, targets: Array, counted: Array, divisor: int
+          ) -> tuple[Array, Array]:
+    """The reduced loss, () , and its gradient in ``outputs`` (..., C), zero where masked."""
+    flat = outputs.reshape(counted.size, outputs.shape[-1])
+    loss, gradient = LOSSES[name](flat, targets.reshape(counted.size, *targets.shape[counted.ndim:])
+                                  )
+    keep = counted.reshape(-1)
+    total = np.asarray(np.where(keep, loss, 0).sum() / divisor)
+    gradient = np.where(keep[:, None], gradient, 0) / divisor
+    return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)
