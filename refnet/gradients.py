@@ -1,0 +1,172 @@
+"""The loss and every derivative of it that one may ask a net for.
+
+``loss_and_gradients`` is the hand-written backward pass. Tangents (``jvp``, ``hvp``) run the
+same source on numbers that carry a derivative along: a complex step for floats (Squire &
+Trapp 1998: with a step h far below eps the value is untouched and ``Im f(x + i h v) / h``
+has no truncation error), ``Dual`` for exact numbers. They need no formula of their own, so
+they check the backward pass independently.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params
+from refnet.exact.dual import dual_array, parts
+from refnet.losses import score, weights
+from refnet.nets import FeedforwardNet, RecurrentNet
+
+__all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
+           "state_jacobians", "tangent"]
+
+Net = RecurrentNet | FeedforwardNet
+Penalty = Callable[[Params], tuple[Any, Params]]
+STEP = 2.0 ** -300
+"""The complex step: a power of two (scaling is exact) whose square underflows to nothing."""
+
+
+class Result(NamedTuple):
+    """``loss`` (), ``gradients`` by parameter name and for "h0" and "x", ``outputs``."""
+
+    loss: Array
+    gradients: Params
+    outputs: Array
+
+
+def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True,
+                       penalty: Penalty | None = None, divisor: int | None = None) -> Result:
+    """The loss and its exact gradient in every parameter, in h0 and in x.
+
+    ``inputs``: whether the gradient in x is wanted. ``penalty``: takes the parameters with
+    every matrix made (and the transitions' parts under their own names) and gives a value to
+    add to the loss with its gradients. ``divisor``: what the summed loss is divided by,
+    instead of what the net's reduction says.
+
+    Returns a Result; "h0" is (B, H) unless it is a parameter of shape (H,), shared by the
+    batch. Any dtype. Raises ValueError on shapes that do not fit.
+    Checked by: tests/test_exact.py::test_push_equals_pull.
+    """
+    outputs, tape = net.forward(params, batch.x, batch.mask)
+    counted, natural = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor or natural)
+    extra: Params | None = None
+    if penalty is not None:
+        value, extra = penalty(tape.p)
+        loss = np.asarray(loss + value)
+    return Result(loss, net.backward(params, tape, doutputs, inputs, extra), outputs)
+
+
+def tangent(function: Callable[[Params], Params], at: Params, direction: Params) -> Params:
+    """The derivative of ``function`` at ``at`` along ``direction`` (0 for absent names).
+
+    float32 and float64 are computed in complex128, longdouble in clongdouble, and come back
+    in their own dtype; complex and object arrays run on Dual.
+    """
+    along = {name: np.asarray(direction[name]) if name in direction
+             else np.zeros_like(value) for name, value in at.items()}
+    kinds = {value.dtype.kind for value in at.values()}
+    if kinds & {"c", "O"}:
+        out = function({name: dual_array(value, along[name]) for name, value in at.items()})
+        return {name: parts(np.asarray(value, object))[1] for name, value in out.items()}
+    dtype = np.result_type(*at.values())
+    wide = np.result_type(dtype, np.complex128)
+    lifted = {name: value.astype(wide) + 1j * (STEP * along[name].astype(wide))
+              for name, value in at.items()}
+    return {name: (value.imag / STEP).astype(dtype)
+            for name, value in function(lifted).items()}
+
+
+def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
+    if isinstance(net, RecurrentNet):
+        net = replace(net, backend="reference")
+    return net, {**params, "x": batch.x}
+
+
+def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Array, Array]:
+    """Tangents of the outputs and of the loss along ``direction`` (names of params, "x").
+
+    Checked by: tests/test_gradients.py::test_jvp_is_transpose_of_vjp.
+    """
+    net, at = _joined(net, params, batch)
+
+    def run(p: Params) -> Params:
+        x = p.pop("x")
+        outputs, _ = net.forward(p, x, batch.mask)
+        counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+        return {"outputs": outputs,
+                "loss": score(net.loss, outputs, batch.y, counted, divisor)[0]}
+
+    out = tangent(run, at, direction)
+    return out["outputs"], out["loss"]
+
+
+def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
+    """Hessian-vector product: the tangent of every gradient along ``direction``.
+
+    Forward over reverse: the backward pass itself runs on numbers that carry a derivative.
+    Checked by: tests/test_gradients.py::test_hvp_is_symmetric.
+    """
+    net, at = _joined(net, params, batch)
+
+    def run(p: Params) -> Params:
+        x = p.pop("x")
+        return loss_and_gradients(net, p, batch._replace(x=x)).gradients
+
+    return tangent(run, at, direction)
+
+
+def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True
+                          ) -> list[Result]:
+    """The share of every example in the loss and gradients; they add up to the batch's.
+
+    "x" and a per-example "h0" keep their batch axis, of length 1.
+    Checked by: tests/test_gradients.py::test_per_example_gradients_add_up.
+    """
+    axis = batch.x.ndim - 2
+    size = batch.x.shape[axis]
+    # the prediction axes: (T, B) with a read-out at every step, else (B,)
+    every = isinstance(net, RecurrentNet) and net.readout == "every"
+    shape = batch.x.shape[:2] if every else (size,)
+    _, divisor = weights(batch.mask, shape, net.reduction)
+    results = []
+    for b in range(size):
+        one = slice(b, b + 1)
+        example = Batch(batch.x[:, one] if axis else batch.x[one],
+                        batch.y[:, one] if every else batch.y[one],
+                        None if batch.mask is None else batch.mask[:, one])
+        own = params
+        if isinstance(net, RecurrentNet) and "h0" in params:
+            own = {**params, "h0": net.initial_state(params, batch.x)[..., one, :]}
+        results.append(loss_and_gradients(net, own, example, inputs, divisor=divisor))
+    return results
+
+
+def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
+    """``J[t] = dh_T / dh_t``, (T + 1, B, H, H): the products that vanish or explode.
+
+    Each row of J is pulled back through one step at a time, so J[T] = I and
+    ``J[t] = J[t + 1] diag(f'(a[t])) Whh`` for the simple net.
+    Source: Manchev & Spratling, the formula after eq. 4, as corrected.
+    Checked by: tests/test_gradients.py::test_state_jacobians.
+    """
+    p, _ = net.matrices(params)
+    if net.gain != 1:
+        p = {**p, **{name: p[name] * net.gain for name in ("Whh", "Wxh", "bh")}}
+    h0 = net.initial_state(params, x)
+    if h0.ndim != 2:
+        raise ValueError("state_jacobians: the state of an LSTM is the pair (h, c); use the rnn "
+                         "or gru cell")
+    T, B, H = len(x), x.shape[1], net.hidden
+    tape = net.module.forward(p, x, h0, net.activation)
+    out = np.zeros((T + 1, B, H, H), tape.h.dtype)
+    out[T] = np.eye(H, dtype=int)
+    for t in reversed(range(T)):
+        # one example a row of J: (B, H) pairs as a batch of B * H
+        step = net.module.forward(p, np.repeat(x[t:t + 1], H, axis=1),
+                                  np.repeat(tape.h[t], H, axis=0), net.activation)
+        rows = net.module.backward(p, step, out[t + 1].reshape(1, B * H, H), net.activation,
+                                   inputs=False)["h0"]
+        out[t] = rows.reshape(B, H, H)
+    return out

@@ -1,0 +1,348 @@
+"""The two nets: what surrounds a cell, and the deep feedforward net.
+
+Both offer ``init``, ``forward(params, x, mask) -> (outputs, tape)`` and, directly beneath,
+``backward(params, tape, doutputs) -> gradients``. ``params`` is a flat dict of arrays whose
+dtype decides the arithmetic.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.activations import ACTIVATIONS, Activation
+from refnet.batch import Array, Params, last_steps
+from refnet.initializers import initialize
+from refnet.losses import LOSSES, REDUCTIONS
+from refnet.numeric import matmul
+from refnet.transitions import Transition, assemble, pull_back
+
+__all__ = ["CELLS", "FeedforwardNet", "NetTape", "RecurrentNet"]
+
+CELLS = ("rnn", "lstm", "gru")
+
+
+class NetTape(NamedTuple):
+    """What a net's backward pass needs.
+
+    ``p``: the parameters with every transition's matrix made. ``made``: the transitions'
+    tapes. ``cell``: the cell's tape, or the feedforward net's pre-activations. ``rows``:
+    the states read out, as rows. ``steps``: for a read-out at the last step, the index of
+    each sequence's last state in h[0] .. h[T]; None for one at every step.
+    """
+
+    p: Params
+    made: dict[str, Any]
+    cell: Any
+    rows: Array
+    steps: Array | None
+
+
+def _choice(what: str, value: str, options: tuple[str, ...]) -> None:
+    if value not in options:
+        raise ValueError(f"{what} {value!r} is unknown; choose one of {', '.join(options)}")
+
+
+def _merge(a: Params, b: Params | None) -> Params:
+    """``a`` with ``b`` added entry by entry."""
+    return a if b is None else {**a, **{k: a[k] + v if k in a else v for k, v in b.items()}}
+
+
+@dataclass(frozen=True)
+class RecurrentNet:
+    """A recurrent cell with a linear read-out: ``y = Why h + by``.
+
+    ``cell``: rnn, lstm or gru. ``transition``: None (dense: the parameter is Whh itself) or
+    what Whh is made of. ``readout``: "last" or "every" step. ``gain`` multiplies the
+    pre-activation (Vorontsov et al., 3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared
+    by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).
+    ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+
+    Source: Manchev & Spratling, eqs. 1-4 as corrected.
+    Checked by: tests/test_exact.py, tests/test_gradients.py.
+    """
+
+    inputs: int
+    hidden: int
+    outputs: int
+    cell: str = "rnn"
+    activation: Activation = ACTIVATIONS["tanh"]
+    transition: Transition | None = None
+    readout: str = "last"
+    loss: str = "cross_entropy"
+    reduction: str = "mean"
+    gain: float = 1
+    learn_h0: bool = False
+    backend: str = "reference"
+
+    def __post_init__(self) -> None:
+        _choice("cell", self.cell, CELLS)
+        _choice("readout", self.readout, ("last", "every"))
+        _choice("loss", self.loss, tuple(LOSSES))
+        _choice("reduction", self.reduction, REDUCTIONS)
+        _choice("backend", self.backend, ("reference", "compiled"))
+        for name in ("inputs", "hidden", "outputs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; need at least 1")
+
+    @property
+    def module(self) -> ModuleType:
+        """The cell's forward and backward on this net's backend."""
+        room = "cells" if self.backend == "reference" else "compiled"
+        return import_module(f"refnet.{room}.{self.cell}")
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The gates of the cell, in the order in which Whh, Wxh and bh stack them."""
+        return tuple(import_module(f"refnet.cells.{self.cell}").GATES)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The recurrent matrices, one (H, H) a gate, that a transition makes."""
+        return ("Whh",) if len(self.gates) == 1 else tuple(f"Whh_{gate}" for gate in self.gates)
+
+    def init(self, rng: np.random.Generator, dtype: Any = np.float32,
+             weights: str = "glorot_uniform", recurrent: str | None = None,
+             **options: float) -> Params:
+        """Start values: ``weights`` names the initialiser of Wxh and Why, ``recurrent`` that
+        of Whh (the same if None); ``options`` go to ``weights``'s initialiser and, if it is
+        the same one, to Whh's. Biases and h0 are zero. Drawn in float64, then rounded.
+        """
+        H, G = self.hidden, len(self.gates)
+        own = options if recurrent is None else {}
+        start = {slot: initialize(recurrent or weights, (H, H), rng, **own)
+                 for slot in self.slots}
+        params: Params = {
+            "Wxh": np.concatenate([initialize(weights, (H, self.inputs), rng, **options)
+                                   for _ in range(G)]),
+            "Why": initialize(weights, (self.outputs, H), rng, **options),
+            "bh": np.zeros(G * H),
+            "by": np.zeros(self.outputs),
+            **self.activation.init(H),
+        }
+        if self.cell == "gru":
+            params["bhn"] = np.zeros(H)
+        if self.transition is None:
+            params["Whh"] = np.concatenate(list(start.values()))
+        else:
+            for slot, matrix in start.items():
+                params |= {f"{slot}.{part}": value
+                           for part, value in self.transition.init(matrix).items()}
+        if self.learn_h0:
+            states = import_module(f"refnet.cells.{self.cell}").STATES
+            params["h0"] = np.zeros(H if states == 1 else (states, H))
+        return {name: value.astype(dtype) for name, value in params.items()}
+
+    def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
+        """The parameters with Whh made by the transition, and the transition's tapes."""
+        if self.transition is None:
+            return params, {}
+        made, tapes = assemble(self.transition, params, self.slots)
+        return {**params, **made, "Whh": np.concatenate(list(made.values()))}, tapes
+
+    def initial_state(self, params: Params, x: Array) -> Array:
+        """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0]."""
+        states = import_module(f"refnet.cells.{self.cell}").STATES
+        lead = () if states == 1 else (states,)
+        need = (*lead, x.shape[1], self.hidden)
+        if "h0" not in params:
+            return np.zeros(need, np.result_type(x, params["Wxh"]))
+        h0 = params["h0"]
+        if h0.shape == need:
+            return h0
+        if h0.shape != (*lead, self.hidden):
+            raise ValueError(f"h0 has shape {h0.shape}; need {(*lead, self.hidden)} (shared by "
+                             f"the batch) or {need}, because x is {x.shape}")
+        return np.array(np.broadcast_to(h0[..., None, :], need))
+
+    def forward(self, params: Params, x: Array, mask: Array | None = None
+                ) -> tuple[Array, NetTape]:
+        """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape.
+
+        Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x and params must both be
+        floats or both objects. Raises ValueError on shapes or dtypes that do not fit.
+        """
+        _same_kind(params, x)
+        p, made = self.matrices(params)
+        if self.gain != 1:
+            p = {**p, **{name: p[name] * self.gain for name in ("Whh", "Wxh", "bh")}}
+        if mask is not None and mask.shape != x.shape[:2]:
+            raise ValueError(f"mask has shape {mask.shape}; need (T, B) = {x.shape[:2]}, "
+                             f"because x is {x.shape}")
+        tape = self.module.forward(p, x, self.initial_state(params, x), self.activation)
+        T, B = x.shape[:2]
+        if self.readout == "every":
+            rows, steps = tape.h[1:].reshape(T * B, self.hidden), None
+        else:
+            steps = np.full(B, T) if mask is None else last_steps(mask)
+            rows = tape.h[steps, np.arange(B)]
+        outputs = matmul(rows, p["Why"].T) + p["by"]
+        shape = (T, B) if self.readout == "every" else (B,)
+        return outputs.reshape(*shape, self.outputs), NetTape(p, made, tape, rows, steps)
+
+    def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
+                 extra: Params | None = None) -> Params:
+        """Gradients in every parameter, in h0 and, if ``inputs``, in x (the VJP).
+
+        ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add to the
+        matrices before the transition pulls them back, such as a penalty's.
+        """
+        p, made, cell, rows, steps = tape
+        T, B, H = cell.h.shape[0] - 1, cell.h.shape[1], self.hidden
+        flat = doutputs.reshape(len(rows), self.outputs)
+        drows = matmul(flat, p["Why"])
+        dstart = None
+        if steps is None:
+            dh = drows.reshape(T, B, H)
+        elif T and (steps == T).all():
+            dh = drows[None]
+        else:
+            every = np.zeros(cell.h.shape, drows.dtype)
+            every[steps, np.arange(B)] = drows
+            dstart, dh = every[0], every[1:]
+        grads: Params = self.module.backward(p, cell, dh, self.activation, inputs)
+        grads["Why"], grads["by"] = matmul(flat.T, rows), flat.sum(axis=0)
+        if dstart is not None:
+            h0 = grads["h0"].copy()
+            h0[(0,) * (h0.ndim - 2)] += dstart
+            grads["h0"] = h0
+        if self.gain != 1:
+            grads |= {name: grads[name] * self.gain for name in ("Whh", "Wxh", "bh")}
+        if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
+            grads["h0"] = grads["h0"].sum(axis=-2)
+        if self.transition is not None:
+            blocks = grads.pop("Whh").reshape(len(self.slots), H, H)
+            grads |= dict(zip(self.slots, blocks))
+        grads = _merge(grads, extra)
+        if self.transition is not None:
+            grads |= pull_back(self.transition, params, made,
+                               {slot: grads.pop(slot) for slot in self.slots})
+        return grads
+
+
+@dataclass(frozen=True)
+class FeedforwardNet:
+    """A deep feedforward net of any widths: ``h_l = f(W_l h_{l-1} + b_l)``, linear output.
+
+    ``widths``: inputs, hidden layers, outputs; the parameters are W1 (widths[1], widths[0]),
+    b1, ..., and each hidden layer has its own activation parameters (slope1, ...).
+    ``transition``: None, or what the hidden layers' square matrices are made of (all hidden
+    ones if the transition takes rectangular matrices).
+
+    Source: Manchev & Spratling, eqs. 5-6 as corrected: the output is ``W h + b`` too.
+    Checked by: tests/test_exact.py, tests/test_gradients.py.
+    """
+
+    widths: tuple[int, ...]
+    activation: Activation = ACTIVATIONS["tanh"]
+    transition: Transition | None = None
+    loss: str = "cross_entropy"
+    reduction: str = "mean"
+
+    def __post_init__(self) -> None:
+        _choice("loss", self.loss, tuple(LOSSES))
+        _choice("reduction", self.reduction, REDUCTIONS)
+        if len(self.widths) < 2 or min(self.widths) < 1:
+            raise ValueError(f"widths are {self.widths}; need at least inputs and outputs, "
+                             "each at least 1, such as (784, 100, 10)")
+
+    @property
+    def depth(self) -> int:
+        """The number of hidden layers."""
+        return len(self.widths) - 2
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The hidden layers' matrices that a transition can make."""
+        return tuple(f"W{layer}" for layer in range(1, self.depth + 1)
+                     if self.widths[layer] == self.widths[layer - 1]
+                     or getattr(self.transition, "rectangular", False))
+
+    def init(self, rng: np.random.Generator, dtype: Any = np.float32,
+             weights: str = "glorot_uniform", **options: float) -> Params:
+        """Start values: every matrix by the named initialiser; biases zero."""
+        params: Params = {}
+        for layer in range(1, self.depth + 2):
+            shape = (self.widths[layer], self.widths[layer - 1])
+            start = initialize(weights, shape, rng, **options)
+            name = f"W{layer}"
+            if self.transition is not None and name in self.slots:
+                params |= {f"{name}.{part}": value
+                           for part, value in self.transition.init(start).items()}
+            else:
+                params[name] = start
+            params[f"b{layer}"] = np.zeros(shape[0])
+            if layer <= self.depth:
+                params |= {f"{own}{layer}": value
+                           for own, value in self.activation.init(shape[0]).items()}
+        return {name: value.astype(dtype) for name, value in params.items()}
+
+    def _own(self, p: Params, layer: int) -> Params:
+        return {name: p[f"{name}{layer}"] for name, *_ in self.activation.start}
+
+    def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
+        """The parameters with every matrix made by the transition, and its tapes."""
+        if self.transition is None:
+            return params, {}
+        made, tapes = assemble(self.transition, params, self.slots)
+        return {**params, **made}, tapes
+
+    def forward(self, params: Params, x: Array, mask: Array | None = None
+                ) -> tuple[Array, NetTape]:
+        """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None.
+
+        Raises ValueError on shapes or dtypes that do not fit.
+        """
+        if x.ndim != 2 or x.shape[1] != self.widths[0]:
+            raise ValueError(f"feedforward.forward: x has shape {x.shape}; need (B, D) with D = "
+                             f"{self.widths[0]}, because the widths are {self.widths}")
+        if mask is not None:
+            raise ValueError("feedforward.forward: a mask is for sequences; pass None")
+        _same_kind(params, x)
+        p, made = self.matrices(params)
+        h, tape = x, []
+        for layer in range(1, self.depth + 1):
+            v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
+            tape.append((h, v))
+            h = self.activation.forward(v, self._own(p, layer))
+        outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
+        return outputs, NetTape(p, made, tape, h, None)
+
+    def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
+                 extra: Params | None = None) -> Params:
+        """Gradients in every parameter and, if ``inputs``, in x: from the last layer down,
+        ``dv_l = f'(v_l) (W_{l+1}' dv_{l+1})``, ``dW_l = dv_l h_{l-1}'``, ``db_l = dv_l``.
+
+        Source: Manchev & Spratling, eqs. 9-10 as corrected.
+        """
+        p, made, layers, h, _ = tape
+        last = self.depth + 1
+        grads: Params = {}
+        dv = doutputs
+        for layer in range(last, 0, -1):
+            below = layers[layer - 2] if layer > 1 else None
+            grads[f"W{layer}"] = matmul(dv.T, h)
+            grads[f"b{layer}"] = dv.sum(axis=0)
+            if below is None:
+                break
+            dh = matmul(dv, p[f"W{layer}"])
+            dv, own = self.activation.backward(below[1], h, dh, self._own(p, layer - 1))
+            grads |= {f"{name}{layer - 1}": value for name, value in own.items()}
+            h = below[0]
+        if inputs:
+            grads["x"] = matmul(dv, p["W1"])
+        grads = _merge(grads, extra)
+        if self.transition is not None:
+            grads |= pull_back(self.transition, params, made,
+                               {slot: grads.pop(slot) for slot in self.slots})
+        return grads
+
+
+def _same_kind(params: Params, x: Array) -> None:
+    """Refuse a mix of floats and exact numbers: it would silently compute in floats."""
+    for name, value in {**params, "x": x}.items():
+        if (value.dtype == object) != (x.dtype == object):
+            raise ValueError(f"{name} is {value.dtype} while x is {x.dtype}; exact numbers and "
+                             "floats do not mix: lift both (refnet.exact.lift)")
