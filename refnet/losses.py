@@ -86,9 +86,10 @@ def score(name: str, outputs: Array, targets: Array, counted: Array, divisor: in
           ) -> tuple[Array, Array]:
     """The reduced loss, () , and its gradient in ``outputs`` (..., C), zero where masked."""
     flat = outputs.reshape(counted.size, outputs.shape[-1])
-    loss, gradient = LOSSES[name](flat, targets.reshape(counted.size, *targets.shape[counted.ndim:])
-                                  )
+    rows = targets.reshape(counted.size, *targets.shape[counted.ndim:])
+    loss, gradient = LOSSES[name](flat, rows)
     keep = counted.reshape(-1)
-    total = np.asarray(np.where(keep, loss, 0).sum() / divisor)
-    gradient = np.where(keep[:, None], gradient, 0) / divisor
+    # divided before masking: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
+    total = np.asarray(np.where(keep, loss / divisor, 0).sum())
+    gradient = np.where(keep[:, None], gradient / divisor, 0)
     return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)

@@ -90,7 +90,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     for t in reversed(range(T)):
         g = carry + dh[t - first] if t >= first else carry
         da[t], slopes = act.backward(a[t], h[t + 1], g, p)
-        own = {name: own[name] + slopes[name] for name in own}
+        own = {name: np.asarray(own[name] + slopes[name]) for name in own}
         carry = matmul(da[t], p["Whh"])
     rows = da.reshape(T * B, H)
     grads = {

@@ -1,0 +1,9 @@
+"""One Hypothesis profile for all tests: no deadline, the same examples in every run."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "refnet", deadline=None, derandomize=True, max_examples=150, print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("refnet")

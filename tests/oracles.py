@@ -1,0 +1,62 @@
+"""What a correct backward pass must satisfy; each takes the pass to judge as an argument."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from refnet.activations import ACTIVATIONS
+from refnet.gradients import jvp, loss_and_gradients
+from refnet.losses import weights
+
+
+def dot(a, b):
+    """<a, b> over the names that b has."""
+    return sum((np.asarray(a[name] * b[name]).sum() for name in b), start=0)
+
+
+def push_minus_pull(case, backward=None):
+    """``<w, J v> - <J' w, v>`` for the outputs: exactly zero on rationals.
+
+    The push is the forward pass on dual numbers, the pull the backward pass to judge.
+    """
+    net, params, batch, direction, cotangent = case
+    pushed, _ = jvp(net, params, batch, direction)
+    outputs, tape = net.forward(params, batch.x, batch.mask)
+    pulled = (backward or type(net).backward)(net, params, tape, cotangent)
+    return (pushed * cotangent).sum() - dot(pulled, direction)
+
+
+def loss_push_minus_pull(case, gradients=loss_and_gradients):
+    """The same for the loss itself: its tangent against <gradient, direction>."""
+    net, params, batch, direction, _ = case
+    _, pushed = jvp(net, params, batch, direction)
+    return pushed - dot(gradients(net, params, batch).gradients, direction)
+
+
+def rounding_bound(case):
+    """A first-order bound on the rounding error of ``<gradient, direction>`` in floats.
+
+    Every entry of a state, tangent or gradient is a sum of products along paths through the
+    net. Replace every weight, input and cotangent by its magnitude and every f' by 1 (its
+    bound, as that of |f(a)| / |a| up to 1/2): the *majorant* net, an identity net run on
+    magnitudes, bounds each path sum, and an operation's rounding changes it by at most eps
+    of itself. The longest path has at most n = 4 (T or depth) (H + D + C + 8) + B T
+    operations. f' itself is computed at a rounded state: |f''| <= 2 for tanh, sigmoid and
+    softsign, so that adds the majorant state's own error once more, whence the factor
+    1 + 2 max h. |d loss / d outputs| <= 1 / divisor for the cross-entropy.
+    """
+    net, params, batch, direction, _ = case
+    eps = float(np.finfo(np.result_type(*params.values())).eps)
+    plain = replace(net, activation=ACTIVATIONS["identity"])
+    majorant = {name: abs(value) for name, value in params.items()}
+    outputs, tape = plain.forward(majorant, abs(batch.x) + 0.5, batch.mask)
+    _, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    pulled = plain.backward(majorant, tape, np.full(outputs.shape, 2 / divisor))
+    size = 1 + 2 * max(abs(value).max(initial=0) for value in (outputs, tape.rows))
+    if batch.y.dtype.kind == "f":
+        size *= 1 + abs(outputs).max() + abs(batch.y).max()
+    steps = len(batch.x) if batch.x.ndim == 3 else net.depth + 1
+    n = 4 * steps * (sum(outputs.shape) + sum(map(max, (v.shape for v in params.values()
+                                                      if v.ndim))) + 8) + batch.x.size
+    own = {name: value for name, value in direction.items() if name in pulled}
+    return n * eps * size * dot(pulled, {name: abs(v) for name, v in own.items()})
