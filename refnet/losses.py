@@ -85,6 +85,9 @@ def weights(mask: Array | None, shape: tuple[int, ...], reduction: str) -> tuple
 def score(name: str, outputs: Array, targets: Array, counted: Array, divisor: int
           ) -> tuple[Array, Array]:
     """The reduced loss, () , and its gradient in ``outputs`` (..., C), zero where masked."""
+    if targets.shape[:counted.ndim] != counted.shape:
+        raise ValueError(f"{name}: targets have shape {targets.shape}; need {counted.shape} first, "
+                         "one target a prediction (check the net's readout)")
     flat = outputs.reshape(counted.size, outputs.shape[-1])
     rows = targets.reshape(counted.size, *targets.shape[counted.ndim:])
     loss, gradient = LOSSES[name](flat, rows)

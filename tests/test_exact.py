@@ -60,7 +60,8 @@ def generic_case(net, seed, learn_h0=True):
         shapes = {"Whh": (H, H), "Wxh": (H, net.inputs), "bh": (H,), "Why": (net.outputs, H),
                   "by": (net.outputs,), "h0": (B, H),
                   **{name: shape(H) for name, shape, _ in net.activation.start}}
-        x, y = draw((T, B, net.inputs)), draw((T, B, net.outputs))
+        steps = (T, B) if net.readout == "every" else (B,)
+        x, y = draw((T, B, net.inputs)), draw((*steps, net.outputs))
     else:
         shapes = {}
         for layer in range(1, net.depth + 2):

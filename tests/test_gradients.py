@@ -1,0 +1,252 @@
+"""Derivatives against each other, on every number type, each oracle with bugs it rejects."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+
+import refnet.cells.rnn as rnn
+from oracles import dot, loss_push_minus_pull, rounding_bound
+from refnet.activations import ACTIVATIONS
+from refnet.batch import Batch
+from refnet.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
+                              state_jacobians)
+from refnet.nets import FeedforwardNet, RecurrentNet
+from strategies import SMOOTH, Case, feedforward_cases, rnn_cases
+from test_exact import RNN_BUGS, _edit, generic_case
+
+FLOAT_NAMES = sorted(set(ACTIVATIONS) - {"oplu", "modrelu"})
+
+
+@given(rnn_cases(names=SMOOTH, exact=False, loss="cross_entropy"))
+def test_complex_step(case):
+    """Where the net is smooth, <gradient, direction> is the complex step's to a few eps."""
+    assert abs(loss_push_minus_pull(case)) <= rounding_bound(case)
+
+
+@given(rnn_cases(names=["elu", "leaky_relu", "prelu", "relu"], exact=False,
+                 loss="squared_error"))
+def test_complex_step_with_kinks(case):
+    """A kink is decided by the real part alone, so the two agree there too."""
+    assert abs(loss_push_minus_pull(case)) <= 16 * rounding_bound(case)
+
+
+@given(feedforward_cases(names=SMOOTH, exact=False, loss="cross_entropy"))
+def test_complex_step_feedforward(case):
+    assert abs(loss_push_minus_pull(case)) <= rounding_bound(case)
+
+
+def float_case(net, seed=0, loss_classes=True, T=4, B=3, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    H = net.hidden
+    shapes = {"Whh": (H, H), "Wxh": (H, net.inputs), "bh": (H,), "Why": (net.outputs, H),
+              "by": (net.outputs,), "h0": (H,),
+              **{name: shape(H) for name, shape, _ in net.activation.start}}
+    params = {name: rng.normal(0, 0.6, shape).astype(dtype) for name, shape in shapes.items()}
+    steps = (T, B) if net.readout == "every" else (B,)
+    y = (rng.integers(0, net.outputs, steps) if net.loss == "cross_entropy"
+         else rng.normal(size=(*steps, net.outputs)).astype(dtype))
+    x = rng.normal(size=(T, B, net.inputs)).astype(dtype)
+    direction = {name: rng.choice([-1.0, 1.0], value.shape).astype(dtype)
+                 for name, value in {**params, "x": x}.items()}
+    return Case(net, params, Batch(x, y), direction, None)
+
+
+@pytest.mark.parametrize("bug", RNN_BUGS)
+def test_complex_step_rejects(bug, monkeypatch):
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["tanh"], readout="every")
+    case = float_case(net, seed=5)
+    assert abs(loss_push_minus_pull(case)) <= rounding_bound(case)
+    monkeypatch.setattr(rnn, "backward", _edit(rnn, *RNN_BUGS[bug]))
+    assert abs(loss_push_minus_pull(case)) > rounding_bound(case)
+
+
+def test_complex_step_rejects_sum_for_mean():
+    case = float_case(RecurrentNet(2, 3, 2), seed=6)
+
+    def summed(net, params, batch):
+        return loss_and_gradients(replace(net, reduction="sum"), params, batch)
+
+    assert abs(loss_push_minus_pull(case, summed)) > 1e6 * rounding_bound(case)
+
+
+@given(rnn_cases())
+def test_jvp_is_transpose_of_vjp(case):
+    """<w, J v> == <J' w, v>, the push through the outputs and the pull by `backward`."""
+    net, params, batch, direction, cotangent = case
+    outputs_dot, _ = jvp(net, params, batch, direction)
+    _, tape = net.forward(params, batch.x, batch.mask)
+    pulled = net.backward(params, tape, cotangent)
+    assert (outputs_dot * cotangent).sum() == dot(pulled, direction)
+
+
+@given(rnn_cases())
+def test_per_example_gradients_add_up(case):
+    net, params, batch, _, _ = case
+    whole = loss_and_gradients(net, params, batch)
+    shares = per_example_gradients(net, params, batch)
+    assert sum(share.loss for share in shares) == whole.loss
+    for name, value in whole.gradients.items():
+        if name == "x":
+            total = np.concatenate([share.gradients[name] for share in shares], axis=1)
+        elif name == "h0" and value.ndim == 2:
+            total = np.concatenate([share.gradients[name] for share in shares])
+        else:
+            total = sum(share.gradients[name] for share in shares)
+            if name == "h0":
+                total = total.sum(axis=0)
+        assert (total == value).all(), name
+
+
+def test_per_example_oracle_rejects_a_leak_between_examples(monkeypatch):
+    case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"],
+                                     loss="squared_error"), seed=7)
+    monkeypatch.setattr(rnn, "backward", _edit(rnn, 'carry = matmul(da[t], p["Whh"])',
+                                               'carry = matmul(da[t], p["Whh"])[::-1]'))
+    whole = loss_and_gradients(*case[:3]).gradients["Whh"]
+    assert (sum(s.gradients["Whh"] for s in per_example_gradients(*case[:3])) != whole).any()
+
+
+@given(rnn_cases(names=["softsign", "identity", "leaky_relu"]))
+def test_hvp_is_symmetric(case):
+    """<u, H v> == <v, H u> on rationals: the Hessian is the derivative of a gradient."""
+    net, params, batch, v, _ = case
+    u = {name: value[::-1] + 1 if value.ndim else value + 1 for name, value in v.items()}
+    assert dot(hvp(net, params, batch, v), u) == dot(hvp(net, params, batch, u), v)
+
+
+def test_symmetry_oracle_rejects_a_gradient_that_is_none(monkeypatch):
+    case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"],
+                                     loss="squared_error"), seed=8)
+    net, params, batch, v, _ = case
+    u = {name: value[::-1] + 1 for name, value in v.items()}
+    monkeypatch.setattr(rnn, "backward", _edit(rnn, *RNN_BUGS["wrong transpose"]))
+    assert dot(hvp(net, params, batch, v), u) != dot(hvp(net, params, batch, u), v)
+
+
+def test_hvp_is_the_difference_of_gradients_of_a_quadratic():
+    """With an identity net of one step the loss is a polynomial; along the read-out alone it
+    is a quadratic, so a difference of gradients is the Hessian product, exactly."""
+    case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["identity"],
+                                     loss="squared_error"), seed=9)
+    net, params, batch, direction, _ = case
+    v = {"Why": direction["Why"]}
+    moved = {**params, "Why": params["Why"] + v["Why"]}
+    product = hvp(net, params, batch, v)["Why"]
+    difference = (loss_and_gradients(net, moved, batch).gradients["Why"]
+                  - loss_and_gradients(net, params, batch).gradients["Why"])
+    assert (product == difference).all()
+
+
+@given(rnn_cases(names=["softsign", "identity", "relu", "oplu"]))
+def test_state_jacobians(case):
+    """dh_T/dh_0 applied to a tangent of h0 is the tangent of h_T; later ones chain up."""
+    net, params, batch, direction, _ = case
+    assume(params.get("h0") is not None)
+    net = replace(net, readout="last")
+    batch = batch._replace(mask=None)
+    jacobians = state_jacobians(net, params, batch.x)
+    T, B = batch.x.shape[:2]
+    assert (jacobians[T] == np.eye(net.hidden, dtype=int)).all()
+    h0_dot = np.broadcast_to(direction["h0"], (B, net.hidden))
+    outputs_dot = jvp(net, params, batch._replace(y=np.zeros((B, net.outputs), object)),
+                      {"h0": direction["h0"]})[0]
+    pushed = np.stack([params["Why"] @ jacobians[0, b] @ h0_dot[b] for b in range(B)])
+    assert (pushed == outputs_dot).all()
+
+
+def test_state_jacobians_are_the_papers_product():
+    """diag(f'(a)) W, not W' diag(f(h)): the correction to the formula after eq. 4."""
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    case = generic_case(net, seed=10)
+    tape = net.forward(case.params, case.batch.x)[1].cell
+    product = np.eye(3, dtype=int).astype(object)
+    for a in tape.a[:, 0]:
+        slope = np.array([1 / (1 + abs(v)) ** 2 for v in a], object)
+        product = (slope[:, None] * case.params["Whh"]) @ product
+    assert (state_jacobians(net, case.params, case.batch.x)[0, 0] == product).all()
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, np.complex128])
+def test_same_source_on_every_float(name, dtype):
+    """Every result has the inputs' dtype and is the float64 one up to float32's rounding."""
+    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS[name])
+    case = float_case(net, seed=11)
+    cast = {key: value.astype(dtype) for key, value in case.params.items()}
+    result = loss_and_gradients(net, cast, case.batch._replace(x=case.batch.x.astype(dtype)))
+    exact = loss_and_gradients(net, case.params, case.batch)
+    assert result.loss.dtype == dtype
+    tolerance = 2 ** 29 * rounding_bound(case)  # eps of float32 is 2^29 times float64's
+    for key, value in result.gradients.items():
+        assert value.dtype == dtype, key
+        assert abs(value - exact.gradients[key]).max() <= tolerance, key
+
+
+def test_fractions_agree_with_floats():
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    case = float_case(net, seed=12)
+    exact = np.vectorize(Fraction, otypes=[object])
+    result = loss_and_gradients(net, {k: exact(v) for k, v in case.params.items()},
+                                Batch(exact(case.batch.x), exact(case.batch.y)))
+    floats = loss_and_gradients(net, case.params, case.batch)
+    assert all(type(v) is Fraction for g in result.gradients.values() for v in g.flat)
+    for key, value in floats.gradients.items():
+        assert abs(value - result.gradients[key].astype(float)).max() <= rounding_bound(case)
+
+
+def test_mask_reads_each_sequence_at_its_own_last_step():
+    """A batch of different lengths is its sequences run alone."""
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error",
+                       reduction="sum")
+    case = generic_case(net, seed=13)
+    lengths = [1, 3]
+    mask = np.arange(3)[:, None] < np.array(lengths)
+    whole = loss_and_gradients(net, case.params, case.batch._replace(mask=mask))
+    shares = [loss_and_gradients(net, {**case.params, "h0": case.params["h0"][b:b + 1]},
+                                 Batch(case.batch.x[:n, b:b + 1], case.batch.y[b:b + 1]))
+              for b, n in enumerate(lengths)]
+    assert whole.loss == sum(share.loss for share in shares)
+    assert (whole.gradients["Whh"] == sum(s.gradients["Whh"] for s in shares)).all()
+    assert (whole.gradients["x"][1:, 0] == 0).all()
+
+
+def test_fully_masked_sequence_is_read_at_h0():
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    case = generic_case(net, seed=14)
+    mask = np.zeros((3, 2), bool)
+    result = loss_and_gradients(net, case.params, case.batch._replace(mask=mask))
+    assert (result.gradients["Whh"] == 0).all() and (result.gradients["h0"] != 0).all()
+    read = case.params["h0"] @ case.params["Why"].T + case.params["by"]
+    assert (result.outputs == read).all()
+
+
+@pytest.mark.parametrize("shape, message", [
+    ((7, 2), "For one sequence, pass"), ((3, 2, 5), "need \\(T, B, D\\) with D = 2"),
+])
+def test_wrong_input_shape_names_the_repair(shape, message):
+    net = RecurrentNet(2, 3, 2)
+    params = float_case(net).params
+    with pytest.raises(ValueError, match=message):
+        net.forward(params, np.zeros(shape))
+
+
+@pytest.mark.parametrize("bad", [
+    {"cell": "rnm"}, {"readout": "first"}, {"loss": "hinge"}, {"reduction": "max"},
+    {"backend": "gpu"}, {"hidden": 0},
+])
+def test_unknown_choices_are_refused(bad):
+    with pytest.raises(ValueError, match="is unknown|need at least 1"):
+        RecurrentNet(**{"inputs": 1, "hidden": 1, "outputs": 1, **bad})
+
+
+def test_feedforward_refuses_what_it_cannot_run():
+    net = FeedforwardNet((2, 3, 1))
+    with pytest.raises(ValueError, match="widths are"):
+        FeedforwardNet((3,))
+    with pytest.raises(ValueError, match="D = 2"):
+        net.forward({}, np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="mask is for sequences"):
+        net.forward({}, np.zeros((4, 2)), np.ones((4, 2), bool))

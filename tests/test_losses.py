@@ -1,0 +1,72 @@
+"""Losses: closed forms, stability, reductions and masks."""
+
+import numpy as np
+import pytest
+
+from refnet.losses import cross_entropy, score, squared_error, weights
+
+EPS = np.finfo(float).eps
+
+
+def test_cross_entropy_closed_form():
+    loss, gradient = cross_entropy(np.log([[1.0, 2.0, 5.0]]), np.array([2]))
+    assert abs(loss[0] - np.log(8 / 5)) <= 8 * EPS
+    assert abs(gradient[0] - np.array([1 / 8, 2 / 8, 5 / 8 - 1])).max() <= 8 * EPS
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e30, 1e300])
+def test_cross_entropy_of_huge_logits(scale):
+    loss, gradient = cross_entropy(np.array([[scale, -scale], [-scale, scale]]),
+                                   np.array([0, 0]))
+    assert loss[0] == 0 and loss[1] == 2 * scale
+    assert gradient.tolist() == [[0, 0], [-1, 1]]
+
+
+def test_cross_entropy_is_blind_to_a_shift():
+    """Shifts by powers of two are exact, so nothing at all may change."""
+    logits = np.array([[0.5, -1.25, 3.0]])
+    assert cross_entropy(logits + 64, np.array([1]))[0] == cross_entropy(logits, np.array([1]))[0]
+
+
+def test_squared_error_closed_form():
+    loss, gradient = squared_error(np.array([[3.0, 1.0]]), np.array([[1.0, 2.0]]))
+    assert loss.tolist() == [2.5] and gradient.tolist() == [[2, -1]]
+
+
+def test_reductions():
+    outputs = np.zeros((2, 3, 1))
+    targets = np.array([[1.0, 2, 3], [4, 5, 6]])[..., None]
+    mask = np.array([[True, True, False], [True, False, False]])
+    total = 1 + 4 + 16
+    for name, divisor in (("sum", 1), ("mean", 3), ("batch_mean", 3)):
+        loss, gradient = score("squared_error", outputs, targets,
+                               *weights(mask, (2, 3), name))
+        assert loss == total / divisor
+        assert (gradient[~mask] == 0).all()
+        assert gradient[0, 0, 0] == -2 / divisor
+    assert weights(None, (4,), "mean")[1] == 4
+    assert weights(np.zeros((2, 3), bool), (2, 3), "mean")[1] == 1
+
+
+def test_masked_nan_does_not_leak():
+    outputs = np.array([[[np.nan]], [[1.0]]])
+    mask = np.array([[False], [True]])
+    loss, gradient = score("squared_error", outputs, np.zeros((2, 1, 1)),
+                           *weights(mask, (2, 1), "mean"))
+    assert loss == 1 and gradient[0, 0, 0] == 0
+
+
+@pytest.mark.parametrize("labels, message", [
+    (np.array([0.0, 1.0]), "need integers"), (np.array([0, 3]), "labels run from 0 to 3"),
+    (np.array([0, -1]), "from -1"), (np.array([0]), "one class per row"),
+])
+def test_bad_labels_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        cross_entropy(np.zeros((2, 3)), labels)
+
+
+def test_bad_targets_are_refused():
+    with pytest.raises(ValueError, match="need the same"):
+        squared_error(np.zeros((2, 3)), np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="reduction 'max' is unknown"):
+        weights(None, (2,), "max")
