@@ -151,9 +151,7 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     Source: Manchev & Spratling, the formula after eq. 4, as corrected.
     Checked by: tests/test_gradients.py::test_state_jacobians.
     """
-    p, _ = net.matrices(params)
-    if net.gain != 1:
-        p = {**p, **{name: p[name] * net.gain for name in ("Whh", "Wxh", "bh")}}
+    p = net.scaled(net.matrices(params)[0])
     h0 = net.initial_state(params, x)
     if h0.ndim != 2:
         raise ValueError("state_jacobians: the state of an LSTM is the pair (h, c); use the rnn "

@@ -5,6 +5,7 @@ Both offer ``init``, ``forward(params, x, mask) -> (outputs, tape)`` and, direct
 dtype decides the arithmetic.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -14,7 +15,7 @@ import numpy as np
 
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params, last_steps
-from refnet.initializers import initialize
+from refnet.initializers import glorot_uniform
 from refnet.losses import LOSSES, REDUCTIONS
 from refnet.numeric import matmul
 from refnet.transitions import Transition, assemble, pull_back
@@ -22,6 +23,7 @@ from refnet.transitions import Transition, assemble, pull_back
 __all__ = ["CELLS", "FeedforwardNet", "NetTape", "RecurrentNet"]
 
 CELLS = ("rnn", "lstm", "gru")
+Initializer = Callable[[tuple[int, int], np.random.Generator], Array]
 
 
 class NetTape(NamedTuple):
@@ -104,20 +106,16 @@ class RecurrentNet:
         return ("Whh",) if len(self.gates) == 1 else tuple(f"Whh_{gate}" for gate in self.gates)
 
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
-             weights: str = "glorot_uniform", recurrent: str | None = None,
-             **options: float) -> Params:
-        """Start values: ``weights`` names the initialiser of Wxh and Why, ``recurrent`` that
-        of Whh (the same if None); ``options`` go to ``weights``'s initialiser and, if it is
-        the same one, to Whh's. Biases and h0 are zero. Drawn in float64, then rounded.
+             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None
+             ) -> Params:
+        """Start values: ``weights`` draws Wxh and Why, ``recurrent`` (the same if None) Whh,
+        gate by gate. Biases and h0 are zero. Drawn in float64, then rounded to ``dtype``.
         """
         H, G = self.hidden, len(self.gates)
-        own = options if recurrent is None else {}
-        start = {slot: initialize(recurrent or weights, (H, H), rng, **own)
-                 for slot in self.slots}
+        start = {slot: (recurrent or weights)((H, H), rng) for slot in self.slots}
         params: Params = {
-            "Wxh": np.concatenate([initialize(weights, (H, self.inputs), rng, **options)
-                                   for _ in range(G)]),
-            "Why": initialize(weights, (self.outputs, H), rng, **options),
+            "Wxh": np.concatenate([weights((H, self.inputs), rng) for _ in range(G)]),
+            "Why": weights((self.outputs, H), rng),
             "bh": np.zeros(G * H),
             "by": np.zeros(self.outputs),
             **self.activation.init(H),
@@ -136,11 +134,18 @@ class RecurrentNet:
         return {name: value.astype(dtype) for name, value in params.items()}
 
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
-        """The parameters with Whh made by the transition, and the transition's tapes."""
+        """The parameters with Whh, and each of its slots, made; and the transition's tapes."""
         if self.transition is None:
-            return params, {}
+            blocks = params["Whh"].reshape(len(self.slots), self.hidden, self.hidden)
+            return {**params, **dict(zip(self.slots, blocks))}, {}
         made, tapes = assemble(self.transition, params, self.slots)
         return {**params, **made, "Whh": np.concatenate(list(made.values()))}, tapes
+
+    def scaled(self, p: Params) -> Params:
+        """The parameters that the cell sees: those of the pre-activation times the gain."""
+        if self.gain == 1:
+            return p
+        return {**p, **{name: p[name] * self.gain for name in ("Whh", "Wxh", "bh")}}
 
     def initial_state(self, params: Params, x: Array) -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0]."""
@@ -166,12 +171,11 @@ class RecurrentNet:
         """
         _same_kind(params, x)
         p, made = self.matrices(params)
-        if self.gain != 1:
-            p = {**p, **{name: p[name] * self.gain for name in ("Whh", "Wxh", "bh")}}
         if mask is not None and mask.shape != x.shape[:2]:
             raise ValueError(f"mask has shape {mask.shape}; need (T, B) = {x.shape[:2]}, "
                              f"because x is {x.shape}")
-        tape = self.module.forward(p, x, self.initial_state(params, x), self.activation)
+        tape = self.module.forward(self.scaled(p), x, self.initial_state(params, x),
+                                   self.activation)
         T, B = x.shape[:2]
         if self.readout == "every":
             rows, steps = tape.h[1:].reshape(T * B, self.hidden), None
@@ -202,7 +206,7 @@ class RecurrentNet:
             every = np.zeros(cell.h.shape, drows.dtype)
             every[steps, np.arange(B)] = drows
             dstart, dh = every[0], every[1:]
-        grads: Params = self.module.backward(p, cell, dh, self.activation, inputs)
+        grads: Params = self.module.backward(self.scaled(p), cell, dh, self.activation, inputs)
         grads["Why"], grads["by"] = matmul(flat.T, rows), flat.sum(axis=0)
         if dstart is not None:
             h0 = grads["h0"].copy()
@@ -212,13 +216,13 @@ class RecurrentNet:
             grads |= {name: grads[name] * self.gain for name in ("Whh", "Wxh", "bh")}
         if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
-        if self.transition is not None:
-            blocks = grads.pop("Whh").reshape(len(self.slots), H, H)
-            grads |= dict(zip(self.slots, blocks))
-        grads = _merge(grads, extra)
-        if self.transition is not None:
-            grads |= pull_back(self.transition, params, made,
-                               {slot: grads.pop(slot) for slot in self.slots})
+        blocks = grads.pop("Whh").reshape(len(self.slots), H, H)
+        grads = _merge({**grads, **dict(zip(self.slots, blocks))}, extra)
+        made_grads = {slot: grads.pop(slot) for slot in self.slots}
+        if self.transition is None:
+            grads["Whh"] = np.concatenate(list(made_grads.values()))
+        else:
+            grads |= pull_back(self.transition, params, made, made_grads)
         return grads
 
 
@@ -261,12 +265,16 @@ class FeedforwardNet:
                      or getattr(self.transition, "rectangular", False))
 
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
-             weights: str = "glorot_uniform", **options: float) -> Params:
-        """Start values: every matrix by the named initialiser; biases zero."""
+             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None
+             ) -> Params:
+        """Start values: ``weights`` draws every matrix, ``recurrent`` (the same if None) the
+        square hidden ones; biases are zero. Drawn in float64, then rounded to ``dtype``.
+        """
         params: Params = {}
         for layer in range(1, self.depth + 2):
             shape = (self.widths[layer], self.widths[layer - 1])
-            start = initialize(weights, shape, rng, **options)
+            square = shape[0] == shape[1] and layer <= self.depth
+            start = (recurrent if recurrent and square else weights)(shape, rng)
             name = f"W{layer}"
             if self.transition is not None and name in self.slots:
                 params |= {f"{name}.{part}": value

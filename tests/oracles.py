@@ -56,7 +56,7 @@ def rounding_bound(case):
     if batch.y.dtype.kind == "f":
         size *= 1 + abs(outputs).max() + abs(batch.y).max()
     steps = len(batch.x) if batch.x.ndim == 3 else net.depth + 1
-    n = 4 * steps * (sum(outputs.shape) + sum(map(max, (v.shape for v in params.values()
-                                                      if v.ndim))) + 8) + batch.x.size
+    widths = sum(outputs.shape) + sum(max(value.shape, default=0) for value in params.values())
+    n = 4 * steps * (widths + 8) + batch.x.size
     own = {name: value for name, value in direction.items() if name in pulled}
     return n * eps * size * dot(pulled, {name: abs(v) for name, v in own.items()})
