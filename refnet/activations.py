@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.numeric import expm1, nonpositive, sigmoid, tanh
+from refnet.numeric import expm1, nonpositive, sigmoid, tanh, times
 
 __all__ = ["ACTIVATIONS", "Activation", "activation"]
 
@@ -72,19 +72,12 @@ def _softsign_slope(a: Array, h: Array) -> Array:
     return np.asarray(1 / (1 + _magnitude(a)) / (1 + _magnitude(a)))
 
 
-def _times(alpha: float, a: Array) -> Array:
-    if a.dtype != object:
-        return alpha * a
-    over, under = alpha.as_integer_ratio()  # a float times a Fraction would be a float
-    return np.asarray(a * over / under)
-
-
 def _leaky(a: Array, p: Params, alpha: float) -> Array:
-    return np.where(nonpositive(a), _times(alpha, a), a)
+    return np.where(nonpositive(a), times(alpha, a), a)
 
 
 def _leaky_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
-    return np.where(nonpositive(a), _times(alpha, dh), dh), {}
+    return np.where(nonpositive(a), times(alpha, dh), dh), {}
 
 
 def _relu(a: Array, p: Params, alpha: float) -> Array:
@@ -109,7 +102,7 @@ def _prelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple
 def _elu(a: Array, p: Params, alpha: float) -> Array:
     left = nonpositive(a)
     guarded = a if a.dtype == object else np.where(left, a, 0)  # expm1 would overflow
-    return np.where(left, _times(alpha, expm1(guarded)), a)
+    return np.where(left, times(alpha, expm1(guarded)), a)
 
 
 def _elu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:

@@ -6,13 +6,18 @@ nothing for that; products, elementary functions and decisions do, and live here
 """
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array
 
-__all__ = ["MATMUL", "exp", "expm1", "log", "matmul", "nonpositive", "sigmoid", "sqrt", "tanh"]
+__all__ = ["MATMUL", "Number", "exp", "expm1", "log", "matmul", "nonpositive", "sigmoid", "sqrt",
+           "tanh", "times"]
+
+Number = float | Fraction
+"""A constant such as a learning rate; a Fraction where it has to be exact and no float is."""
 
 MATMUL: dict[type, Callable[[Array, Array], Array]] = {}
 """Products of object arrays by element type, for types with a faster one than NumPy's."""
@@ -29,6 +34,22 @@ def matmul(a: Array, b: Array) -> Array:
         if type(first) in MATMUL:
             return MATMUL[type(first)](a, b)
     return np.asarray(a @ b)
+
+
+def _times(value: Any, over: int, under: int) -> Any:
+    if isinstance(value, int):  # the exact zero of a mask; 0 * 1 / 2 would be the float 0.0
+        return Fraction(value * over, under) if value * over % under else value * over // under
+    return value * over / under
+
+
+_times_all = np.frompyfunc(_times, 3, 1)
+
+
+def times(c: Number, a: Array) -> Array:
+    """``c a`` in a's own dtype; exact on object arrays, where a float c is its binary value."""
+    if a.dtype != object:
+        return np.asarray(float(c) * a)
+    return np.asarray(_times_all(a, *c.as_integer_ratio()), object)
 
 
 def _elementary(name: str) -> Callable[[Array], Array]:

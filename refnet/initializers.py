@@ -1,0 +1,147 @@
+"""Start values of weight matrices: name -> function(shape, rng, **options) -> float64.
+
+``shape`` is (fan_out, fan_in): matrices act on columns, ``W x``. Each call draws from the
+``numpy.random.Generator`` it is given, so the same seed gives the same bits.
+Checked by: tests/test_initializers.py.
+"""
+
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+
+from refnet.batch import Array
+
+__all__ = ["INITIALIZERS", "chain", "fbchain", "gaussian", "glorot_normal", "glorot_uniform",
+           "he", "identity", "initialize", "orthogonal", "orthogonal_svd", "rotations",
+           "uniform"]
+
+Shape = tuple[int, int]
+Rng = np.random.Generator
+
+
+def gaussian(shape: Shape, rng: Rng, sd: float = 0.1) -> Array:
+    """Entries N(0, sd^2). Manchev & Spratling take sd .1 in II-A, .001 for MNIST."""
+    return rng.normal(0, sd, shape)
+
+
+def uniform(shape: Shape, rng: Rng, limit: float = 0.1) -> Array:
+    """Entries U(-limit, limit)."""
+    return rng.uniform(-limit, limit, shape)
+
+
+def glorot_normal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
+    """Entries normal with variance ``2 gain^2 / (fan_in + fan_out)`` (Glorot & Bengio 2010)."""
+    return rng.normal(0, gain * (2 / sum(shape)) ** 0.5, shape)
+
+
+def glorot_uniform(shape: Shape, rng: Rng, gain: float = 1) -> Array:
+    """The same variance, uniform: limits ``gain sqrt(6 / (fan_in + fan_out))``.
+
+    Source: Glorot & Bengio (2010), eq. 16; uniform, not Gaussian (erratum 10).
+    """
+    return uniform(shape, rng, gain * (6 / sum(shape)) ** 0.5)
+
+
+def he(shape: Shape, rng: Rng, gain: float = 2 ** 0.5) -> Array:
+    """Entries N(0, gain^2 / fan_in); the gain sqrt(2) is for ReLU (He et al. 2015)."""
+    return rng.normal(0, gain / shape[1] ** 0.5, shape)
+
+
+def identity(shape: Shape, rng: Rng, scale: float = 1) -> Array:
+    """``scale`` on the diagonal: the IRNN's start (Le et al. 2015), or a scaled one.
+
+    A rectangular one with scale .9 is Orhan & Pitkow's input matrix: it feeds a chain's head.
+    """
+    return scale * np.eye(*shape)
+
+
+def orthogonal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
+    """``gain`` times a Haar-distributed orthogonal matrix, by QR of a Gaussian one.
+
+    A tall matrix has orthonormal columns, a wide one orthonormal rows. QR is unique only with
+    diag(R) > 0; LAPACK's signs depend on the matrix and give another distribution (erratum
+    33), so the signs of diag(R) are moved into Q (Mezzadri 2007).
+    Checked by: tests/test_initializers.py::test_orthogonal_is_haar.
+    """
+    tall = (max(shape), min(shape))
+    q, r = np.linalg.qr(rng.normal(size=tall))
+    q *= np.where(np.diag(r) < 0, -gain, gain)
+    return np.ascontiguousarray(q if shape == tall else q.T)
+
+
+def orthogonal_svd(shape: Shape, rng: Rng, gain: float = 1) -> Array:
+    """The same distribution, by SVD of a Gaussian matrix: ``gain U V'``.
+
+    The signs of u_i and v_i are arbitrary but common, so they cancel in the product; U or V
+    by itself, as often used, carries LAPACK's choice (erratum 33). It is Haar because
+    ``A U V' B`` is what ``A G B`` gives, and that has the distribution of G.
+    Checked by: tests/test_initializers.py::test_orthogonal_is_haar.
+    """
+    u, _, vt = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
+    return np.ascontiguousarray(gain * (u @ vt))
+
+
+def _square(shape: Shape, name: str) -> int:
+    if shape[0] != shape[1]:
+        raise ValueError(f"initialize: {name} needs a square matrix, not {shape}; name another "
+                         "initialiser for the matrices that are not recurrent")
+    return shape[0]
+
+
+def rotations(shape: Shape, rng: Rng) -> Array:
+    """2 x 2 rotation blocks on the diagonal, angles U(-pi, pi) (Henaff et al. 2016)."""
+    size = _square(shape, "rotations")
+    if size % 2:
+        raise ValueError(f"initialize: rotations come in pairs of units; {size} is odd, use "
+                         f"{size + 1}")
+    angles = rng.uniform(-np.pi, np.pi, size // 2)
+    first = np.arange(0, size, 2)
+    out = np.zeros(shape)
+    out[first, first] = out[first + 1, first + 1] = np.cos(angles)
+    out[first + 1, first] = np.sin(angles)
+    out[first, first + 1] = -np.sin(angles)
+    return out
+
+
+def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Array:
+    """Unit i feeds unit i + 1: ``diagonal`` I + ``gain`` on the subdiagonal.
+
+    Orhan & Pitkow (2020) write h W, with the superdiagonal; here W h needs the subdiagonal.
+    A superdiagonal would pass the input of unit 0 to nobody.
+    Checked by: tests/test_analysis.py::test_chain_orientation.
+    """
+    size = _square(shape, "chain")
+    return diagonal * np.eye(size) + gain * np.eye(size, k=-1)
+
+
+def fbchain(shape: Shape, rng: Rng, feedback: float = 0.04, gain: float = 0.99,
+            diagonal: float = 0) -> Array:
+    """A chain with ``feedback`` from unit i + 1 to unit i, on the superdiagonal."""
+    return chain(shape, rng, gain, diagonal) + feedback * np.eye(shape[0], k=1)
+
+
+INITIALIZERS: dict[str, Callable[..., Array]] = {f.__name__: f for f in (
+    gaussian, uniform, glorot_normal, glorot_uniform, he, identity, orthogonal, orthogonal_svd,
+    rotations, chain, fbchain)}
+
+
+def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
+    """A new float64 (fan_out, fan_in) matrix, C-ordered, by the named initialiser.
+
+    Raises ValueError for a name, shape or option that the initialiser does not take.
+    Checked by: tests/test_initializers.py::test_errors.
+    """
+    if name not in INITIALIZERS:
+        raise ValueError(f"initialize: {name!r} is unknown; choose one of "
+                         f"{', '.join(INITIALIZERS)}")
+    if len(shape) != 2 or min(shape) < 1:
+        raise ValueError(f"initialize: shape {shape} is not (fan_out, fan_in), each at least 1")
+    known = list(inspect.signature(INITIALIZERS[name]).parameters)[2:]
+    for option, value in options.items():
+        if option not in known:
+            raise ValueError(f"initialize: {name} takes {' and '.join(known) or 'no options'}, "
+                             f"not {option!r}")
+        if not np.isfinite(value):
+            raise ValueError(f"initialize: {name}'s {option} is {value}; need a finite number")
+    return INITIALIZERS[name](shape, rng, **options)

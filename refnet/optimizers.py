@@ -1,0 +1,266 @@
+"""Optimisers, written out: value, gradient, state -> new value, new state.
+
+``init(params)`` gives the state, a flat dict of arrays that a checkpoint can store: "steps"
+(how many were taken) and, for each parameter, its accumulators as "name/accumulator".
+``step(params, grads, state)`` gives new params and state and changes neither argument; a
+parameter named in ``skip`` is passed through (one that lives on a manifold moves elsewhere).
+
+Every dtype keeps its own: hyper-parameters are Python numbers, and on object arrays they
+enter as exact fractions, so a step on rationals is exact (RMSprop and Adam take roots and
+need numbers that have one).
+Checked by: tests/test_optimizers.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.numeric import Number, sqrt, times
+
+__all__ = ["Adam", "Clipped", "Momentum", "Nesterov", "OPTIMIZERS", "Optimizer", "RMSPROP_FORMS",
+           "RMSprop", "SGD", "clip_by_norm", "clip_by_value", "optimizer", "weight_decay"]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What all have: the learning ``rate``, ``rates`` that multiply it for single parameters,
+    and names to ``skip``.
+
+    ``step`` raises ValueError if a parameter has no gradient, or one of another shape.
+    """
+
+    rate: Number
+    rates: Mapping[str, Number] = field(default_factory=dict)
+    skip: tuple[str, ...] = ()
+
+    accumulators: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name not in ("rates", "skip", "place") and not 0 <= value < float("inf"):
+                raise ValueError(f"{type(self).__name__}: {entry.name} is {value}; need a "
+                                 "finite number that is not negative")
+
+    def start(self, value: Array, accumulator: str) -> Array:
+        """What an accumulator of that parameter is before the first step."""
+        return np.zeros_like(value)
+
+    def init(self, params: Params) -> Params:
+        """The state before the first step."""
+        for name in (*self.rates, *self.skip):
+            if name not in params:
+                raise ValueError(f"{type(self).__name__}: there is no parameter {name!r}; the "
+                                 f"parameters are {', '.join(params)}")
+        return {"steps": np.zeros((), np.int64)} | {
+            f"{name}/{accumulator}": self.start(value, accumulator)
+            for name, value in params.items() if name not in self.skip
+            for accumulator in self.accumulators}
+
+    def step(self, params: Params, grads: Params, state: Params) -> tuple[Params, Params]:
+        """One step: new parameters and new state. Entries of grads that are no parameter
+        (such as the gradient in x) are ignored."""
+        steps = int(state["steps"]) + 1
+        moved, after = dict(params), {"steps": np.asarray(steps, np.int64)}
+        for name, value in params.items():
+            if name in self.skip:
+                continue
+            if name not in grads or grads[name].shape != value.shape:
+                have = grads[name].shape if name in grads else "none"
+                raise ValueError(f"{type(self).__name__}.step: {name} is {value.shape} and its "
+                                 f"gradient {have}; give one of the same shape or skip {name}")
+            kept = tuple(state[f"{name}/{a}"] for a in self.accumulators)
+            direction, kept = self.move(grads[name], kept, steps)
+            rate = self.rate * self.rates.get(name, 1)
+            moved[name] = np.asarray(value - times(rate, direction))
+            after |= {f"{name}/{a}": np.asarray(k) for a, k in zip(self.accumulators, kept)}
+        return moved, after
+
+    def move(self, g: Array, kept: tuple[Array, ...], steps: int
+             ) -> tuple[Array, tuple[Array, ...]]:
+        """The direction, ``W <- W - rate direction``, and the new accumulators."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """``W <- W - rate g``."""
+
+    def move(self, g: Array, kept: tuple[Array, ...], steps: int
+             ) -> tuple[Array, tuple[Array, ...]]:
+        return g, ()
+
+
+@dataclass(frozen=True)
+class Momentum(Optimizer):
+    """``v <- momentum v + g``; ``W <- W - rate v`` (Polyak 1964).
+
+    While the rate is constant it is the same as Lasagne's and Sutskever's
+    ``v <- momentum v - rate g; W <- W + v``.
+    """
+
+    momentum: Number = 0.9
+    accumulators: ClassVar[tuple[str, ...]] = ("velocity",)
+
+    def move(self, g: Array, kept: tuple[Array, ...], steps: int
+             ) -> tuple[Array, tuple[Array, ...]]:
+        v = times(self.momentum, kept[0]) + g
+        return v, (v,)
+
+
+@dataclass(frozen=True)
+class Nesterov(Momentum):
+    """``v <- momentum v + g``; ``W <- W - rate (g + momentum v)`` (Nesterov 1983), in the
+    form of Bengio et al. (2013), whose W is the point where the gradient is taken."""
+
+    def move(self, g: Array, kept: tuple[Array, ...], steps: int
+             ) -> tuple[Array, tuple[Array, ...]]:
+        v = times(self.momentum, kept[0]) + g
+        return g + times(self.momentum, v), (v,)
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """``r <- decay r + (1 - decay) g^2``; ``W <- W - rate g / sqrt(r + eps)`` with eps
+    "inside" the root, ``W <- W - rate g / (sqrt(r) + eps)`` with eps "outside".
+
+    ``first``: r before the first step. RMSPROP_FORMS names what libraries do.
+    Source: Tieleman & Hinton (2012).
+    """
+
+    decay: Number = 0.9
+    eps: Number = 1e-6
+    place: str = "inside"
+    first: Number = 0
+    accumulators: ClassVar[tuple[str, ...]] = ("square",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.place not in ("inside", "outside"):
+            raise ValueError(f"RMSprop: eps's place is {self.place!r}; choose inside or outside")
+
+    def start(self, value: Array, accumulator: str) -> Array:
+        return times(self.first, np.ones_like(value))
+
+    def move(self, g: Array, kept: tuple[Array, ...], steps: int
+             ) -> tuple[Array, tuple[Array, ...]]:
+        r = times(self.decay, kept[0]) + times(1 - self.decay, g * g)
+        eps = float(self.eps)
+        return g / (sqrt(r + eps) if self.place == "inside" else sqrt(r) + eps), (r,)
+
+
+RMSPROP_FORMS: dict[str, dict[str, Any]] = {
+    "lasagne": {"decay": 0.9, "eps": 1e-6, "place": "inside", "first": 0},
+    "torch": {"decay": 0.99, "eps": 1e-8, "place": "outside", "first": 0},
+    "keras": {"decay": 0.9, "eps": 1e-7, "place": "inside", "first": 0},
+    "tensorflow1": {"decay": 0.9, "eps": 1e-10, "place": "inside", "first": 1},
+}
+"""RMSprop as libraries write it, with their default constants (Keras: version 3)."""
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """``m <- beta1 m + (1 - beta1) g``; ``r <- beta2 r + (1 - beta2) g^2``;
+    ``W <- W - rate (m / (1 - beta1^n)) / (sqrt(r / (1 - beta2^n)) + eps)`` at step n.
+
+    Source: Kingma & Ba (2015), algorithm 1.
+    """
+
+    beta1: Number = 0.9
+    beta2: Number = 0.999
+    eps: Number = 1e-8
+    accumulators: ClassVar[tuple[str, ...]] = ("mean", "square")
+
+    def move(self, g: Array, kept: tuple[Array, ...], steps: int
+             ) -> tuple[Array, tuple[Array, ...]]:
+        m = times(self.beta1, kept[0]) + times(1 - self.beta1, g)
+        r = times(self.beta2, kept[1]) + times(1 - self.beta2, g * g)
+        root = sqrt(times(1 / (1 - self.beta2 ** steps), r))
+        return times(1 / (1 - self.beta1 ** steps), m) / (root + float(self.eps)), (m, r)
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": SGD, "momentum": Momentum, "nesterov": Nesterov, "rmsprop": RMSprop, "adam": Adam}
+
+
+def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) -> Optimizer:
+    """The optimiser of that name. ``form``: for rmsprop, one of RMSPROP_FORMS, whose
+    constants ``options`` may still replace.
+
+    Raises ValueError for an unknown name, form or option.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
+    if form is not None:
+        if name != "rmsprop" or form not in RMSPROP_FORMS:
+            raise ValueError(f"optimizer {name!r} has no form {form!r}; rmsprop has "
+                             f"{', '.join(RMSPROP_FORMS)}")
+        options = RMSPROP_FORMS[form] | options
+    known = [entry.name for entry in fields(OPTIMIZERS[name])]  # type: ignore[arg-type]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"optimizer {name!r} takes {', '.join(known)}, not {option!r}")
+    return OPTIMIZERS[name](rate=rate, **options)
+
+
+def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
+    """``strength sum W^2`` over all the given matrices and its gradient ``2 strength W``.
+
+    No factor 1/2, as in 002's code. For a factorised matrix, give the composite one.
+    Returns the value () and the gradients under the same names.
+    """
+    value = sum(times(strength, np.asarray((W * W).sum())) for W in weights.values())
+    return np.asarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
+
+
+class Clipped(NamedTuple):
+    """Clipped gradients, and how the clipping acted: ``factor`` that all were multiplied by
+    (1: none), how many ``entries`` it changed, and the ``norm`` before (None if by value)."""
+
+    grads: Params
+    factor: float
+    entries: int
+    norm: float | None
+
+
+def _check_limit(function: str, limit: float) -> None:
+    if not limit > 0:
+        raise ValueError(f"{function}: limit is {limit}; need a number above 0")
+
+
+def clip_by_norm(grads: Params, limit: float) -> Clipped:
+    """Scale all gradients by ``limit / norm`` if their common 2-norm exceeds ``limit``.
+
+    Pascanu et al. (2013). Give it the parameters' gradients only, not that of x. Floats. The
+    norm is computed in float64 without overflow. If an entry is not finite, nothing can
+    repair the gradient: it comes back unchanged and ``norm`` says nan or inf.
+    """
+    _check_limit("clip_by_norm", limit)
+    # np.max, unlike max, lets a NaN through
+    largest = float(np.max([np.abs(g).max(initial=0) for g in grads.values()], initial=0))
+    if largest == 0 or not np.isfinite(largest):
+        return Clipped(grads, 1, 0, largest)
+    norm = largest * sum(float(np.square(g / largest, dtype=np.float64).sum())
+                         for g in grads.values()) ** 0.5
+    if norm <= limit:
+        return Clipped(grads, 1, 0, norm)
+    factor = limit / norm
+    return Clipped({name: times(factor, g) for name, g in grads.items()}, factor,
+                   sum(g.size for g in grads.values()), norm)
+
+
+def clip_by_value(grads: Params, limit: float) -> Clipped:
+    """Each entry brought into [-limit, limit]; NaN stays NaN. Any ordered dtype.
+
+    Clipping inside the recursion, step by step, is ``clip`` of the cells' backward.
+    """
+    _check_limit("clip_by_value", limit)
+    clipped, entries = {}, 0
+    for name, g in grads.items():
+        above, below = g > limit, g < -limit
+        clipped[name] = np.where(above, limit, np.where(below, -limit, g))
+        entries += int(np.count_nonzero(above | below))
+    return Clipped(clipped, 1, entries, None)
