@@ -13,8 +13,8 @@ import numpy as np
 
 from refnet.batch import Array
 
-__all__ = ["MATMUL", "Number", "exp", "expm1", "log", "matmul", "nonpositive", "sigmoid", "sqrt",
-           "tanh", "times"]
+__all__ = ["MATMUL", "Number", "clamp", "exp", "expm1", "log", "matmul", "nonpositive", "sigmoid",
+           "sqrt", "tanh", "times"]
 
 Number = float | Fraction
 """A constant such as a learning rate; a Fraction where it has to be exact and no float is."""
@@ -50,6 +50,13 @@ def times(c: Number, a: Array) -> Array:
     if a.dtype != object:
         return np.asarray(float(c) * a)
     return np.asarray(_times_all(a, *c.as_integer_ratio()), object)
+
+
+def clamp(a: Array, limit: float) -> tuple[Array, int]:
+    """Each entry brought into [-limit, limit], and how many that changed; NaN stays NaN."""
+    above, below = a > limit, a < -limit
+    clamped = np.where(above, limit, np.where(below, -limit, a))
+    return clamped, int(np.count_nonzero(above | below))
 
 
 def _elementary(name: str) -> Callable[[Array], Array]:

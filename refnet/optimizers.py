@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.numeric import Number, sqrt, times
+from refnet.numeric import Number, clamp, sqrt, times
 
 __all__ = ["Adam", "Clipped", "Momentum", "Nesterov", "OPTIMIZERS", "Optimizer", "RMSPROP_FORMS",
            "RMSprop", "SGD", "clip_by_norm", "clip_by_value", "optimizer", "weight_decay"]
@@ -258,9 +258,6 @@ def clip_by_value(grads: Params, limit: float) -> Clipped:
     Clipping inside the recursion, step by step, is ``clip`` of the cells' backward.
     """
     _check_limit("clip_by_value", limit)
-    clipped, entries = {}, 0
-    for name, g in grads.items():
-        above, below = g > limit, g < -limit
-        clipped[name] = np.where(above, limit, np.where(below, -limit, g))
-        entries += int(np.count_nonzero(above | below))
-    return Clipped(clipped, 1, entries, None)
+    clamped = {name: clamp(g, limit) for name, g in grads.items()}
+    return Clipped({name: g for name, (g, _) in clamped.items()}, 1,
+                   sum(changed for _, changed in clamped.values()), None)

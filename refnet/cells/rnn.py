@@ -10,7 +10,7 @@ import numpy as np
 
 from refnet.activations import Activation
 from refnet.batch import Array, Params
-from refnet.numeric import matmul
+from refnet.numeric import clamp, matmul
 
 __all__ = ["Tape", "backward", "check", "forward"]
 
@@ -64,7 +64,8 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     return Tape(x, a, h)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True) -> Params:
+def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
+             clip: float | None = None) -> Params:
     """Pull state gradients back through time.
 
     With ``c = 0`` after the last step, for t from the last to the first::
@@ -77,20 +78,27 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     Shapes: dh (K, B, H) is the direct gradient at the last K states, h[T-K+1] .. h[T], not
     the accumulated one. Returns the gradients of Whh, Wxh, bh, h0 (B, H), the activation's
     own parameters and, if ``inputs``, x (T, B, D). Any dtype. At a kink the derivative is
-    the left-hand one.
+    the left-hand one. ``clip``: each entry of da[t] is brought into [-clip, clip] before it
+    is used and carried, as in Vorontsov et al.'s code (the result is no gradient any more);
+    "clipped" then tells how many entries that changed, ().
     Source: Werbos (1990); Manchev & Spratling, eq. 4 as corrected.
-    Checked by: tests/test_exact.py::test_push_equals_pull.
+    Checked by: tests/test_exact.py::test_push_equals_pull,
+    tests/test_optimizers.py::test_clip_inside_the_recursion.
     """
     x, a, h = tape
     T, B, H = a.shape
     first = T - len(dh)
     da = np.empty_like(a)
     carry = np.zeros((B, H), a.dtype)
+    clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         g = carry + dh[t - first] if t >= first else carry
         da[t], slopes = act.backward(a[t], h[t + 1], g, p)
         own = {name: np.asarray(own[name] + slopes[name]) for name in own}
+        if clip is not None:
+            da[t], changed = clamp(da[t], clip)
+            clipped += changed
         carry = matmul(da[t], p["Whh"])
     rows = da.reshape(T * B, H)
     grads = {
@@ -100,6 +108,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         "h0": carry,
         **own,
     }
+    if clip is not None:
+        grads["clipped"] = np.asarray(clipped)
     if inputs:
         grads["x"] = matmul(rows, p["Wxh"]).reshape(x.shape)
     return grads
