@@ -1,0 +1,43 @@
+"""Data as batches: generated tasks, MNIST and the Penn Treebank, by name.
+
+``make("temporal-order", length=60)`` gives a Task; ``task.batch(index, size, seed)`` its
+training batches, ``task.evaluation(index, seed)`` what it is judged on.
+"""
+
+from dataclasses import fields
+from typing import Any
+
+from refnet.tasks.base import Task
+from refnet.tasks.synthetic import (Adding, Copy, RandomPermutation, TemporalOrder,
+                                    TemporalOrder3Bit)
+
+__all__ = ["TASKS", "Task", "make", "options"]
+
+TASKS: dict[str, type[Any]] = {
+    task.name: task for task in (TemporalOrder, TemporalOrder3Bit, Adding, RandomPermutation,
+                                 Copy)}
+
+
+def options(name: str) -> dict[str, Any]:
+    """The options of the named task with their defaults. Raises ValueError if there is none."""
+    if name not in TASKS:
+        raise ValueError(f"task {name!r} is unknown; choose one of {', '.join(TASKS)}")
+    return {option.name: option.default for option in fields(TASKS[name])}
+
+
+def make(name: str, **chosen: Any) -> Task:
+    """The named task with the chosen options; the rest as ``options(name)`` has them.
+
+    Raises ValueError for a name, an option or a value that is not known, of the wrong type or
+    out of range.
+    """
+    defaults = options(name)
+    for option, value in chosen.items():
+        if option not in defaults:
+            raise ValueError(f"task {name} has no option {option!r}; its options are "
+                             f"{', '.join(defaults)}")
+        if type(value) is not type(defaults[option]):
+            raise ValueError(f"task {name}: {option} is {value!r}; need "
+                             f"{type(defaults[option]).__name__}, such as {defaults[option]!r}")
+    task: Task = TASKS[name](**chosen)
+    return task

@@ -1,0 +1,127 @@
+"""What a task is, and what the tasks share: random streams, batch sizes, counting errors."""
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any, Protocol
+
+import numpy as np
+
+from refnet.batch import Array, Batch
+from refnet.losses import LOSSES
+
+__all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_choice", "classified",
+           "evaluation_size", "one_hot", "rates", "stream"]
+
+TRAINING, EVALUATION, ORDER = 0, 1, 2
+"""The random streams: training batches, evaluation sets, the order of a data set."""
+
+
+class Task(Protocol):
+    """Data with what to make of it: shapes, loss, read-out, and when it is solved.
+
+    Batches are pure functions of the task's options, the seed and an index, so that a run
+    resumes from its position alone. A class that inherits from this one gets ``batches`` and
+    ``solved``; one that does not has to have them all.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that ``refnet.tasks.make`` knows it by."""
+
+    @property
+    def inputs(self) -> int:
+        """D of ``batch.x``."""
+
+    @property
+    def outputs(self) -> int:
+        """C: classes, or real targets."""
+
+    @property
+    def loss(self) -> str:
+        """cross_entropy or squared_error."""
+
+    @property
+    def readout(self) -> str:
+        """What of a recurrent net is read out: "last" or "every" step; "none": the task is for
+        a feedforward net, x is (B, D)."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """What ``evaluation`` offers: "test", and "validation" if something was held out."""
+
+    @property
+    def metric(self) -> str:
+        """The metric by which the best weights are chosen."""
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a smaller ``metric`` is the better one."""
+
+    @property
+    def criterion(self) -> str:
+        """When the task counts as solved, in words."""
+
+    def batch(self, index: int, size: int, seed: int) -> Batch:
+        """Training batch number ``index`` (from 0), of ``size`` examples."""
+
+    def batches(self, size: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """The training batches from number ``start`` on, without end."""
+        return (self.batch(index, size, seed) for index in count(start))
+
+    def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
+        """The batches of evaluation set number ``index``.
+
+        Generated tasks draw a fresh set for each index; data sets give the whole split in a
+        fixed order. Raises ValueError for a split that is not in ``splits``.
+        """
+
+    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+        """Counts and sums over one batch; add them up by name and pass them to ``metrics``.
+
+        ``outputs``: the net's, (B, C) or (T, B, C). An output that is not finite is an error.
+        """
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """The figures to report, from the sums of the scores of all batches."""
+
+    def solved(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the figures meet ``criterion``; never, for a task that has none."""
+        return False
+
+
+def check_choice(where: str, value: Any, options: tuple[Any, ...]) -> None:
+    """Raise ValueError unless ``value`` is one of ``options``."""
+    if value not in options:
+        raise ValueError(f"{where} is {value!r}; need one of {', '.join(map(str, options))}")
+
+
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """The generator of one stream: the same for the same numbers, independent otherwise."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+def evaluation_size(steps: int) -> int:
+    """Sequences in a batch of an evaluation: 200,000 steps at most, so that a net of 128
+    units keeps some 100 MB of float32 states, and never more than 1000 sequences."""
+    return min(max(200_000 // max(steps, 1), 1), 1000)
+
+
+def one_hot(symbols: Array, classes: int, dtype: str) -> Array:
+    """``symbols`` (...) as (..., classes)."""
+    return np.asarray(np.eye(classes, dtype=dtype)[symbols])
+
+
+def classified(outputs: Array, labels: Array) -> dict[str, float]:
+    """How many of the predictions (N, C) of ``labels`` (N,) are wrong, and their loss."""
+    right = (outputs.argmax(axis=1) == labels) & np.isfinite(outputs).all(axis=1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        loss = LOSSES["cross_entropy"](outputs, labels).loss
+    return {"count": len(labels), "errors": len(labels) - int(right.sum()),
+            "loss": float(loss.sum(dtype=np.float64))}
+
+
+def rates(totals: Mapping[str, float]) -> dict[str, float]:
+    """What ``classified`` counted, as accuracy, errors and mean cross-entropy (in nats)."""
+    errors, number = totals["errors"], totals["count"]
+    return {"accuracy": 1 - errors / number, "errors": errors,
+            "cross_entropy": totals["loss"] / number}

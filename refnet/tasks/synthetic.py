@@ -1,0 +1,290 @@
+"""The generated tasks: long time lags, made afresh for every batch.
+
+Temporal order, 3-bit temporal order, adding and random permutation (Manchev & Spratling,
+III-A, after Hochreiter & Schmidhuber, 1997); copy and adding (Vorontsov et al., 3.1; Orhan,
+2019). Where a text and its released code disagree, ``protocol`` names which one is meant.
+Positions are 0-based and ranges half-open; q = int(length / 10).
+
+Checked by: tests/test_tasks.py.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import log
+from typing import ClassVar
+
+import numpy as np
+
+from refnet.batch import Array, Batch
+from refnet.tasks.base import (EVALUATION, TRAINING, Task, check_choice, classified,
+                               evaluation_size, one_hot, rates, stream)
+
+__all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder",
+           "TemporalOrder3Bit"]
+
+
+@dataclass(frozen=True)
+class Generated(Task):
+    """What the generated tasks share. A subclass says how to ``draw`` a batch.
+
+    ``length``: T of the papers. ``samples``: sequences in an evaluation.
+    ``dtype``: float32 or float64; the numbers are the same in both.
+    """
+
+    length: int = 60
+    samples: int = 10_000
+    dtype: str = "float32"
+
+    shortest = 10
+    needs = "a tenth of the sequence holds the first symbol, so it must be a step at least"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+    splits = ("test",)
+    loss = "cross_entropy"
+    readout = "last"
+    metric = "accuracy"
+    lower_is_better = False
+
+    def __post_init__(self) -> None:
+        if self.length < self.shortest:
+            raise ValueError(f"{self.name}: length is {self.length}; need at least "
+                             f"{self.shortest}: {self.needs}")
+        if self.samples < 1:
+            raise ValueError(f"{self.name}: samples is {self.samples}; need at least 1")
+        for option, known in {"dtype": ("float32", "float64"), **self.choices}.items():
+            check_choice(f"{self.name}: {option}", getattr(self, option), known)
+
+    @property
+    def criterion(self) -> str:
+        return "no error in the evaluation"
+
+    @property
+    def steps(self) -> int:
+        """T of ``batch.x``."""
+        return self.length
+
+    def draw(self, rng: np.random.Generator, size: int) -> Batch:
+        """``size`` sequences."""
+        raise NotImplementedError
+
+    def batch(self, index: int, size: int, seed: int) -> Batch:
+        return self.draw(stream(seed, TRAINING, index), size)
+
+    def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
+        check_choice(f"{self.name}: split", split, self.splits)
+        size = evaluation_size(self.steps)
+        for part, start in enumerate(range(0, self.samples, size)):
+            yield self.draw(stream(seed, EVALUATION, index, part),
+                            min(size, self.samples - start))
+
+    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+        return classified(outputs, batch.y)
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        return rates(totals)
+
+    def solved(self, metrics: Mapping[str, float]) -> bool:
+        return metrics["errors"] == 0
+
+
+@dataclass(frozen=True)
+class TemporalOrder(Generated):
+    """In which order did A and B come? Symbols 0, 1 are A, B; 2..5 distract.
+
+    One of A, B at a step of [q, 2q), one at a step of [int(length / 2), + q); class
+    v0 + 2 v1. x (T, B, 6) one-hot, y (B,) of 4 classes. Both protocols are the same.
+    """
+
+    protocol: str = "paper"
+
+    name = "temporal-order"
+    inputs = 6
+    outputs = 4
+    choices = {"protocol": ("paper", "code")}
+    starts: ClassVar[tuple[float, ...]] = (.1, .5)
+
+    def draw(self, rng: np.random.Generator, size: int) -> Batch:
+        q = int(self.length * .1)
+        first = np.array([int(self.length * start) for start in self.starts])[:, None]
+        at = first + rng.integers(0, q, (len(first), size))
+        bits = rng.integers(0, 2, at.shape)
+        symbols = rng.integers(2, 6, (self.length, size))
+        symbols[at, np.arange(size)] = bits
+        return Batch(one_hot(symbols, 6, self.dtype), 2 ** np.arange(len(first)) @ bits)
+
+
+@dataclass(frozen=True)
+class TemporalOrder3Bit(TemporalOrder):
+    """Temporal order with three symbols, from q, int(.3 length) and int(.6 length) on.
+
+    y (B,): v0 + 2 v1 + 4 v2, 8 classes.
+    """
+
+    name = "temporal-order-3bit"
+    outputs = 8
+    starts = (.1, .3, .6)
+
+
+@dataclass(frozen=True)
+class RandomPermutation(Generated):
+    """Which was the first symbol, 0 or 1? All others are uniform over 2..99.
+
+    x (T, B, 100) one-hot, y (B,): the first symbol, of 100 classes. Both protocols are
+    the same.
+    """
+
+    protocol: str = "paper"
+
+    name = "random-permutation"
+    inputs = outputs = 100
+    choices = {"protocol": ("paper", "code")}
+    shortest = 2
+    needs = "the symbol to remember and one to distract from it"
+
+    def draw(self, rng: np.random.Generator, size: int) -> Batch:
+        symbols = rng.integers(2, 100, (self.length, size))
+        symbols[0] = rng.integers(0, 2, size)
+        return Batch(one_hot(symbols, 100, self.dtype), symbols[0].copy())
+
+
+@dataclass(frozen=True)
+class Adding(Generated):
+    """Add the two marked values. Values are U[0, 1); markers are 1 at two steps, else 0.
+
+    ========= ====================== ==================== ========= ==================
+    protocol  first marker           second marker        target    channels of x
+    ========= ====================== ==================== ========= ==================
+    paper     [0, q)                 [q, q + int(.4 T))   sum       marker, value
+    code      [0, q)                 [q, q + int(.4 T))   half-sum  marker, value
+    002       [0, T // 2)            [T // 2, T)          sum       value, marker
+    002-code  [0, T // 2)            [T // 2, T)          half-sum  value, marker
+    004       [0, T // 2)            [T // 2, T)          sum       marker, value
+    ========= ====================== ==================== ========= ==================
+
+    "paper" and "code" are Manchev & Spratling's, 002 Vorontsov et al.'s, 004 Orhan's.
+    x (T, B, 2), y (B, 1). Three definitions of an error are reported: ``errors_text``
+    (|e| < 1e-4 is right), ``errors_code`` (e^2 > .04 on the half-sum is wrong) and
+    ``errors_hs97`` (|e| > .04 is wrong); e is the protocol's own, but for errors_code.
+    """
+
+    protocol: str = "paper"
+
+    name = "adding"
+    inputs = 2
+    outputs = 1
+    loss = "squared_error"
+    metric = "mse"
+    lower_is_better = True
+    needs = "both markers need room"
+    choices = {"protocol": ("paper", "code", "002", "002-code", "004")}
+
+    @property
+    def halved(self) -> bool:
+        """Whether the target is half the sum."""
+        return self.protocol.endswith("code")
+
+    @property
+    def baseline(self) -> float:
+        """The mean squared error of always answering the mean: 1/6, or 1/24 if halved."""
+        return 1 / 24 if self.halved else 1 / 6
+
+    @property
+    def criterion(self) -> str:
+        return {"paper": "no |error| of 1e-4 or more in the evaluation",
+                "code": "no squared error above .04 in the evaluation"}.get(
+            self.protocol, f"mean squared error below a tenth of the baseline's, "
+                           f"{self.baseline / 10:.4g}")
+
+    def draw(self, rng: np.random.Generator, size: int) -> Batch:
+        T, columns = self.length, np.arange(size)
+        if self.protocol in ("paper", "code"):
+            q = int(T * .1)
+            middle, end = q, q + int(T * .4)
+        else:
+            middle, end = T // 2, T
+        at = np.stack([rng.integers(0, middle, size), rng.integers(middle, end, size)])
+        # float32 whatever the dtype: the same numbers in both, and never rounded up to 1
+        values = rng.random((T, size), dtype=np.float32)
+        markers = np.zeros((T, size), self.dtype)
+        markers[at, columns] = 1
+        target = values[at, columns].sum(axis=0, dtype=np.float64)[:, None]
+        pair = (values, markers) if self.protocol.startswith("002") else (markers, values)
+        return Batch(np.stack(pair, axis=-1).astype(self.dtype, copy=False),
+                     (target / 2 if self.halved else target).astype(self.dtype))
+
+    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = (outputs - batch.y).astype(np.float64)
+            half = error if self.halved else error / 2
+            right = {"text": abs(error) < 1e-4, "code": half * half <= .04,
+                     "hs97": abs(error) <= .04}
+            squares = float((error * error).sum())
+        return {"count": error.size, "squares": squares,
+                **{f"errors_{name}": error.size - int(good.sum()) for name, good in right.items()}}
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        number = totals["count"]
+        return {"mse": totals["squares"] / number,
+                **{name: totals[name] for name in ("errors_text", "errors_code", "errors_hs97")}}
+
+    def solved(self, metrics: Mapping[str, float]) -> bool:
+        by_count = {"paper": "errors_text", "code": "errors_code"}
+        if self.protocol in by_count:
+            return metrics[by_count[self.protocol]] == 0
+        return metrics["mse"] < self.baseline / 10
+
+
+@dataclass(frozen=True)
+class Copy(Generated):
+    """Repeat ten symbols after ``length`` steps of silence.
+
+    ``length`` + 20 steps: ten symbols of 1..8, length - 1 blanks, the delimiter, ten blanks;
+    y (T, B): blank (0) until the last ten steps, then the symbols; 9 classes.
+    ``encoding``: "one-hot", x (T, B, 10) with the delimiter as 9 (text of Vorontsov et al.,
+    Orhan), or "scalar", x (T, B, 1) with the delimiter as -1 (code of Vorontsov et al.).
+    The loss is over all steps; accuracy and errors are over the last ten only.
+    """
+
+    length: int = 200
+    encoding: str = "one-hot"
+
+    name = "copy"
+    outputs = 9
+    readout = "every"
+    criterion = "at least 99% of the last ten symbols right"
+    shortest = 1
+    needs = "the delimiter takes a step"
+    choices = {"encoding": ("one-hot", "scalar")}
+
+    @property
+    def inputs(self) -> int:
+        return 1 if self.encoding == "scalar" else 10
+
+    @property
+    def steps(self) -> int:
+        return self.length + 20
+
+    @property
+    def baseline(self) -> float:
+        """The loss of a net that remembers nothing: ten guesses among eight symbols."""
+        return 10 * log(8) / self.steps
+
+    def draw(self, rng: np.random.Generator, size: int) -> Batch:
+        symbols = np.zeros((self.steps, size), np.int64)
+        symbols[:10] = rng.integers(1, 9, (10, size))
+        y = np.zeros_like(symbols)
+        y[-10:] = symbols[:10]
+        scalar = self.encoding == "scalar"
+        symbols[-11] = -1 if scalar else 9
+        return Batch(symbols[:, :, None].astype(self.dtype) if scalar
+                     else one_hot(symbols, 10, self.dtype), y)
+
+    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+        every = classified(outputs.reshape(-1, self.outputs), batch.y.ravel())
+        last = classified(outputs[-10:].reshape(-1, self.outputs), batch.y[-10:].ravel())
+        return {**last, "loss": every["loss"], "steps": every["count"]}
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        return {**rates(totals), "cross_entropy": totals["loss"] / totals["steps"]}
+
+    def solved(self, metrics: Mapping[str, float]) -> bool:
+        return metrics["accuracy"] >= .99

@@ -1,0 +1,372 @@
+"""The generated tasks: what PROTOCOLS of the papers say, read back by naive readers."""
+
+from fractions import Fraction
+from itertools import islice
+from zlib import crc32
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from refnet.batch import Batch
+from refnet.tasks import TASKS, make, options
+from refnet.tasks.base import Task, evaluation_size, stream
+
+GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
+PROTOCOLS = ("paper", "code", "002", "002-code", "004")
+STARTS = {"temporal-order": (Fraction(1, 10), Fraction(1, 2)),
+          "temporal-order-3bit": (Fraction(1, 10), Fraction(3, 10), Fraction(6, 10))}
+lengths, sizes, seeds = st.integers(10, 130), st.integers(0, 5), st.integers(0, 2 ** 40)
+
+
+def symbols_of(x):
+    """One-hot (T, B, D) as symbols, one position at a time; raises unless it is one-hot."""
+    T, B, D = x.shape
+    symbols = [[-1] * B for _ in range(T)]
+    for t in range(T):
+        for b in range(B):
+            (hot,) = [d for d in range(D) if x[t, b, d] == 1]
+            assert sum(x[t, b, d] == 0 for d in range(D)) == D - 1
+            symbols[t][b] = hot
+    return symbols
+
+
+def read_temporal_order(x, starts):
+    """The classes, and where the symbols were found; raises on a sequence against the rules."""
+    T, B, _ = x.shape
+    q, symbols, classes = T // 10, symbols_of(x), []
+    for b in range(B):
+        found = [t for t in range(T) if symbols[t][b] in (0, 1)]
+        assert len(found) == len(starts)
+        for t, start in zip(found, starts):
+            assert int(start * T) <= t < int(start * T) + q
+        classes.append(sum(symbols[t][b] * 2 ** k for k, t in enumerate(found)))
+    return classes
+
+
+def read_adding(x, protocol):
+    """The targets; raises on a sequence against the rules of the protocol."""
+    T, B, _ = x.shape
+    value, marker = (0, 1) if protocol.startswith("002") else (1, 0)
+    classic = protocol in ("paper", "code")
+    first = (0, T // 10) if classic else (0, T // 2)
+    second = (T // 10, T // 10 + 4 * T // 10) if classic else (T // 2, T)
+    targets = []
+    for b in range(B):
+        marked = [t for t in range(T) if x[t, b, marker] == 1]
+        assert sum(x[t, b, marker] == 0 for t in range(T)) == T - 2
+        assert first[0] <= marked[0] < first[1] and second[0] <= marked[1] < second[1]
+        assert all(0 <= x[t, b, value] < 1 for t in range(T))
+        total = sum(Fraction(float(x[t, b, value])) for t in marked)
+        targets.append([float(total / 2 if protocol.endswith("code") else total)])
+    return targets
+
+
+def read_copy(x, encoding, length):
+    """The targets; raises on a sequence against the rules."""
+    T, B = x.shape[:2]
+    assert T == length + 20
+    delimiter = -1 if encoding == "scalar" else 9
+    symbols = x[:, :, 0].tolist() if encoding == "scalar" else symbols_of(x)
+    targets = [[0] * B for _ in range(T)]
+    for b in range(B):
+        column = [symbols[t][b] for t in range(T)]
+        assert all(1 <= s <= 8 for s in column[:10])
+        assert column[10:] == [0] * (length - 1) + [delimiter] + [0] * 10
+        for k in range(10):
+            targets[T - 10 + k][b] = column[k]
+    return targets
+
+
+@given(st.sampled_from(sorted(STARTS)), lengths, sizes, seeds)
+def test_temporal_order_reads_back(name, length, size, seed):
+    batch = make(name, length=length).batch(3, size, seed)
+    assert read_temporal_order(batch.x, STARTS[name]) == batch.y.tolist()
+    assert batch.x.shape == (length, size, 6) and batch.y.dtype == np.int64
+
+
+def test_floats_do_not_move_the_ranges():
+    """int(.3 * T), in floats as the released code has it, is the floor of the exact product."""
+    moved = {start: [T for T in range(10, 3000) if int(T * float(start)) != int(T * start)]
+             for start in (*STARTS["temporal-order-3bit"], Fraction(1, 2), Fraction(4, 10))}
+    assert not any(moved.values())
+
+
+@given(st.integers(2, 60), sizes, seeds)
+def test_random_permutation_reads_back(length, size, seed):
+    batch = make("random-permutation", length=length).batch(0, size, seed)
+    symbols = symbols_of(batch.x)
+    assert symbols[0] == batch.y.tolist() and set(symbols[0]) <= {0, 1}
+    assert all(2 <= s < 100 for row in symbols[1:] for s in row)
+
+
+@given(st.sampled_from(PROTOCOLS), lengths, sizes, seeds, st.sampled_from(["float32", "float64"]))
+def test_adding_reads_back(protocol, length, size, seed, dtype):
+    batch = make("adding", length=length, protocol=protocol, dtype=dtype).batch(1, size, seed)
+    targets = np.array(read_adding(batch.x, protocol)).reshape(size, 1)
+    assert (batch.y == targets.astype(dtype)).all()
+    assert batch.x.dtype == batch.y.dtype == dtype
+
+
+@given(st.sampled_from(["scalar", "one-hot"]), st.integers(1, 50), sizes, seeds)
+def test_copy_reads_back(encoding, length, size, seed):
+    task = make("copy", length=length, encoding=encoding)
+    batch = task.batch(0, size, seed)
+    assert read_copy(batch.x, encoding, length) == batch.y.tolist()
+    assert batch.x.shape[2] == task.inputs == (1 if encoding == "scalar" else 10)
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_readers_reject_planted_bugs(shift):
+    """A sequence moved by a step, swapped channels, bits weighed backwards."""
+    for name, starts in STARTS.items():
+        batch = make(name, length=30).batch(0, 200, 0)
+        with pytest.raises(AssertionError):
+            read_temporal_order(np.roll(batch.x, shift, axis=0), starts)
+        backwards = [int(f"{y:0{len(starts)}b}"[::-1], 2) for y in batch.y]
+        assert read_temporal_order(batch.x, starts) != backwards
+    for protocol in PROTOCOLS:
+        batch = make("adding", length=30, protocol=protocol).batch(0, 200, 0)
+        with pytest.raises(AssertionError):
+            read_adding(np.roll(batch.x, shift, axis=0), protocol)
+        with pytest.raises(AssertionError):
+            read_adding(batch.x[..., ::-1], protocol)
+    batch = make("copy", length=30).batch(0, 20, 0)
+    with pytest.raises(AssertionError):
+        read_copy(np.roll(batch.x, shift, axis=0), "one-hot", 30)
+
+
+def test_every_position_and_symbol_comes_up_equally_often():
+    """Counts of N draws over k places stay within 6 sigma of N / k, sigma^2 = N / k."""
+    def uniform(counts, places):
+        assert len(counts) == places
+        expected = sum(counts.values()) / places
+        assert all(abs(n - expected) < 6 * expected ** .5 for n in counts.values()), counts
+
+    def tally(values):
+        return dict(zip(*np.unique(values, return_counts=True)))
+
+    N = 20_000
+    for name, starts in STARTS.items():
+        batch = make(name, length=50).batch(0, N, 1)
+        symbols = batch.x.argmax(axis=2)
+        uniform(tally(batch.y), 2 ** len(starts))
+        uniform(tally(symbols[symbols > 1]), 4)
+        hits = np.nonzero(symbols < 2)[0]
+        uniform(tally(hits), 5 * len(starts))
+    for protocol in PROTOCOLS:
+        batch = make("adding", length=20, protocol=protocol).batch(0, N, 1)
+        marker = 1 if protocol.startswith("002") else 0
+        first, second = np.nonzero(batch.x[..., marker].T)[1].reshape(N, 2).T
+        uniform(tally(first), 2 if protocol in ("paper", "code") else 10)
+        uniform(tally(second), 8 if protocol in ("paper", "code") else 10)
+        uniform(tally((batch.x[..., 1 - marker] * 10).astype(int)), 10)
+    symbols = make("random-permutation", length=5).batch(0, N, 1).x.argmax(axis=2)
+    uniform(tally(symbols[0]), 2)
+    uniform(tally(symbols[1:]), 98)
+    uniform(tally(make("copy", length=1).batch(0, N, 1).y[-10:]), 8)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_same_seed_same_bits_other_index_other_batch(name):
+    task, again = make(name), make(name)
+    one, two = task.batch(7, 20, 5), again.batch(7, 20, 5)
+    assert one.x.tobytes() == two.x.tobytes() and one.y.tobytes() == two.y.tobytes()
+    assert one.x.flags.c_contiguous and one.mask is None
+    others = [task.batch(8, 20, 5), task.batch(7, 20, 6), task.batch(0, 20, 5)]
+    assert all(one.x.tobytes() != other.x.tobytes() for other in others)
+    wide = make(name, dtype="float64").batch(7, 20, 5)
+    assert (wide.x == one.x).all() and wide.x.dtype == np.float64
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_position_is_all_that_resuming_needs(name):
+    task = make(name)
+    whole = list(islice(task.batches(4, seed=1), 6))
+    rest = list(islice(make(name).batches(4, seed=1, start=4), 2))
+    for a, b in zip(whole[4:], rest, strict=True):
+        assert a.x.tobytes() == b.x.tobytes() and a.y.tobytes() == b.y.tobytes()
+
+
+def test_evaluations_share_nothing_with_training_or_each_other():
+    """Random sequences of 60 symbols out of 98 never repeat by chance (98^-59)."""
+    task = make("random-permutation", samples=500)
+    seen = [batch.x[1:].argmax(axis=2).T for batch in islice(task.batches(20, seed=0), 100)]
+    for index in range(4):
+        seen += [batch.x[1:].argmax(axis=2).T for batch in task.evaluation(index, seed=0)]
+    rows = np.concatenate(seen)
+    assert len(rows) == 4000 == len({row.tobytes() for row in rows})
+
+
+def test_streams_of_neighbouring_numbers_differ():
+    """Zeros and carries in seed and key must not make two streams one."""
+    keys = [(0,), (0, 0), (0, 0, 0), (5, 0), (5, 0, 1), (5, 1, 0), (5, 1),
+            (5 + 2 ** 32, 0), (5 + 2 ** 33, 0, 1), (2 ** 32, 5)]
+    assert len({stream(*key).random() for key in keys}) == len(keys)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_an_evaluation_is_ten_thousand_sequences_in_bounded_batches(name):
+    task = make(name)
+    sizes = [batch.x.shape[1] for batch in make(name).evaluation(0, seed=0)]
+    assert sum(sizes) == 10_000 and max(sizes) == evaluation_size(task.steps) <= 1000
+    assert [evaluation_size(T) for T in (0, 200, 784, 10_020, 10 ** 6)] == [1000, 1000, 255, 19, 1]
+    with pytest.raises(ValueError, match=f"{name}: split is 'validation'; need one of test"):
+        next(task.evaluation(0, 0, "validation"))
+
+
+CHECKSUMS = {
+    "temporal-order": 1333609515,
+    "temporal-order-3bit": 1092136160,
+    "adding": 2543742327,
+    "random-permutation": 155324943,
+    "copy": 4027144626,
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_data_of_a_seed_are_the_same_on_every_machine(name):
+    """A change here means that no earlier run can be repeated: say so in the release notes."""
+    x, y, _ = make(name).batch(3, 20, 1)
+    assert crc32(y.astype("<f4").tobytes(), crc32(x.astype("<f4").tobytes())) == CHECKSUMS[name]
+
+
+def predictions(task, batch):
+    """Outputs that are right everywhere."""
+    if task.loss == "squared_error":
+        return batch.y.copy()
+    return np.eye(task.outputs, dtype=np.float32)[batch.y] * 100
+
+
+def judged(task, spoil=lambda outputs: None):
+    totals = {}
+    for batch in task.evaluation(0, seed=0):
+        outputs = predictions(task, batch)
+        spoil(outputs)
+        for name, value in task.score(outputs, batch).items():
+            totals[name] = totals.get(name, 0) + value
+    return task.metrics(totals)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_perfect_is_solved_and_not_a_number_is_not(name):
+    task = make(name, samples=300)
+    assert task.solved(judged(task))
+
+    def nan(outputs):
+        outputs[...] = np.nan
+    assert not task.solved(judged(task, nan))
+    assert task.metric in judged(task) and "loss" not in judged(task)
+
+
+@pytest.mark.parametrize("name", ["temporal-order", "temporal-order-3bit", "random-permutation"])
+def test_one_error_in_ten_thousand_is_not_solved(name):
+    left = [1]
+
+    def spoil(outputs):
+        if left:
+            outputs[0] = np.roll(outputs[0], left.pop())
+    metrics = judged(make(name, length=10), spoil)
+    assert metrics["errors"] == 1 and metrics["accuracy"] == 1 - 1 / 10_000
+    assert not make(name).solved(metrics)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_one_output_that_is_not_finite_is_an_error(value):
+    """argmax would name class 0 for a row of NaN, and be right a quarter of the time."""
+    task = make("temporal-order", samples=50)
+
+    def spoil(outputs):
+        outputs[::2, 1] = value
+    assert judged(task, spoil)["errors"] == 25
+
+
+def test_the_three_definitions_of_an_error_in_adding():
+    def errors(protocol, off):
+        task = make("adding", protocol=protocol, dtype="float64", length=10)
+        batch = Batch(np.zeros((10, 1, 2)), np.ones((1, 1)))
+        score = task.score(batch.y + off, batch)
+        return [score[f"errors_{name}"] for name in ("text", "code", "hs97")]
+    assert errors("paper", 9e-5) == [0, 0, 0]
+    assert errors("paper", 2e-4) == errors("code", -2e-4) == [1, 0, 0]
+    assert errors("paper", .041) == errors("code", -.041) == [1, 0, 1]
+    assert errors("paper", .39) == [1, 0, 1] and errors("paper", .41) == [1, 1, 1]
+    assert errors("code", .19) == [1, 0, 1] and errors("code", .21) == [1, 1, 1]
+    assert errors("paper", np.nan) == [1, 1, 1]
+    paper, code = make("adding"), make("adding", protocol="code")
+    found = {"mse": .01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
+    assert code.solved(found) and not paper.solved(found)
+    assert not code.solved({**found, "errors_code": 1})
+    assert paper.solved({**found, "errors_text": 0})
+
+
+@pytest.mark.parametrize("protocol, baseline", [("002", 1 / 6), ("002-code", 1 / 24),
+                                                ("004", 1 / 6), ("paper", 1 / 6),
+                                                ("code", 1 / 24)])
+def test_the_baseline_of_adding(protocol, baseline):
+    """Always answering the mean of the sum, 1. With S = sum - 1, E S^2 = 1/6 and
+    E S^4 = 1/15, so 10,000 squares have a standard deviation of .2 in their mean / 100;
+    a half-sum's are a quarter of it."""
+    task = make("adding", length=20, protocol=protocol)
+    assert task.baseline == baseline
+
+    def constant(outputs):
+        outputs[...] = .5 if protocol.endswith("code") else 1
+    assert abs(judged(task, constant)["mse"] - baseline) < 5 * .2 / 100 * (6 * baseline)
+    if protocol[0] == "0":
+        assert not task.solved({"mse": baseline}) and task.solved({"mse": baseline / 11})
+
+
+def test_copy_counts_the_last_ten_steps_alone():
+    """All blanks are right at all but ten steps, and score nothing."""
+    task = make("copy", length=980, samples=40)
+
+    def blank(outputs):
+        outputs[...] = 0
+        outputs[..., 0] = 100
+    assert judged(task, blank)["accuracy"] == 0 and judged(task)["accuracy"] == 1
+
+    def wrong_before(outputs):
+        outputs[:-10] = np.nan
+    assert judged(task, wrong_before)["accuracy"] == 1
+
+    def no_memory(outputs):
+        outputs[...] = np.where(np.arange(9) == 0, 100, 0)
+        outputs[-10:] = np.where(np.arange(9) == 0, -100, 0)
+    found = judged(task, no_memory)["cross_entropy"]
+    # float32 sums of ten log 8 are off by a few eps each
+    assert abs(found - task.baseline) < 20 * np.finfo(np.float32).eps * task.baseline
+
+
+@pytest.mark.parametrize("name, shortest", [("temporal-order", 10), ("temporal-order-3bit", 10),
+                                            ("adding", 10), ("random-permutation", 2),
+                                            ("copy", 1)])
+def test_too_short_a_length_is_refused(name, shortest):
+    make(name, length=shortest).batch(0, 2, 0)
+    with pytest.raises(ValueError, match=f"{name}: length is {shortest - 1}; need at least "
+                                         f"{shortest}: "):
+        make(name, length=shortest - 1)
+
+
+def test_make_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="task 'order' is unknown; choose one of temporal-order"):
+        make("order")
+    with pytest.raises(ValueError, match="task copy has no option 'lenght'; its options are "
+                                         "length, samples, dtype, encoding"):
+        make("copy", lenght=3)
+    with pytest.raises(ValueError, match="task copy: length is 20.0; need int, such as 200"):
+        make("copy", length=20.0)
+    with pytest.raises(ValueError, match="adding: protocol is 'book'; need one of paper, code, 00"):
+        make("adding", protocol="book")
+    with pytest.raises(ValueError, match="adding: dtype is 'int32'; need one of float32, float64"):
+        make("adding", dtype="int32")
+    with pytest.raises(ValueError, match="samples is 0; need at least 1"):
+        make("copy", samples=0)
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_registry(name):
+    task_class = TASKS[name]
+    assert task_class.name == name and Task in task_class.__mro__
+    assert "dtype" in options(name)
