@@ -60,6 +60,7 @@ class RecurrentNet:
     what Whh is made of. ``readout``: "last" or "every" step. ``gain`` multiplies the
     pre-activation (Vorontsov et al., 3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared
     by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).
+    ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
     ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
@@ -77,6 +78,7 @@ class RecurrentNet:
     reduction: str = "mean"
     gain: float = 1
     learn_h0: bool = False
+    clip_step: float | None = None
     backend: str = "reference"
 
     def __post_init__(self) -> None:
@@ -140,6 +142,14 @@ class RecurrentNet:
             return {**params, **dict(zip(self.slots, blocks))}, {}
         made, tapes = assemble(self.transition, params, self.slots)
         return {**params, **made, "Whh": np.concatenate(list(made.values()))}, tapes
+
+    def with_matrices(self, params: Params, made: Params) -> Params:
+        """The parameters of a net without a transition, with these matrices replaced."""
+        blocks = [made.get(slot) for slot in self.slots]
+        rest = {name: W for name, W in made.items() if name not in self.slots}
+        if blocks[0] is not None:
+            rest["Whh"] = np.concatenate(blocks)
+        return {**params, **rest}
 
     def scaled(self, p: Params) -> Params:
         """The parameters that the cell sees: those of the pre-activation times the gain."""
@@ -206,7 +216,9 @@ class RecurrentNet:
             every = np.zeros(cell.h.shape, drows.dtype)
             every[steps, np.arange(B)] = drows
             dstart, dh = every[0], every[1:]
-        grads: Params = self.module.backward(self.scaled(p), cell, dh, self.activation, inputs)
+        clip = {} if self.clip_step is None else {"clip": self.clip_step}
+        grads: Params = self.module.backward(self.scaled(p), cell, dh, self.activation, inputs,
+                                             **clip)
         grads["Why"], grads["by"] = matmul(flat.T, rows), flat.sum(axis=0)
         if dstart is not None:
             h0 = grads["h0"].copy()
@@ -296,6 +308,10 @@ class FeedforwardNet:
             return params, {}
         made, tapes = assemble(self.transition, params, self.slots)
         return {**params, **made}, tapes
+
+    def with_matrices(self, params: Params, made: Params) -> Params:
+        """The parameters of a net without a transition, with these matrices replaced."""
+        return {**params, **made}
 
     def forward(self, params: Params, x: Array, mask: Array | None = None
                 ) -> tuple[Array, NetTape]:

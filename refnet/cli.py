@@ -1,0 +1,193 @@
+"""The command line: ``refnet train``, ``orthogonalize``, ``check``, ``vectors``, ``info``."""
+
+import argparse
+import signal
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+__all__ = ["main"]
+
+TRAIN_EXAMPLES = """examples:
+  refnet train temporal-order --length 60 --method oinit
+      a recurrent net, orthogonalised before training, solves temporal order at T = 60
+  refnet train mnist --net feedforward --depth 10 --method open --weights gaussian:sd=0.001
+      ten hidden tanh layers that learn only because a penalty makes them orthogonal
+  refnet train sequential-mnist --iterations 5000
+      MNIST, one pixel a step
+  refnet train --config runs/NAME/config.toml --seed 1
+      the same run with another seed
+  refnet train --resume runs/NAME
+      go on after Ctrl-C, a kill or the iteration limit, to the same bits
+
+A value with options of its own is written name:key=value,key=value, such as
+svd:margin=0.1 or rmsprop:form=lasagne. Every task has defaults that follow its paper.
+"""
+
+ORTHOGONALIZE_EXAMPLES = """example:
+  refnet orthogonalize
+      orthogonalise 10,000 random 100 x 100 matrices from each of two distributions by
+      gradient descent and count the steps (Manchev & Spratling, II-A)
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; 0 if it did what was asked, 1 on an error said in one line, 130 or
+    143 after Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(
+        prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
+        "nets: train them, certify them, judge other frameworks by them.",
+        epilog="Each command teaches itself: refnet train --help")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_train(commands)
+    _add_orthogonalize(commands)
+    _add_info(commands)
+    args = parser.parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
+        print(f"refnet {args.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_train(commands: Any) -> None:
+    from refnet.config import Config
+    parser = commands.add_parser(
+        "train", help="train a net on a task and report", epilog=TRAIN_EXAMPLES,
+        description="Train a net on a task. Writes a run folder: config.toml, rows.jsonl, "
+        "checkpoint.npz, curves.png, summary.md.",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", nargs="?", metavar="TASK", help="temporal-order, "
+                        "temporal-order-3bit, adding, random-permutation, copy, mnist, "
+                        "sequential-mnist, permuted-mnist or ptb")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="take settings from a TOML "
+                        "file; flags given besides replace them")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue the run in this "
+                        "folder; --iterations may be raised")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="the run folder (default: a new "
+                        "one in runs/)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the compiled core "
+                        "(default: all cores); the bits do not depend on it")
+    parser.add_argument("--quiet", action="store_true", help="print the summary only")
+    for entry in fields(Config):
+        if entry.name == "task":
+            continue
+        kind: Any = type(entry.default)
+        flag = "--" + entry.name.replace("_", "-")
+        text = entry.metadata["help"] + f" (default: {entry.default!r} or the task's own)"
+        text = text.replace("%", "%%")
+        if kind is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None,
+                                help=text)
+        else:
+            parser.add_argument(flag, type=kind, default=None, help=text,
+                                metavar={int: "N", float: "X", str: "NAME"}[kind])
+    parser.set_defaults(run=_train)
+
+
+def _settings(args: argparse.Namespace) -> Any:
+    from refnet.config import Config, from_toml, preset
+    given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
+             if getattr(args, entry.name) is not None}
+    if args.resume is not None:
+        extra = set(given) - {"iterations"}
+        if extra or args.config:
+            raise ValueError("--resume continues a run with its own settings; only --iterations "
+                             f"may be given besides, not {', '.join(sorted(extra)) or '--config'}")
+        return replace(Config(**from_toml(args.resume / "config.toml")), **given)
+    settings = from_toml(args.config) if args.config else {}
+    task = given.get("task", settings.get("task"))
+    if task is None:
+        raise ValueError("name a task, such as: refnet train temporal-order --length 60 --method "
+                         "oinit (or pass --config FILE or --resume FOLDER)")
+    return replace(preset(task), **{**settings, **given})
+
+
+def _new_folder(config: Any) -> Path:
+    from refnet.config import parse_spec
+    name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
+    base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
+    folders = [Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
+    return next(folder for folder in folders if not folder.exists())
+
+
+def _train(args: argparse.Namespace) -> int:
+    config = _settings(args)
+    folder = args.resume or args.out or _new_folder(config)
+    if args.threads is not None:
+        import numba
+        numba.set_num_threads(args.threads)
+    from refnet import progress, train
+    signals: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if signals:
+            raise KeyboardInterrupt
+        signals.append(number)
+
+    previous = {number: signal.signal(number, note)
+                for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with progress.bar(config.iterations, quiet=args.quiet) as observe:
+            start = train.resume if args.resume else train.train
+            summary = start(config, folder, observe, lambda: bool(signals))
+    except train.NotFiniteError as error:
+        raise ArithmeticError(f"{error}. {folder} keeps everything up to its last "
+                              "checkpoint") from None
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    print((folder / "summary.md").read_text(encoding="utf-8"))
+    print(f"run folder: {folder}")
+    if summary.state == "interrupted":
+        print(f"interrupted at iteration {summary.iteration}; go on with: "
+              f"refnet train --resume {folder}")
+        return 128 + signals[0]
+    return 0
+
+
+def _add_orthogonalize(commands: Any) -> None:
+    parser = commands.add_parser(
+        "orthogonalize", help="the 10,000-run orthogonalisation experiment",
+        description="Gradient descent on the Frobenius defect from random matrices: how many "
+        "steps until the cost is below the threshold.", epilog=ORTHOGONALIZE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000, metavar="N",
+                        help="matrices of each distribution (default: 10000)")
+    parser.add_argument("--size", type=int, default=100, metavar="N",
+                        help="rows and columns (default: 100)")
+    parser.add_argument("--rate", type=float, default=0.1, metavar="X",
+                        help="step size (default: 0.1)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
+    parser.set_defaults(run=_orthogonalize)
+
+
+def _orthogonalize(args: argparse.Namespace) -> int:
+    from refnet import progress
+    from refnet.orthogonality import orthogonalization_experiment
+    from refnet.record import table
+    rows = []
+    for distribution in ("gaussian", "uniform"):
+        with progress.counter(f"{distribution}", args.runs) as advance:
+            result = orthogonalization_experiment(
+                distribution, runs=args.runs, size=args.size, rate=args.rate, seed=args.seed,
+                progress=advance)
+        rows.append([distribution, args.runs, result])
+    print(table(["start"], rows))
+    return 0
+
+
+def _add_info(commands: Any) -> None:
+    parser = commands.add_parser(
+        "info", help="the machine, threads, BLAS, cache and compiled kernels",
+        description="What the compiled core runs on. Example: refnet info")
+    parser.set_defaults(run=_info)
+
+
+def _info(args: argparse.Namespace) -> int:
+    from refnet.compiled import info
+    from refnet.record import table
+    print(table(["", "value"], [list(row) for row in dict(info()).items()]))
+    return 0

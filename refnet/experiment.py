@@ -1,0 +1,186 @@
+"""From a configuration to the objects that train it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from refnet import tasks
+from refnet.activations import activation
+from refnet.batch import Params
+from refnet.config import Config, parse_spec
+from refnet.gradients import Net, Penalty
+from refnet.initializers import initialize
+from refnet.nets import FeedforwardNet, Initializer, RecurrentNet
+from refnet.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer, weight_decay)
+from refnet.orthogonality import open_penalty, open_update, orthogonalize_params
+
+__all__ = ["Experiment", "build"]
+
+CHOICES = {
+    "net": ("recurrent", "feedforward"),
+    "method": ("plain", "oinit", "open", "oinit+open"),
+    "orthogonal": ("hidden", "all"),
+    "open_as": ("penalty", "update"),
+    "clip": ("none", "norm", "value", "step"),
+    "dtype": ("float32", "float64"),
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A task, the net for it and the rules by which it is trained.
+
+    ``hidden``: the recurrent or hidden layers' matrices, which rows report on.
+    ``orthogonal``: those that OINIT and OPEN act on. ``matrices``: all.
+    """
+
+    config: Config
+    task: Any
+    net: Net
+    optimizer: Optimizer
+    hidden: tuple[str, ...]
+    orthogonal: tuple[str, ...]
+    matrices: tuple[str, ...]
+
+    def matrices_of(self, params: Params, names: tuple[str, ...]) -> Params:
+        """The named matrices, made from their parts."""
+        made = self.net.matrices(params)[0]
+        return {name: made[name] for name in names}
+
+    def start(self) -> tuple[Params, list[dict[str, Any]]]:
+        """Start parameters, after the orthogonal pre-training if the method has one, and its
+        report, one entry a matrix."""
+        config = self.config
+        rng = np.random.default_rng([config.seed, 0])
+        recurrent = _initializer(config.recurrent) if config.recurrent else None
+        params = self.net.init(rng, config.dtype, _initializer(config.weights), recurrent)
+        if "oinit" not in config.method:
+            return params, []
+        made, report = orthogonalize_params(
+            self.matrices_of(params, self.orthogonal), rate=config.oinit_rate,
+            stop_cost=config.oinit_cost, max_steps=config.oinit_steps)
+        return self.net.with_matrices(params, made), report
+
+    @property
+    def penalty(self) -> Penalty | None:
+        """What is added to the loss, on the matrices made: OPEN's term and weight decay."""
+        config = self.config
+        opened = "open" in config.method.split("+") and config.open_as == "penalty"
+        if not opened and not config.weight_decay:
+            return None
+
+        def penalty(p: Params) -> tuple[Any, Params]:
+            value, grads = np.asarray(0.0), {}
+            if config.weight_decay:
+                value, grads = weight_decay({name: p[name] for name in self.matrices},
+                                            config.weight_decay)
+            if opened:
+                more, own = open_penalty({name: p[name] for name in self.orthogonal},
+                                         config.strength, config.open_form)
+                value = np.asarray(value + more)
+                grads |= {name: grads[name] + g if name in grads else g
+                          for name, g in own.items()}
+            return value, grads
+        return penalty
+
+    def clip(self, gradients: Params) -> tuple[Params, float, int]:
+        """The parameters' gradients, clipped; their norm before; how many entries changed."""
+        config = self.config
+        inside = int(gradients.get("clipped", 0))
+        grads = {name: g for name, g in gradients.items() if name not in ("x", "clipped")}
+        by_norm = clip_by_norm(grads, config.clip_at if config.clip == "norm" else np.inf)
+        norm = by_norm.norm or 0.0
+        if config.clip == "value":
+            by_value = clip_by_value(grads, config.clip_at)
+            return by_value.grads, norm, by_value.entries
+        return by_norm.grads, norm, by_norm.entries + inside
+
+    def open_step(self, params: Params) -> Params:
+        """OPEN as an update of its own (001, eq. 31), or nothing."""
+        config = self.config
+        if "open" not in config.method.split("+") or config.open_as != "update":
+            return params
+        moved = {name: open_update(W, config.rate, config.strength)
+                 for name, W in self.matrices_of(params, self.orthogonal).items()}
+        return self.net.with_matrices(params, moved)
+
+    def manifold_step(self, params: Params, grads: Params) -> Params:
+        """The retraction of the parts that the optimiser skips."""
+        transition = self.net.transition
+        if transition is None or not self.optimizer.skip:
+            return params
+        return {**params, **transition.retract(params, grads, self.optimizer.skip,
+                                               self.config.manifold_rate)}
+
+
+def _initializer(spec: str) -> Initializer:
+    name, options = parse_spec(spec)
+    return lambda shape, rng: initialize(name, shape, rng, **options)
+
+
+def _check(config: Config) -> None:
+    for name, options in CHOICES.items():
+        if getattr(config, name) not in options:
+            raise ValueError(f"{name} {getattr(config, name)!r} is unknown; choose one of "
+                             f"{', '.join(options)}")
+    for name in ("hidden", "depth", "batch", "iterations", "evaluate_every"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name} is {getattr(config, name)}; need at least 1")
+    for name in ("rate", "manifold_rate", "strength", "weight_decay"):
+        if not 0 <= getattr(config, name) < np.inf:
+            raise ValueError(f"{name} is {getattr(config, name)}; need a finite number that is "
+                             "not negative")
+    if config.transition != "dense" and config.method != "plain":
+        raise ValueError(f"method {config.method} acts on dense matrices; transition "
+                         f"{config.transition} already says what they are made of. Use one")
+
+
+def _net(config: Config, task: Any) -> Net:
+    name, options = parse_spec(config.activation)
+    act = activation(name, **options)
+    transition = None
+    if config.transition != "dense":
+        from refnet.transitions import transition as make_transition
+        kind, arguments = parse_spec(config.transition)
+        transition = make_transition(kind, **arguments)
+    sequences = task.readout in ("last", "every")
+    if sequences != (config.net == "recurrent"):
+        raise ValueError(f"task {task.name} yields {'sequences' if sequences else 'images'}, which "
+                         f"net {config.net} does not take; use --net "
+                         f"{'recurrent' if sequences else 'feedforward'}")
+    if not sequences:
+        return FeedforwardNet((task.inputs, *[config.hidden] * config.depth, task.outputs),
+                              activation=act, transition=transition, loss=task.loss)
+    return RecurrentNet(task.inputs, config.hidden, task.outputs, cell=config.cell,
+                        activation=act, transition=transition, readout=task.readout,
+                        loss=task.loss, gain=config.gain, learn_h0=config.learn_h0,
+                        clip_step=config.clip_at if config.clip == "step" else None,
+                        backend=config.backend)
+
+
+def build(config: Config) -> Experiment:
+    """The experiment of a configuration.
+
+    Raises ValueError, naming the setting, for values that are unknown or do not fit together.
+    """
+    _check(config)
+    name, options = parse_spec(config.task)
+    if config.length:
+        options["length"] = config.length
+    task = tasks.make(name, **options, dtype=config.dtype)
+    net = _net(config, task)
+    if isinstance(net, RecurrentNet):
+        hidden: tuple[str, ...] = net.slots
+        ends: tuple[str, ...] = ("Wxh", "Why")
+    else:
+        hidden = tuple(f"W{layer}" for layer in range(1, net.depth + 1))
+        ends = (f"W{net.depth + 1}",)
+    chosen, arguments = parse_spec(config.optimizer)
+    rule = optimizer(chosen, config.rate, **arguments)
+    if net.transition is not None:
+        rule = replace(rule, skip=tuple(f"{slot}.{part}" for slot in net.slots
+                                        for part in net.transition.manifold))
+    return Experiment(config, task, net, rule, hidden,
+                      hidden if config.orthogonal == "hidden" else hidden + ends, hidden + ends)
+
