@@ -1,1 +1,37 @@
-"""Recurrent cells: each a file with its forward and, directly beneath, its backward pass."""
+"""Recurrent cells: each a file with its forward and, directly beneath, its backward pass.
+
+A cell module has ``GATES``, the gates in the order in which Whh, Wxh and bh stack their
+blocks of H rows; ``STATES``, how many arrays (B, H) its state is made of; a ``Tape`` with
+x (T, B, D) and h (T + 1, B, H); ``forward(p, x, h0, act)`` and
+``backward(p, tape, dh, act, inputs)``.
+"""
+
+from refnet.batch import Array, Params
+
+__all__ = ["check_shapes"]
+
+
+def check_shapes(cell: str, p: Params, x: Array, h0: Array, gates: int, states: int = 1,
+                 vectors: tuple[str, ...] = ()) -> None:
+    """Raise ValueError, with the likely repair, if a gated cell's shapes do not fit together.
+
+    ``vectors``: the names of further parameters of shape (H,).
+    """
+    rows, inputs = p["Wxh"].shape
+    if x.ndim != 3 or x.shape[2] != inputs:
+        hint = " For one sequence, pass x[:, None, :]." if x.ndim == 2 else ""
+        raise ValueError(f"{cell}.forward: x has shape {x.shape}; need (T, B, D) with D = "
+                         f"{inputs}, because Wxh is {p['Wxh'].shape}.{hint}")
+    hidden, rest = divmod(rows, gates)
+    if rest:
+        raise ValueError(f"{cell}.forward: Wxh has shape {p['Wxh'].shape}; need ({gates} H, D): "
+                         f"one block of H rows for each of the {gates} gates")
+    need = {"Whh": (rows, hidden), "bh": (rows,), **{name: (hidden,) for name in vectors}}
+    for name, shape in need.items():
+        if p[name].shape != shape:
+            raise ValueError(f"{cell}.forward: {name} has shape {p[name].shape}; need {shape}, "
+                             f"because Wxh is {p['Wxh'].shape} and there are {gates} gates")
+    start = (x.shape[1], hidden) if states == 1 else (states, x.shape[1], hidden)
+    if h0.shape != start:
+        raise ValueError(f"{cell}.forward: h0 has shape {h0.shape}; need {start}, because x is "
+                         f"{x.shape} and H = {hidden}")

@@ -1,0 +1,117 @@
+"""The gated recurrent unit that resets after the product, as PyTorch's does.
+
+The gates are stacked r, z, n (reset, update, new) as in PyTorch::
+
+    r = s(a_r);  z = s(a_z);  n = act(Wxn x[t] + bn + r u);  u = Whn h[t] + bhn
+    h[t+1] = (1 - z) n + z h[t];                             a = Wxh x[t] + Whh h[t] + bh
+
+``gru_before`` resets the state before the product, as the paper does.
+Source: Cho et al. (2014); reset after: cuDNN, PyTorch.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.activations import ACTIVATIONS, Activation
+from refnet.batch import Array, Params
+from refnet.cells import check_shapes
+from refnet.numeric import matmul
+
+__all__ = ["GATES", "STATES", "Tape", "backward", "forward"]
+
+GATES = ("r", "z", "n")
+STATES = 1
+SIGMOID = ACTIVATIONS["sigmoid"]
+
+
+class Tape(NamedTuple):
+    """What the backward pass needs.
+
+    x (T, B, D); states h (T + 1, B, H); pre-activations a and the gates' values v, both
+    (T, B, 3, H); u (T, B, H), what the reset gate multiplies.
+    """
+
+    x: Array
+    h: Array
+    a: Array
+    v: Array
+    u: Array
+
+
+def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+    """Run the cell over time.
+
+    Shapes: p holds Whh (3H, H), Wxh (3H, D), bh (3H,), bhn (H,) and the activation's own
+    parameters; x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation. Any dtype.
+    Raises ValueError if the shapes disagree.
+    Checked by: tests/test_cells.py::test_push_equals_pull.
+    """
+    check_shapes("gru", p, x, h0, 3, vectors=("bhn",))
+    T, B, D = x.shape
+    H = p["Whh"].shape[1]
+    a = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 3 * H) + p["bh"]
+    dtype = np.result_type(a, p["Whh"], h0)
+    a = a.reshape(T, B, 3, H).astype(dtype)
+    v = np.empty_like(a)
+    u = np.empty((T, B, H), dtype)
+    h = np.empty((T + 1, B, H), dtype)
+    h[0] = h0
+    for t in range(T):
+        recurrent = matmul(h[t], p["Whh"].T).reshape(B, 3, H)
+        a[t, :, :2] += recurrent[:, :2]
+        u[t] = recurrent[:, 2] + p["bhn"]
+        for n in (0, 1):
+            v[t, :, n] = gate.forward(a[t, :, n], p)
+        r, z = v[t, :, 0], v[t, :, 1]
+        a[t, :, 2] += r * u[t]
+        v[t, :, 2] = act.forward(a[t, :, 2], p)
+        h[t + 1] = (1 - z) * v[t, :, 2] + z * h[t]
+    return Tape(x, h, a, v, u)
+
+
+def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
+             gate: Activation = SIGMOID) -> Params:
+    """Pull state gradients back through time.
+
+    With e the complete gradient at h[t+1], for t from the last to the first::
+
+        da_n = act'(a_n) ((1 - z) e);  da_z = s'(a_z) ((h[t] - n) e);  da_r = s'(a_r) (u da_n)
+        e = dh + z e + [da_r, da_z, r da_n] Whh                      (one step earlier)
+
+    Shapes: dh (K, B, H) is the direct gradient at the last K states, h[T-K+1] .. h[T], not
+    the accumulated one. Returns the gradients of Whh, Wxh, bh, bhn, h0 (B, H), the
+    activation's own parameters and, if ``inputs``, x (T, B, D). Any dtype. At a kink the
+    derivative is the left-hand one.
+    Checked by: tests/test_cells.py::test_push_equals_pull.
+    """
+    x, h, a, v, u = tape
+    T, B, _, H = a.shape
+    first = T - len(dh)
+    da = np.empty_like(a)
+    recurrent = np.empty_like(a)
+    e = np.zeros((B, H), a.dtype)
+    own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    for t in reversed(range(T)):
+        if t >= first:
+            e = e + dh[t - first]
+        r, z, n = v[t, :, 0], v[t, :, 1], v[t, :, 2]
+        da[t, :, 2], slopes = act.backward(a[t, :, 2], n, e * (1 - z), p)
+        da[t, :, 1], _ = gate.backward(a[t, :, 1], z, e * (h[t] - n), p)
+        da[t, :, 0], _ = gate.backward(a[t, :, 0], r, da[t, :, 2] * u[t], p)
+        own = {name: np.asarray(own[name] + slopes[name]) for name in own}
+        recurrent[t, :, :2] = da[t, :, :2]
+        recurrent[t, :, 2] = da[t, :, 2] * r
+        e = e * z + matmul(recurrent[t].reshape(B, 3 * H), p["Whh"])
+    rows = da.reshape(T * B, 3 * H)
+    grads = {
+        "Whh": matmul(recurrent.reshape(T * B, 3 * H).T, h[:-1].reshape(T * B, H)),
+        "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
+        "bh": rows.sum(axis=0),
+        "bhn": recurrent[:, :, 2].sum(axis=(0, 1)),
+        "h0": e,
+        **own,
+    }
+    if inputs:
+        grads["x"] = matmul(rows, p["Wxh"]).reshape(x.shape)
+    return grads

@@ -1,0 +1,136 @@
+"""The long short-term memory, with or without peepholes.
+
+The gates are stacked i, f, g, o (input, forget, candidate, output) as in PyTorch::
+
+    i = s(a_i);  f = s(a_f);  g = act(a_g);  c[t+1] = f c[t] + i g
+    o = s(a_o);  h[t+1] = o act(c[t+1]);     a = Wxh x[t] + Whh h[t] + bh
+
+Peepholes, if p holds any of "Wpi", "Wpf", "Wpo" (H,), add ``Wpi c[t]`` to a_i, ``Wpf c[t]``
+to a_f and ``Wpo c[t+1]`` to a_o: the output gate sees the new cell.
+
+Source: Hochreiter & Schmidhuber (1997); peepholes: Gers & Schmidhuber (2000), as in the
+baseline of Vorontsov et al., 3.1.2.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.activations import ACTIVATIONS, Activation
+from refnet.batch import Array, Params
+from refnet.cells import check_shapes
+from refnet.numeric import matmul
+
+__all__ = ["GATES", "PEEPHOLES", "STATES", "Tape", "backward", "forward"]
+
+GATES = ("i", "f", "g", "o")
+STATES = 2
+PEEPHOLES = ("Wpi", "Wpf", "Wpo")
+SIGMOID = ACTIVATIONS["sigmoid"]
+
+
+class Tape(NamedTuple):
+    """What the backward pass needs.
+
+    x (T, B, D); states h and c (T + 1, B, H); pre-activations a (T, B, 4, H); the gates'
+    values v (T, B, 4, H); k (T, B, H), ``k[t] = act(c[t+1])``.
+    """
+
+    x: Array
+    h: Array
+    c: Array
+    a: Array
+    v: Array
+    k: Array
+
+
+def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+    """Run the cell over time.
+
+    Shapes: p holds Whh (4H, H), Wxh (4H, D), bh (4H,), perhaps peepholes (H,), and the
+    activation's own parameters; x (T, B, D); h0 (2, B, H) = [h[0], c[0]]. ``gate`` is s, the
+    gates' activation. Any dtype. Raises ValueError if the shapes disagree.
+    Checked by: tests/test_cells.py::test_push_equals_pull.
+    """
+    peepholes = [name for name in PEEPHOLES if name in p]
+    check_shapes("lstm", p, x, h0, 4, STATES, tuple(peepholes))
+    T, B, D = x.shape
+    H = p["Whh"].shape[1]
+    z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 4 * H) + p["bh"]
+    dtype = np.result_type(z, p["Whh"], h0)
+    a, v = (np.empty((T, B, 4, H), dtype) for _ in range(2))
+    h, c = (np.empty((T + 1, B, H), dtype) for _ in range(2))
+    k = np.empty((T, B, H), dtype)
+    h[0], c[0] = h0
+    for t in range(T):
+        a[t] = (z[t] + matmul(h[t], p["Whh"].T)).reshape(B, 4, H)
+        for n, name in enumerate(PEEPHOLES[:2]):
+            if name in p:
+                a[t, :, n] += p[name] * c[t]
+        for n in (0, 1):
+            v[t, :, n] = gate.forward(a[t, :, n], p)
+        v[t, :, 2] = act.forward(a[t, :, 2], p)
+        c[t + 1] = v[t, :, 1] * c[t] + v[t, :, 0] * v[t, :, 2]
+        if "Wpo" in p:
+            a[t, :, 3] += p["Wpo"] * c[t + 1]
+        v[t, :, 3] = gate.forward(a[t, :, 3], p)
+        k[t] = act.forward(c[t + 1], p)
+        h[t + 1] = v[t, :, 3] * k[t]
+    return Tape(x, h, c, a, v, k)
+
+
+def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
+             gate: Activation = SIGMOID, dc: Array | None = None) -> Params:
+    """Pull state gradients back through time.
+
+    With e the gradient at h[t+1] and q the gradient at c[t+1], both complete, for t from the
+    last to the first::
+
+        da_o = s'(a_o) (k e);   q = q + act'(c[t+1]) (o e) + Wpo da_o
+        da_i = s'(a_i) (g q);   da_f = s'(a_f) (c[t] q);   da_g = act'(a_g) (i q)
+        e = dh + da Whh;        q = f q + Wpi da_i + Wpf da_f        (one step earlier)
+
+    Shapes: dh (K, B, H) is the direct gradient at the last K states, h[T-K+1] .. h[T], not
+    the accumulated one; dc (B, H) that at the last cell c[T] (zero if None). Returns the
+    gradients of Whh, Wxh, bh, the peepholes, h0 (2, B, H), the activation's own parameters
+    and, if ``inputs``, x (T, B, D). Any dtype. At a kink the derivative is the left-hand one.
+    Checked by: tests/test_cells.py::test_push_equals_pull.
+    """
+    x, h, c, a, v, k = tape
+    T, B, _, H = a.shape
+    first = T - len(dh)
+    da = np.empty_like(a)
+    e = np.zeros((B, H), a.dtype)
+    q = e if dc is None else dc
+    own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    for t in reversed(range(T)):
+        if t >= first:
+            e = e + dh[t - first]
+        da[t, :, 3], _ = gate.backward(a[t, :, 3], v[t, :, 3], e * k[t], p)
+        dk, through_k = act.backward(c[t + 1], k[t], e * v[t, :, 3], p)
+        q = q + dk
+        if "Wpo" in p:
+            q = q + p["Wpo"] * da[t, :, 3]
+        da[t, :, 0], _ = gate.backward(a[t, :, 0], v[t, :, 0], q * v[t, :, 2], p)
+        da[t, :, 1], _ = gate.backward(a[t, :, 1], v[t, :, 1], q * c[t], p)
+        da[t, :, 2], through_g = act.backward(a[t, :, 2], v[t, :, 2], q * v[t, :, 0], p)
+        own = {name: np.asarray(own[name] + through_k[name] + through_g[name]) for name in own}
+        q = q * v[t, :, 1]
+        for n, name in enumerate(PEEPHOLES[:2]):
+            if name in p:
+                q = q + p[name] * da[t, :, n]
+        e = matmul(da[t].reshape(B, 4 * H), p["Whh"])
+    rows = da.reshape(T * B, 4 * H)
+    grads = {
+        "Whh": matmul(rows.T, h[:-1].reshape(T * B, H)),
+        "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
+        "bh": rows.sum(axis=0),
+        "h0": np.stack([e, q]),
+        **own,
+    }
+    for name, n, seen in zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[1:])):
+        if name in p:
+            grads[name] = (da[:, :, n] * seen).sum(axis=(0, 1))
+    if inputs:
+        grads["x"] = matmul(rows, p["Wxh"]).reshape(x.shape)
+    return grads
