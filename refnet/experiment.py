@@ -71,7 +71,8 @@ class Experiment:
             return None
 
         def penalty(p: Params) -> tuple[Any, Params]:
-            value, grads = np.asarray(0.0), {}
+            value: Any = 0
+            grads: Params = {}
             if config.weight_decay:
                 value, grads = weight_decay({name: p[name] for name in self.matrices},
                                             config.weight_decay)

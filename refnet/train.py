@@ -155,7 +155,7 @@ def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: 
     write_text(folder / "environment.json", json.dumps(record.environment(), indent=1) + "\n")
     params, pretraining = experiment.start()
     if pretraining:
-        observe("oinit", pretraining)
+        observe("oinit", {"matrices": pretraining})
         write_text(folder / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
     run = Run(params, experiment.optimizer.init(params), params, {})
     return _loop(experiment, run, folder, [], observe, stop)

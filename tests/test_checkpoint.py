@@ -1,0 +1,106 @@
+"""Checkpoints: what comes back, and every way in which one can be unusable."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from refnet import checkpoint
+from refnet.checkpoint import Checkpoint, CheckpointError
+from refnet.files import write_atomically
+
+CONFIG = {"task": "adding", "rate": 0.1}
+SAVED = Checkpoint({"params": {"Whh": np.arange(6.0).reshape(2, 3), "f": np.ones((3, 2)).T},
+                    "optimizer": {"steps": np.asarray(7), "Whh/square": np.float32([1.5])},
+                    "best": {}},
+                   {"iteration": 7, "loss_sum": 0.1 + 0.2, "best": {"accuracy": None}})
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "checkpoint.npz"
+    checkpoint.save(file, SAVED, CONFIG)
+    return file
+
+
+def test_round_trip_keeps_every_bit(path):
+    loaded = checkpoint.load(path, CONFIG)
+    assert loaded.position == SAVED.position
+    assert loaded.groups.keys() == SAVED.groups.keys()
+    for group, values in SAVED.groups.items():
+        assert loaded.groups[group].keys() == values.keys()
+        for name, value in values.items():
+            assert loaded.groups[group][name].dtype == value.dtype
+            assert loaded.groups[group][name].tobytes() == value.tobytes()
+
+
+def test_saving_leaves_no_temporary_file(path):
+    assert [file.name for file in path.parent.iterdir()] == ["checkpoint.npz"]
+
+
+def rewrite(path, change):
+    """The archive again, with one change to its members."""
+    with np.load(path) as file:
+        members = {name: file[name] for name in file.files}
+    change(members)
+    np.savez(path, **members)
+
+
+def edit_meta(path, change):
+    def edit(members):
+        meta = json.loads(str(members["meta"]))
+        change(meta)
+        members["meta"] = np.array(json.dumps(meta))
+    rewrite(path, edit)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip_bit(path):
+    raw = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        start = archive.getinfo("params/Whh.npy").header_offset
+    raw[start + 150] ^= 1
+    path.write_bytes(bytes(raw))
+
+
+@pytest.mark.parametrize("damage, message", [
+    (truncate, "not a whole refnet checkpoint"),
+    (flip_bit, "not a whole refnet checkpoint"),
+    (lambda path: path.write_bytes(b""), "not a whole refnet checkpoint"),
+    (lambda path: path.write_text("hello"), "not a whole refnet checkpoint"),
+    (lambda path: np.savez(path, weights=np.ones(3)), "not a whole refnet checkpoint"),
+    (lambda path: np.savez(path, meta=np.array(7)), "not a whole refnet checkpoint"),
+    (lambda path: path.unlink(), "there is no checkpoint"),
+    (lambda path: edit_meta(path, lambda m: m.update(format=0)), "checkpoint format 0"),
+    (lambda path: edit_meta(path, lambda m: m["position"].update(iteration=8)), "sha256"),
+    (lambda path: rewrite(path, lambda m: m["params/Whh"].__setitem__((0, 0), 9.0)), "sha256"),
+    (lambda path: rewrite(path, lambda m: m.pop("params/f")), "sha256"),
+    (lambda path: checkpoint.save(path, SAVED, {**CONFIG, "rate": 0.2}), "other settings.*rate"),
+])
+def test_unusable_checkpoints_are_refused(path, damage, message):
+    damage(path)
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.load(path, CONFIG)
+
+
+def test_object_arrays_are_never_unpickled(path):
+    np.savez(path, meta=np.array([{"a": 1}], object))
+    with pytest.raises(CheckpointError, match="not a whole refnet checkpoint"):
+        checkpoint.load(path, CONFIG)
+
+
+def test_a_failing_write_keeps_the_old_file(path):
+    before = path.read_bytes()
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, fail)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["checkpoint.npz"]

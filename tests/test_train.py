@@ -1,0 +1,200 @@
+"""The training loop: what it writes, how it stops, and that resuming changes no bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refnet import checkpoint
+from refnet.config import Config, from_toml, parse_spec, preset, to_toml
+from refnet.experiment import build
+from refnet.train import NotFiniteError, resume, train
+
+TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4,
+              iterations=30, evaluate_every=10, optimizer="rmsprop", rate=0.01,
+              backend="reference")
+
+
+def arrays(folder):
+    """Every array and the position of a run's checkpoint; wall times left out."""
+    with np.load(folder / "checkpoint.npz") as file:
+        held = {name: file[name].tobytes() for name in file.files if name != "meta"}
+        position = json.loads(str(file["meta"]))["position"]
+    position.pop("seconds")
+    position["best"].pop("seconds", None)
+    return held, position
+
+
+def rows(folder):
+    return [{name: value for name, value in json.loads(line).items() if name != "seconds"}
+            for line in (folder / "rows.jsonl").read_text().splitlines()]
+
+
+def test_a_run_folder_holds_everything(tmp_path):
+    folder = tmp_path / "run"
+    summary = train(TINY, folder)
+    assert summary.state == "finished" and summary.iteration == 30
+    assert {"config.toml", "rows.jsonl", "checkpoint.npz", "summary.md", "summary.json",
+            "environment.json"} <= {file.name for file in folder.iterdir()}
+    assert [row["iteration"] for row in rows(folder)] == [10, 20, 30]
+    assert {"loss", "accuracy", "spectral_radius", "defect", "gradient_norm"} <= set(
+        rows(folder)[0])
+    assert Config(**from_toml(folder / "config.toml")) == TINY
+
+
+def test_same_seed_same_bits_and_other_seed_other_bits(tmp_path):
+    for name, config in (("a", TINY), ("b", TINY), ("c", replace(TINY, seed=1))):
+        train(config, tmp_path / name)
+    assert arrays(tmp_path / "a") == arrays(tmp_path / "b")
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert arrays(tmp_path / "a")[0] != arrays(tmp_path / "c")[0]
+
+
+@pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])
+@pytest.mark.parametrize("cut", [1, 10, 17])
+def test_resuming_gives_the_same_bits(tmp_path, method, cut):
+    """Stopped before step ``cut`` + 1 and continued: as if it had never stopped."""
+    config = replace(TINY, method=method)
+    train(config, tmp_path / "whole")
+    asked = iter(range(1000))
+    summary = train(config, tmp_path / "parts", stop=lambda: next(asked) >= cut)
+    assert summary.state == "interrupted" and summary.iteration == cut
+    assert resume(config, tmp_path / "parts").state == "finished"
+    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+def test_resume_oracle_rejects_a_lost_accumulator(tmp_path, monkeypatch):
+    """If the optimiser's state did not come back, the comparison above would see it."""
+    train(TINY, tmp_path / "whole")
+    asked = iter(range(1000))
+    train(TINY, tmp_path / "parts", stop=lambda: next(asked) >= 15)
+    load = checkpoint.load
+
+    def forgetful(path, config):
+        saved = load(path, config)
+        for value in saved.groups["optimizer"].values():
+            value *= 0
+        return saved
+
+    monkeypatch.setattr(checkpoint, "load", forgetful)
+    resume(TINY, tmp_path / "parts")
+    assert arrays(tmp_path / "parts") != arrays(tmp_path / "whole")
+
+
+def test_more_iterations_may_be_asked_for_on_resuming(tmp_path):
+    train(TINY, tmp_path / "parts")
+    resume(replace(TINY, iterations=50), tmp_path / "parts")
+    train(replace(TINY, iterations=50), tmp_path / "whole")
+    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+
+
+def test_a_row_written_after_the_last_checkpoint_is_dropped_and_redone(tmp_path):
+    train(TINY, tmp_path / "run")
+    before = rows(tmp_path / "run")
+    with open(tmp_path / "run" / "rows.jsonl", "a") as file:
+        file.write(json.dumps({"iteration": 40, "accuracy": 0.5}) + "\n" + '{"iteration": 5')
+    resume(TINY, tmp_path / "run")
+    assert rows(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_signals_lose_nothing_past_the_last_checkpoint(tmp_path, number):
+    config = replace(TINY, iterations=100_000)
+    folder = tmp_path / "run"
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "refnet", "train", "--config", str(tmp_path / "config.toml"),
+         "--out", str(folder), "--quiet"], env=os.environ | {"PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (folder / "checkpoint.npz").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number, errors
+        assert b"--resume" in output
+    reached = arrays(folder)[1]["iteration"]
+    end = replace(config, iterations=reached + 20)
+    resume(end, folder)
+    train(end, tmp_path / "whole")
+    assert arrays(folder) == arrays(tmp_path / "whole")
+    assert rows(folder) == rows(tmp_path / "whole")
+
+
+def test_an_unusable_checkpoint_leaves_the_folder_as_it_was(tmp_path):
+    folder = tmp_path / "run"
+    train(TINY, folder)
+    (folder / "checkpoint.npz").write_bytes((folder / "checkpoint.npz").read_bytes()[:-99])
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(checkpoint.CheckpointError):
+        resume(TINY, folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_used_folder_is_not_overwritten(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="--resume"):
+        train(TINY, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+def test_a_loss_that_is_not_finite_names_step_and_array(tmp_path):
+    config = replace(TINY, activation="relu", optimizer="sgd", rate=1e30)
+    with pytest.raises(NotFiniteError, match=r"step \d+: (parameter|the).* not finite at \d+ of"):
+        train(config, tmp_path / "run")
+
+
+def test_a_solved_task_stops(tmp_path, monkeypatch):
+    summary = train(replace(TINY, rate=0.003, hidden=20, iterations=4000, evaluate_every=50,
+                            method="oinit", batch=20), tmp_path / "run")
+    assert summary.state == "solved" and summary.iteration < 4000
+    assert rows(tmp_path / "run")[-1]["errors"] == 0
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"task": "temporal-disorder"}, "temporal-disorder"),
+    ({"method": "magic"}, "method 'magic' is unknown; choose one of plain, oinit"),
+    ({"net": "feedforward"}, "use --net recurrent"),
+    ({"optimizer": "sgdd"}, "optimizer 'sgdd' is unknown"),
+    ({"weights": "gauss"}, "'gauss' is unknown"),
+    ({"activation": "oplu", "hidden": 7}, "even width"),
+    ({"batch": 0}, "batch is 0; need at least 1"),
+    ({"rate": float("nan")}, "rate is nan"),
+    ({"length": 3}, "length"),
+    ({"dtype": "float16"}, "dtype 'float16' is unknown"),
+])
+def test_settings_that_do_not_fit_are_refused(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        build(replace(TINY, **change)).start()
+
+
+def test_spec_syntax():
+    assert parse_spec("svd:margin=0.1,start=identity,n=3,ok=true") == (
+        "svd", {"margin": 0.1, "start": "identity", "n": 3, "ok": True})
+    with pytest.raises(ValueError, match="is not key=value"):
+        parse_spec("svd:0.1")
+
+
+def test_toml_round_trip_and_errors(tmp_path):
+    path = tmp_path / "c.toml"
+    config = replace(preset("adding"), weights='a"b\\c', gain=1e-7, learn_h0=True)
+    path.write_text(to_toml(config))
+    assert Config(**from_toml(path)) == config
+    for text, message in (("rat = 1", "setting 'rat' is unknown"), ("rate = 'x'", "need a float"),
+                          ("rate = ", "not a readable TOML file")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            from_toml(path)
+    with pytest.raises(ValueError, match="not a readable TOML file"):
+        from_toml(Path(tmp_path / "absent.toml"))
