@@ -1,0 +1,99 @@
+"""Arrays to exact numbers and back: floats are taken at their exact binary values.
+
+Checked by: tests/test_certify.py::test_lift_and_round_are_inverse.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+
+__all__ = ["KINDS", "flint", "lift", "lift_all", "rounded"]
+
+KINDS = ("fraction", "rational", "ball")
+
+
+def flint() -> ModuleType:
+    """The python-flint module; ImportError naming the extra if it is not installed."""
+    try:
+        import flint as module
+    except ImportError:
+        raise ImportError("balls and fast rationals need python-flint: "
+                          "pip install 'refnet[certify]'") from None
+    return module  # type: ignore[no-any-return]
+
+
+def _ratio(value: Any) -> tuple[int, int]:
+    if hasattr(value, "as_integer_ratio"):  # Python and NumPy floats and ints, Fraction
+        over, under = value.as_integer_ratio()
+        return int(over), int(under)
+    return int(value.p), int(value.q)  # fmpq
+
+
+def _to_fraction(value: Any) -> Any:
+    return Fraction(*_ratio(value))
+
+
+def _to_rational(value: Any) -> Any:
+    return flint().fmpq(*_ratio(value))
+
+
+def _to_ball(value: Any) -> Any:
+    over, under = _ratio(value)
+    if under & (under - 1) == 0:
+        return flint().arb((over, 1 - under.bit_length()))  # exact at any precision
+    return flint().arb(flint().fmpq(over, under))
+
+
+def lift(array: Array, kind: str) -> Array:
+    """Object array of Fraction ("fraction"), fmpq ("rational") or arb ("ball").
+
+    ``array``: floats of any width, integers, Fraction or fmpq, of any shape. All are taken
+    exactly, except that a ball holds a rational such as 1/3 to the working precision.
+    Raises ValueError, naming the entry, if one is not finite.
+    """
+    convert: Callable[[Any], Any] = {
+        "fraction": _to_fraction, "rational": _to_rational, "ball": _to_ball}[kind]
+    array = np.asarray(array)
+    out = np.empty(array.shape, object)
+    for index in np.ndindex(array.shape):
+        try:
+            out[index] = convert(array[index])
+        except (ValueError, OverflowError):
+            raise ValueError(f"lift: entry {index} is {array[index]}; exact numbers are finite"
+                             ) from None
+    return out
+
+
+def lift_all(arrays: Params, kind: str) -> Params:
+    """``lift`` of every array; an error names the array too."""
+    out = {}
+    for name, array in arrays.items():
+        try:
+            out[name] = lift(array, kind)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return out
+
+
+def _to_float(value: Any) -> float:
+    try:
+        over, under = _ratio(value)
+        return over / under  # Python's division of integers is correctly rounded
+    except OverflowError:
+        return float(np.copysign(np.inf, over))
+
+
+def rounded(array: Array) -> Array:
+    """The float64 nearest to each rational, ties to even; beyond float64's range, inf.
+
+    Balls have two ends: ``refnet.exact.balls.decided`` rounds them.
+    """
+    out = np.empty(array.shape)
+    for index in np.ndindex(array.shape):
+        out[index] = _to_float(array[index])
+    return out

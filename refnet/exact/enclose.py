@@ -1,0 +1,187 @@
+"""Certified gradients: the reference itself, run on balls until every entry is decided.
+
+Checked by: tests/test_certify.py.
+"""
+
+from collections.abc import Callable
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params
+from refnet.exact.convert import lift, lift_all, rounded
+from refnet.gradients import Net
+from refnet.losses import score, weights
+from refnet.nets import NetTape, RecurrentNet
+
+__all__ = ["Certified", "Enclosure", "Progress", "certify"]
+
+Progress = Callable[[int, int, float], None]
+"""Told, a few times a second, the bits, the matrix products done with them, the seconds."""
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """One quantity: ``exact``, arb or fmpq that provably hold the true value; ``value``, the
+    float64 nearest to the true value; ``radius``, a float64 upper bound on the balls' radii
+    (0 for rationals). All three of one shape.
+    """
+
+    exact: Array
+    value: Array
+    radius: Array
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What ``certify`` proved about one net on one batch, and that net and batch.
+
+    ``loss`` (); ``outputs``; ``states``: "h" (T + 1, B, H) and the LSTM's "c", or "h1", "h2",
+    ... (B, H) of a feedforward net; ``gradients`` by parameter and for "h0" and "x".
+    ``kind``: "ball" or "rational"; ``bits``: the precision that sufficed (0 for rationals).
+    """
+
+    net: Net
+    params: Params
+    batch: Batch
+    loss: Enclosure
+    outputs: Enclosure
+    states: dict[str, Enclosure]
+    gradients: dict[str, Enclosure]
+    kind: str
+    bits: int
+    seconds: float
+
+    def named(self) -> dict[str, Enclosure]:
+        """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""
+        return {"loss": self.loss, "outputs": self.outputs, **self.states,
+                **{f"d{name}": value for name, value in self.gradients.items()}}
+
+
+def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
+            radius: float | None = None, bits: int | None = None, max_bits: int = 65536,
+            max_seconds: float = 600, progress: Progress | None = None) -> Certified:
+    """Loss, outputs, states and gradients with proved enclosures.
+
+    The inputs are taken at their exact binary values; the reference's own source runs on
+    python-flint's balls (extra ``certify``), at twice the precision each time, until both
+    ends of every ball round to the same float64 (``radius=None``) or no radius is above
+    ``radius``. It starts at ``bits``, by default 128 + 4.5 T: boxes widen by about two bits a
+    step each way.
+
+    ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
+    transition are rational; None takes rationals if params holds Fraction or fmpq already
+    and the net is rational, else balls.
+    ``max_bits``, ``max_seconds``: ArithmeticError or TimeoutError, naming the first entry that
+    is not decided, once these do not suffice. A kink that stays inside a ball, and a value
+    that lies exactly between two float64, can only be decided by rationals.
+    Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_speed.
+    """
+    started = perf_counter()
+    if kind is None:
+        kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"
+    if kind not in ("ball", "rational"):
+        raise ValueError(f"certify: kind {kind!r} is unknown; choose ball or rational, or None")
+    if kind == "rational" and not _is_rational(net):
+        raise ValueError("certify: this net is not rational (its activation, loss, cell or "
+                         "transition); use kind='ball'")
+    from refnet.exact import balls  # needs python-flint
+    if isinstance(net, RecurrentNet):
+        net = replace(net, backend="reference")
+    if kind == "rational":
+        found = _run(net, params, batch, kind)
+        named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
+                 for name, value in found.items()}
+        return _certified(net, params, batch, named, kind, 0, perf_counter() - started)
+    steps = len(batch.x) if batch.x.ndim == 3 else net.depth if not isinstance(
+        net, RecurrentNet) else 0
+    bits = bits or int(128 + 4.5 * steps)
+    while True:
+        with balls.precision(bits), _clock(started, max_seconds, bits, progress):
+            try:
+                named, doubt = _enclosures(_run(net, params, batch, "ball"), radius)
+            except ArithmeticError as error:
+                doubt = str(error)
+        if doubt is None:
+            return _certified(net, params, batch, named, kind, bits, perf_counter() - started)
+        if 2 * bits > max_bits:
+            raise ArithmeticError(f"certify: {doubt}, at {bits} bits; raise max_bits = "
+                                  f"{max_bits}, or use kind='rational' if the net is rational")
+        bits *= 2
+
+
+def _has_rationals(params: Params) -> bool:
+    return any(value.dtype == object for value in params.values())
+
+
+def _is_rational(net: Net) -> bool:
+    return (net.activation.rational and net.loss == "squared_error"
+            and (not isinstance(net, RecurrentNet) or net.cell == "rnn")
+            and (net.transition is None or getattr(net.transition, "rational", False)))
+
+
+def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
+    """Every quantity, by the names of ``Certified.named``, in numbers of ``kind``."""
+    y = batch.y if batch.y.dtype.kind in "iu" else lift(batch.y, kind)
+    own, x = lift_all(params, kind), lift_all({"x": batch.x}, kind)["x"]
+    outputs, tape = net.forward(own, x, batch.mask)
+    counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    loss, doutputs = score(net.loss, outputs, y, counted, divisor)
+    gradients = net.backward(own, tape, doutputs)
+    return {"loss": loss, "outputs": outputs, **states(net, tape),
+            **{f"d{name}": value for name, value in gradients.items()}}
+
+
+def states(net: Net, tape: NetTape) -> Params:
+    """The states on a net's tape, by the names of ``Certified.states``."""
+    if isinstance(net, RecurrentNet):
+        return {name: getattr(tape.cell, name) for name in ("h", "c") if hasattr(tape.cell, name)}
+    inputs = [h for h, _ in tape.cell] + [tape.rows]
+    return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
+
+
+def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
+    """The enclosures, and what is wrong with the first entry that is not decided."""
+    from refnet.exact import balls
+    named, doubt = {}, None
+    for name, value in found.items():
+        nearest, known = balls.decided(value)
+        wide = balls.radii(value)
+        fine = known if radius is None else wide <= radius
+        if doubt is None and not fine.all():
+            index = tuple(int(i) for i in np.argwhere(~fine)[0])
+            goal = "to round to one float64" if radius is None else f"below {radius:g}"
+            doubt = f"{name}{list(index)} = {value[index]} is not narrow enough {goal}"
+        named[name] = Enclosure(value, nearest, wide)
+    return named, doubt
+
+
+def _certified(net: Net, params: Params, batch: Batch, named: dict[str, Enclosure], kind: str,
+               bits: int, seconds: float) -> Certified:
+    named = dict(named)
+    loss, outputs = named.pop("loss"), named.pop("outputs")
+    gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}
+    return Certified(net, params, batch, loss, outputs, named, gradients, kind, bits, seconds)
+
+
+def _clock(started: float, max_seconds: float, bits: int, progress: Progress | None) -> Any:
+    """Watch the time at every matrix product of the balls."""
+    from refnet.exact import balls
+    done, told = 0, started
+
+    def tick() -> None:
+        nonlocal done, told
+        done += 1
+        now = perf_counter()
+        if now - started > max_seconds:
+            raise TimeoutError(f"certify: {now - started:.0f} s passed, more than max_seconds = "
+                               f"{max_seconds:g}, after {done} matrix products at {bits} bits; "
+                               "raise it, or shorten the sequences")
+        if progress is not None and now - told > 0.2:
+            told = now
+            progress(bits, done, now - started)
+
+    return balls.on_product(tick)
