@@ -16,7 +16,7 @@ from refnet.batch import Array
 from refnet.exact.convert import flint
 from refnet.numeric import MATMUL
 
-__all__ = ["decided", "ends", "midpoints", "on_product", "precision", "radii"]
+__all__ = ["decided", "midpoints", "on_product", "precision", "radii"]
 
 _listeners: list[Callable[[], None]] = []
 
@@ -54,41 +54,33 @@ def _product(matrix: Any) -> Callable[[Array, Array], Array]:
     return product
 
 
-MATMUL[flint().arb] = _product(flint().arb_mat)
+arb = flint().arb
+MATMUL[arb] = _product(flint().arb_mat)
 MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
 
-
-def _each(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
-    def over(array: Array) -> Array:
-        out = np.empty(array.shape)
-        for index in np.ndindex(array.shape):
-            out[index] = function(array[index])
-        return out
-
-    return over
+# an exact zero in an object array is often the int 0, so every entry passes through arb()
+_low = np.frompyfunc(lambda value: float(arb(value).lower()), 1, 1)
+_high = np.frompyfunc(lambda value: float(arb(value).upper()), 1, 1)
+_middle = np.frompyfunc(lambda value: float(arb(value).mid()), 1, 1)
 
 
-def _ball(value: Any) -> Any:
-    return value if isinstance(value, flint().arb) else flint().arb(value)
+def _radius(value: Any) -> float:
+    ball = arb(value)
+    # the conversion to float64 rounds to nearest; a bound must not shrink
+    return 0.0 if ball.is_exact() else float(np.nextafter(float(ball.rad()), np.inf))
 
 
-lower = _each(lambda value: float(_ball(value).lower()))
-upper = _each(lambda value: float(_ball(value).upper()))
-midpoints = _each(lambda value: float(_ball(value).mid()))
-# nextafter: the conversion to float64 rounds to nearest, a radius must not shrink
-_radius = _each(lambda value: float(_ball(value).rad()))
+_radii = np.frompyfunc(_radius, 1, 1)
+
+
+def midpoints(balls: Array) -> Array:
+    """The float64 nearest to every midpoint."""
+    return np.asarray(_middle(balls), float)
 
 
 def radii(balls: Array) -> Array:
     """An upper bound, float64, on the radius of every ball; 0 for an exact one."""
-    found = _radius(balls)
-    exact = np.array([_ball(value).is_exact() for value in balls.flat], dtype=bool)
-    return np.where(exact.reshape(balls.shape), 0, np.nextafter(found, np.inf))
-
-
-def ends(balls: Array) -> tuple[Array, Array]:
-    """Both ends of every ball, each rounded to the nearest float64."""
-    return lower(balls), upper(balls)
+    return np.asarray(_radii(balls), float)
 
 
 def decided(balls: Array) -> tuple[Array, Array]:
@@ -97,5 +89,5 @@ def decided(balls: Array) -> tuple[Array, Array]:
     Rounding is monotonic, so it is known where both ends round to the same float64. Where
     it is not, the value is that of the midpoint.
     """
-    low, high = ends(balls)
+    low, high = np.asarray(_low(balls), float), np.asarray(_high(balls), float)
     return np.where(low == high, low + 0.0, midpoints(balls)), low == high

@@ -28,25 +28,28 @@ def flint() -> ModuleType:
 
 
 def _ratio(value: Any) -> tuple[int, int]:
-    if hasattr(value, "as_integer_ratio"):  # Python and NumPy floats and ints, Fraction
+    if isinstance(value, np.integer):
+        return int(value), 1
+    if hasattr(value, "as_integer_ratio"):  # Python ints, floats of any width, Fraction
         over, under = value.as_integer_ratio()
         return int(over), int(under)
     return int(value.p), int(value.q)  # fmpq
 
 
-def _to_fraction(value: Any) -> Any:
-    return Fraction(*_ratio(value))
+def _converter(kind: str) -> Callable[[Any], Any]:
+    if kind == "fraction":
+        return lambda value: Fraction(*_ratio(value))
+    fmpq, arb = flint().fmpq, flint().arb
+    if kind == "rational":
+        return lambda value: fmpq(*_ratio(value))
 
+    def ball(value: Any) -> Any:
+        over, under = _ratio(value)
+        if under & (under - 1) == 0:
+            return arb((over, 1 - under.bit_length()))  # exact at any precision
+        return arb(fmpq(over, under))
 
-def _to_rational(value: Any) -> Any:
-    return flint().fmpq(*_ratio(value))
-
-
-def _to_ball(value: Any) -> Any:
-    over, under = _ratio(value)
-    if under & (under - 1) == 0:
-        return flint().arb((over, 1 - under.bit_length()))  # exact at any precision
-    return flint().arb(flint().fmpq(over, under))
+    return ball
 
 
 def lift(array: Array, kind: str) -> Array:
@@ -56,8 +59,7 @@ def lift(array: Array, kind: str) -> Array:
     exactly, except that a ball holds a rational such as 1/3 to the working precision.
     Raises ValueError, naming the entry, if one is not finite.
     """
-    convert: Callable[[Any], Any] = {
-        "fraction": _to_fraction, "rational": _to_rational, "ball": _to_ball}[kind]
+    convert = _converter(kind)
     array = np.asarray(array)
     out = np.empty(array.shape, object)
     for index in np.ndindex(array.shape):

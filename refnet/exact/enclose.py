@@ -131,8 +131,10 @@ def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
     counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, y, counted, divisor)
     gradients = net.backward(own, tape, doutputs)
-    return {"loss": loss, "outputs": outputs, **states(net, tape),
-            **{f"d{name}": value for name, value in gradients.items()}}
+    found = {"loss": loss, "outputs": outputs, **states(net, tape),
+             **{f"d{name}": value for name, value in gradients.items()}}
+    # NumPy makes an int64 array of a lone exact zero
+    return {name: value.astype(object) for name, value in found.items()}
 
 
 def states(net: Net, tape: NetTape) -> Params:

@@ -1,0 +1,342 @@
+"""Certified gradients: balls contain the truth, rationals are the truth, rounding is correct."""
+
+from dataclasses import replace
+from fractions import Fraction
+from time import perf_counter
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from refnet.activations import ACTIVATIONS
+from refnet.batch import Batch
+from refnet.exact import certify, lift
+from refnet.exact.convert import lift_all, rounded
+from refnet.exact.dual import Dual, dual_array, parts
+from refnet.gradients import jvp, loss_and_gradients
+from refnet.losses import score, weights
+from refnet.nets import CELLS, FeedforwardNet, RecurrentNet
+from strategies import SMOOTH, feedforward_cases, rnn_cases
+
+flint = pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+balls = pytest.importorskip("refnet.exact.balls")
+
+FEW = settings(max_examples=25)
+
+
+def exactly(arf):
+    man, exp = (int(part) for part in arf.man_exp())
+    return Fraction(man) * Fraction(2) ** exp
+
+
+def contains(ball, number):
+    ball = flint.arb(ball)
+    return abs(exactly(ball.mid()) - number) <= exactly(ball.rad())
+
+
+def random_case(net, seed=0, T=6, B=3, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    params = {name: value + rng.uniform(-0.3, 0.3, value.shape).astype(dtype)
+              for name, value in net.init(rng, dtype=dtype).items()}
+    recurrent = isinstance(net, RecurrentNet)
+    x = rng.normal(size=(T, B, net.inputs) if recurrent else (B, net.widths[0])).astype(dtype)
+    outputs = net.outputs if recurrent else net.widths[-1]
+    steps = (T, B) if recurrent and net.readout == "every" else (B,)
+    y = (rng.integers(0, outputs, steps) if net.loss == "cross_entropy"
+         else rng.normal(size=(*steps, outputs)).astype(dtype))
+    return params, Batch(x, y)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5),
+       st.sampled_from(["fraction", "rational"]))
+def test_lift_and_round_are_inverse(values, kind):
+    array = np.array(values, float)
+    assert (rounded(lift(array, kind)) == array).all()
+    nearest, known = balls.decided(lift(array, "ball"))
+    assert known.all() and (nearest == array).all()
+
+
+@given(st.fractions(max_denominator=10**6))
+def test_rounding_is_that_of_fractions(number):
+    third = np.array([number / 3], object)
+    with balls.precision(200):
+        nearest, known = balls.decided(lift(third, "ball"))
+    assert known.all() and nearest[0] == float(number / 3) == rounded(third)[0]
+
+
+def test_lift_takes_every_float_exactly():
+    for dtype in (np.float16, np.float32, np.float64, np.longdouble):
+        tenth = np.array([dtype(1) / dtype(10)])
+        assert lift(tenth, "fraction")[0] == Fraction(*tenth[0].as_integer_ratio())
+        assert contains(lift(tenth, "ball")[0], lift(tenth, "fraction")[0])
+        assert lift(tenth, "ball")[0].is_exact()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["fraction", "rational", "ball"])
+def test_lift_names_what_is_not_finite(bad, kind):
+    with pytest.raises(ValueError, match=r"Whh: lift: entry \(0, 1\) is (nan|inf)"):
+        lift_all({"Whh": np.array([[1, bad]])}, kind)
+
+
+def test_ball_that_is_not_decided_is_not_called_known():
+    with balls.precision(20):
+        _, known = balls.decided(np.array([flint.arb(1) / 3, flint.arb(1) / 4, 0], object))
+    assert known.tolist() == [False, True, True]
+
+
+def test_ball_product_contains_rational_product():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3, 4)), rng.normal(size=(4, 2))
+    true = lift(a, "rational") @ lift(b, "rational")
+    with balls.precision(30):
+        product = balls.MATMUL[flint.arb](lift(a, "ball"), lift(b, "ball"))
+    assert all(contains(x, y) for x, y in zip(product.flat, lift(true, "fraction").flat))
+    assert (balls.MATMUL[flint.fmpq](lift(a, "rational"), lift(b, "rational")) == true).all()
+
+
+def check_contains(case):
+    net, params, batch = case[:3]
+    exact = certify(net, params, batch, kind="rational")
+    try:
+        enclosed = certify(net, params, batch, kind="ball", radius=1e-30, max_bits=600)
+    except ArithmeticError as error:  # thirds that cancel at a kink stay undecided
+        assert "kink" in str(error)
+        return
+    for name, truth in exact.named().items():
+        ball = enclosed.named()[name]
+        assert ball.exact.shape == truth.exact.shape
+        assert all(contains(x, y)
+                   for x, y in zip(ball.exact.flat, lift(truth.exact, "fraction").flat)), name
+        assert (ball.radius <= 1e-30).all() and (truth.radius == 0).all()
+
+
+@FEW
+@given(rnn_cases())
+def test_balls_contain_rationals(case):
+    check_contains(case)
+
+
+@FEW
+@given(feedforward_cases())
+def test_balls_contain_rationals_feedforward(case):
+    check_contains(case)
+
+
+@FEW
+@given(rnn_cases())
+def test_rationals_agree_with_fractions(case):
+    """fmpq through fmpq_mat against Python's Fraction through NumPy: two implementations."""
+    net, params, batch = case[:3]
+    fractions = loss_and_gradients(net, params, batch)
+    exact = certify(net, params, batch)
+    assert exact.kind == "rational"
+    for name, value in fractions.gradients.items():
+        found = exact.gradients[name]
+        assert (lift(found.exact, "fraction") == value).all(), name
+        assert (found.value == rounded(value)).all()
+    assert exact.loss.value == float(fractions.loss)
+
+
+def tangent_of_dual_balls(net, params, batch, direction):
+    """The true directional derivative of the loss, as a ball, by the forward pass alone."""
+    at = lift_all({**params, "x": batch.x}, "ball")
+    along = lift_all(direction, "ball")
+    p = {name: dual_array(value, along[name]) for name, value in at.items()}
+    x = p.pop("x")
+    outputs, _ = net.forward(p, x, batch.mask)
+    counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    y = batch.y if batch.y.dtype.kind == "i" else lift(batch.y, "ball")
+    loss, _ = score(net.loss, outputs, y, counted, divisor)
+    return parts(np.asarray(loss, object))[1].item()
+
+
+def direction_of(params, batch, seed=1):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=value.shape) for name, value in {**params, "x": batch.x}.items()}
+
+
+def along(gradients, direction):
+    return sum(np.sum(lift(direction[name], "ball") * gradients[name].exact)
+               for name in direction)
+
+
+NETS = {
+    **{cell: RecurrentNet(2, 3, 4, cell=cell) for cell in CELLS},
+    **{name: RecurrentNet(2, 4, 4, activation=act, loss="squared_error", readout="every")
+       for name, act in ACTIVATIONS.items()},
+    "feedforward": FeedforwardNet((3, 4, 4, 2)),
+    "gain": RecurrentNet(2, 3, 2, gain=1.05, learn_h0=True),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_balls_agree_with_dual_balls(name):
+    """The backward pass on balls meets the forward pass on dual balls, to 60 digits."""
+    net = NETS[name]
+    params, batch = random_case(net)
+    with balls.precision(400):
+        proved = certify(net, params, batch, radius=1e-60)
+        direction = direction_of(params, batch)
+        push = tangent_of_dual_balls(net, params, batch, direction)
+        pull = along(proved.gradients, direction)
+    assert push.overlaps(pull)
+    assert float(push.rad()) < 1e-60 and float(pull.rad()) < 1e-58
+
+
+@pytest.mark.parametrize("break_it", [
+    lambda g: {**g, "Whh": g["Whh"].T},
+    lambda g: {**g, "bh": g["bh"] * 1000001 / 1000000},
+    lambda g: {**g, "x": g["x"][::-1]},
+    lambda g: {**g, "Wxh": g["Wxh"] + lift(np.array(2.0**-90), "ball")},
+], ids=["transposed", "off by 1e-6", "time reversed", "off by 2^-90"])
+def test_wrong_backward_is_excluded(break_it):
+    """A ball that misses the true value proves a bug; none of these is near a tolerance."""
+    net = RecurrentNet(2, 3, 4)
+
+    class Wrong(RecurrentNet):
+        def backward(self, params, tape, doutputs, inputs=True, extra=None):
+            return break_it(super().backward(params, tape, doutputs, inputs, extra))
+
+    params, batch = random_case(net)
+    wrong = certify(Wrong(2, 3, 4), params, batch, bits=400)
+    with balls.precision(400):
+        direction = direction_of(params, batch)
+        push = tangent_of_dual_balls(net, params, batch, direction)
+        assert not push.overlaps(along(wrong.gradients, direction))
+
+
+@FEW
+@given(rnn_cases(SMOOTH, exact=False, loss="cross_entropy"))
+def test_complex_step_agrees(case):
+    """The complex step in float64 against the balls.
+
+    Its error is a rounding error: n = 100 operations a step at most here, T <= 3, entries at
+    most 2 in size and sums of at most 30 terms, so 1e5 eps is above any of it.
+    """
+    net, params, batch, direction, _ = case
+    proved = certify(net, params, batch, radius=1e-25)
+    _, push = jvp(net, params, batch, direction)
+    with balls.precision(200):
+        pull = along(proved.gradients, {n: d for n, d in direction.items()})
+        size = sum(float(abs(direction[n] * proved.gradients[n].value).sum()) for n in direction)
+        slack = 1e5 * np.finfo(float).eps * (size + 1)
+        assert abs(float(pull) - float(push)) <= slack
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_values_are_correctly_rounded(cell):
+    """A thousand bits more do not change one rounded value."""
+    net = replace(NETS[cell], readout="every")
+    params, batch = random_case(net, dtype=np.float32)
+    usual, fine = certify(net, params, batch), certify(net, params, batch, bits=2000)
+    assert usual.bits < fine.bits == 2000
+    for name, value in fine.named().items():
+        assert (usual.named()[name].value == value.value).all()
+    assert set(usual.states) == ({"h", "c"} if cell == "lstm" else {"h"})
+
+
+def test_masks_and_vanishing_entries():
+    """Entries near 1e-300 are rounded to the last bit too: precision is relative."""
+    net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"], loss="squared_error")
+    params = {"Whh": np.diag([2.0**-60, 3.0**-20]), "Wxh": np.ones((2, 1)), "bh": np.zeros(2),
+              "Why": np.ones((2, 2)), "by": np.zeros(2)}
+    mask = np.arange(20)[:, None] < np.array([20, 0])
+    batch = Batch(np.full((20, 2, 1), 0.1), np.ones((2, 2)), mask)
+    proved = certify(net, params, batch, kind="ball")
+    exact = certify(net, params, batch, kind="rational")
+    for name, value in exact.named().items():
+        assert (proved.named()[name].value == value.value).all(), name
+    underflown, tiny = exact.gradients["h0"].value[0]
+    assert underflown == 0 and 0 < abs(tiny) < 1e-150
+    assert (exact.gradients["h0"].value[1] == -1).all()  # masked: read at h0 itself
+
+
+def test_huge_logits():
+    net = RecurrentNet(1, 2, 3, activation=ACTIVATIONS["identity"])
+    params = {"Whh": np.eye(2), "Wxh": np.ones((2, 1)), "bh": np.zeros(2),
+              "Why": np.array([[1e4, 0], [0, -1e4], [9e3, 0]]), "by": np.zeros(3)}
+    proved = certify(net, params, Batch(np.ones((2, 1, 1)), np.array([2])))
+    assert proved.loss.value == 2000  # log(1 + e^-2000) is below half an ulp
+
+
+def test_kink_is_refused_by_name_or_decided():
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
+    params = {"Whh": np.array([[1.0, -0.1], [0.0, 1.0]]), "Wxh": np.array([[1.0], [0.3]]),
+              "bh": np.array([0.0, 0.0]), "Why": np.ones((1, 2)), "by": np.zeros(1)}
+    batch = Batch(np.array([[[0.0]], [[1.0]]]), np.ones((1, 1)))
+    at_kink = certify(net, params, batch)  # a[0] is exactly 0, and so decided
+    assert (at_kink.gradients["x"].value[0] == 0).all()
+    # 1/3 is no ball of radius 0, and 1/3 - 1/3 is a ball around the kink at any precision
+    thirds = {**lift_all(params, "fraction"), "h0": np.array([Fraction(1, 3)] * 2)}
+    thirds["Whh"] = np.array([[Fraction(1), Fraction(-1)], [Fraction(0), Fraction(1)]])
+    thirds["Wxh"] = lift(np.zeros((2, 1)), "fraction")
+    zero = Batch(lift(batch.x, "fraction"), lift(batch.y, "fraction"))
+    with pytest.raises(ArithmeticError, match=r"entry \(0, 0\).*kink.*max_bits = 600"):
+        certify(net, thirds, zero, kind="ball", max_bits=600)
+    assert certify(net, thirds, zero).kind == "rational"
+
+
+def test_caps_and_progress():
+    net = RecurrentNet(2, 8, 2)
+    params, batch = random_case(net, T=40)
+    with pytest.raises(ArithmeticError, match=r"loss\[\] = nan.*not narrow enough.*at 20 bits"):
+        certify(net, params, batch, bits=20, max_bits=30)
+    with pytest.raises(TimeoutError, match="max_seconds = 0"):
+        certify(net, params, batch, max_seconds=0)
+    told = []
+    certify(RecurrentNet(2, 32, 2), *random_case(RecurrentNet(2, 32, 2), T=150),
+            progress=lambda bits, products, seconds: told.append((bits, products, seconds)))
+    assert told and told == sorted(told)
+
+
+def test_refuses_what_is_not_rational():
+    params, batch = random_case(NETS["tanh"])
+    with pytest.raises(ValueError, match="not rational"):
+        certify(NETS["tanh"], params, batch, kind="rational")
+    with pytest.raises(ValueError, match="kind 'float' is unknown"):
+        certify(NETS["tanh"], params, batch, kind="float")
+
+
+def test_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "flint", None)
+    with pytest.raises(ImportError, match=r"refnet\[certify\]"):
+        lift(np.ones(1), "ball")
+
+
+def test_exact_relu_net_at_papers_size():
+    """H = 32, T = 50: thousands of digits, no rounding at all."""
+    net = RecurrentNet(2, 32, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
+    params, batch = random_case(net, T=50, B=2, dtype=np.float32)
+    params["Whh"] /= 4
+    exact = certify(net, params, batch, kind="rational")
+    enclosed = certify(net, params, batch, kind="ball")
+    for name, value in exact.named().items():
+        assert (enclosed.named()[name].value == value.value).all()
+
+
+def test_dual_products_use_the_parts():
+    a = dual_array(np.array([[1, 2]], object), np.array([[3, 4]], object))
+    b = dual_array(np.array([[5], [6]], object), np.array([[7], [8]], object))
+    product = balls.MATMUL[Dual](a, b)[0, 0]
+    assert (product.x, product.d) == (17, 3 * 5 + 4 * 6 + 1 * 7 + 2 * 8)
+
+
+def test_speed():
+    """The bound of 0.5 s at H = 32, T = 50, B = 4, with room for a loaded machine."""
+    net = RecurrentNet(2, 32, 4)
+    params, batch = random_case(net, T=50, B=4, dtype=np.float32)
+    best = np.inf
+    for _ in range(3):
+        start = perf_counter()
+        certify(net, params, batch)
+        best = min(best, perf_counter() - start)
+    assert best <= 0.5
+
+
+@pytest.mark.slow
+def test_speed_at_784_steps():
+    net = RecurrentNet(1, 32, 10)
+    params, batch = random_case(net, T=784, B=4, dtype=np.float32)
+    assert certify(net, params, batch).seconds <= 15
