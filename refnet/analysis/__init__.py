@@ -1,0 +1,1 @@
+"""What a recurrent matrix does to signals, gradients and memory."""

@@ -1,0 +1,318 @@
+"""How far a matrix is from orthogonal, and descending there: OINIT and OPEN.
+
+The defect is ``||E||_F^2`` with ``E = W W' - I``, or ``E = W' W - I`` for a tall matrix: W W'
+of a tall one has rank ``columns`` and stays ``rows - columns`` or more away from I (erratum
+12). Source: Manchev & Spratling, II. Checked by: tests/test_orthogonality.py.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.initializers import initialize
+from refnet.numeric import Number, matmul, nonpositive, sqrt, times
+
+__all__ = ["Descent", "Experiment", "FORMS", "defect", "defect_and_gradient", "open_penalty",
+           "open_update", "orthogonalization_experiment", "orthogonalize",
+           "orthogonalize_params"]
+
+FORMS = ("squared", "unsquared", "mean_square")
+
+
+def _error_matrix(W: Array, form: str, side: str | None) -> tuple[Array, bool]:
+    """E, and whether it is W' W - I."""
+    if W.ndim != 2 or 0 in W.shape:
+        raise ValueError(f"defect: W has shape {W.shape}; need a matrix with entries")
+    if form not in FORMS:
+        raise ValueError(f"defect: form {form!r} is unknown; choose one of {', '.join(FORMS)}")
+    if side not in (None, "rows", "columns"):
+        raise ValueError(f"defect: side {side!r} is unknown; choose rows (W W'), columns (W' W) "
+                         "or None (by the shape)")
+    columns = W.shape[0] > W.shape[1] if side is None else side == "columns"
+    E = matmul(W.T, W) if columns else matmul(W, W.T)
+    diagonal = np.arange(len(E))
+    E[diagonal, diagonal] = E[diagonal, diagonal] - 1
+    return E, columns
+
+
+def _value(E: Array, form: str) -> Array:
+    total = np.asarray((E * E).sum())
+    if form == "mean_square":
+        return np.asarray(total / E.size)
+    return total if form == "squared" else sqrt(total)
+
+
+def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
+    """The defect of W (rows, columns), as an array ().
+
+    ``form``: "squared" ``||E||_F^2``; "unsquared" ``||E||_F``; "mean_square", the mean of
+    E's squared entries. ``side``: "rows" for ``E = W W' - I``, "columns" for ``W' W - I``,
+    None for the smaller of the two. Any number type ("unsquared" needs one with roots).
+    Raises ValueError for an unknown form or side or an empty W.
+    Source: Manchev & Spratling, eqs. 16, 29 (erratum 12); Vorontsov et al., eq. 7.
+    """
+    return _value(_error_matrix(W, form, side)[0], form)
+
+
+def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
+                        ) -> tuple[Array, Array]:
+    """The defect, and its gradient in W.
+
+    ``4 E W`` (rows) or ``4 W E`` (columns) for "squared", divided by E's number of entries
+    for "mean_square" and by ``2 ||E||_F`` for "unsquared". The last has no derivative where
+    the defect is 0 (it has a cone's tip there); the gradient given is 0, the subgradient
+    that leaves an orthogonal W where it is.
+    Checked by: tests/test_orthogonality.py::test_gradient_is_the_tangent.
+    """
+    E, columns = _error_matrix(W, form, side)
+    value = _value(E, form)
+    gradient = 4 * (matmul(W, E) if columns else matmul(E, W))
+    if form == "mean_square":
+        gradient = gradient / E.size
+    elif form == "unsquared":
+        gradient = gradient * 0 if bool(nonpositive(value)) else gradient / (2 * value)
+    return value, np.asarray(gradient)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """What ``orthogonalize`` did.
+
+    ``W``: the last matrix. ``costs``: the defect at each check, of the start first and of W
+    last. ``stopped``: "cost", "gradient", or "steps" if neither criterion was met.
+    """
+
+    W: Array
+    costs: list[float]
+    stopped: str
+
+    @property
+    def steps(self) -> int:
+        """The number of steps as Manchev & Spratling count them: the check that stops is one,
+        so that there was one update less."""
+        return len(self.costs)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the cost or the gradient got below its bound."""
+        return self.stopped != "steps"
+
+
+def _refuse_hopeless(W: Array, rate: Number, form: str, name: str) -> None:
+    """Raise ValueError for a start from which the descent can't reach an orthogonal matrix.
+
+    A step of rate a on the squared form keeps the singular vectors and maps every singular
+    value, s -> s (1 + 4 a (1 - s^2)). With 1 + 4 a = r this is the cubic map r s - 4 a s^3:
+    +-1 attracts if and only if r < 2; beyond s^2 = 1 + 1 / (2 a) |s| grows; 0 stays 0.
+    Below that bound all other s end at +-1 (preimages of 0 excepted, which have measure 0).
+    """
+    where = f"orthogonalize: {name} {W.shape}"
+    if not rate > 0:
+        raise ValueError(f"{where}: the rate is {rate}; need a number above 0")
+    plain = W.astype(np.float64)
+    if not np.isfinite(plain).all():
+        entry = tuple(int(i) for i in np.argwhere(~np.isfinite(plain))[0])
+        raise ValueError(f"{where}: entry {entry} is {W[entry]}; need finite numbers")
+    s = np.linalg.svd(plain, compute_uv=False)
+    eps = float(np.finfo(W.dtype if W.dtype.kind == "f" else np.float64).eps)
+    if s[-1] <= max(W.shape) * eps * s[0]:
+        raise ValueError(f"{where} has the singular value {s[-1]:.3g}, 0 to rounding (the largest "
+                         f"is {s[0]:.3g}); no step changes a singular value of 0: start from "
+                         "a matrix of full rank, such as a random one")
+    if form == "unsquared":
+        return
+    a = float(rate) / (min(W.shape) ** 2 if form == "mean_square" else 1)
+    scale = "" if form == "squared" else f" ({a:.3g} for the sum of squares)"
+    if a >= 0.25:
+        raise ValueError(f"{where}: the rate is {rate}{scale}; from 1/4 on the orthogonal "
+                         "matrices repel the descent: 1/8 converges fastest")
+    if s[0] ** 2 >= 1 + 1 / (2 * a):
+        limit = float(rate) / a / (2 * (s[0] ** 2 - 1))
+        raise ValueError(
+            f"{where} has the singular value {s[0]:.4g}; with the rate {rate}{scale} those from "
+            f"sqrt(1 + 1 / (2 rate)) = {(1 + 1 / (2 * a)) ** 0.5:.4g} on grow without bound: "
+            f"take a rate below {limit:.3g}, or a smaller start")
+
+
+def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
+                  stop_gradient: float | None = None, max_steps: int = 100,
+                  form: str = "squared", name: str = "W") -> Descent:
+    """OINIT: gradient descent on the defect of W until it is (semi-)orthogonal.
+
+    Each step checks, then updates ``W <- W - rate gradient``. Stops at a check when the cost
+    is below ``stop_cost``, the gradient's Frobenius norm below ``stop_gradient`` (None: no
+    such criterion), or after ``max_steps`` updates. That last end is reported in
+    ``Descent.stopped``, not raised: the step count is a stopping criterion of its own.
+
+    Any real dtype, kept; W itself is not changed. Raises ValueError before the first step for
+    a start that can't get there: a rate or singular value too large, a singular value of 0,
+    entries that are not finite (erratum 17). "unsquared" has no such bound on the rate, but
+    steps of constant length, and ends at a cost of the order of the rate.
+    Source: Manchev & Spratling, eqs. 16-18 (erratum 12).
+    Checked by: tests/test_orthogonality.py::test_descent_follows_singular_values.
+    """
+    _refuse_hopeless(W, rate, form, name)
+    costs: list[float] = []
+    for updates in range(max_steps + 1):
+        value, gradient = defect_and_gradient(W, form)
+        costs.append(float(value))
+        if stop_cost is not None and costs[-1] < stop_cost:
+            return Descent(W, costs, "cost")
+        if stop_gradient is not None and float((gradient * gradient).sum()) < stop_gradient ** 2:
+            return Descent(W, costs, "gradient")
+        if not np.isfinite(costs[-1]):
+            raise ValueError(f"orthogonalize: {name}: the cost is {costs[-1]} after {updates} "
+                             f"updates in {W.dtype}; take a smaller rate or start")
+        if updates < max_steps:
+            W = np.asarray(W - times(rate, gradient))
+    return Descent(W, costs, "steps")
+
+
+def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
+                         ) -> tuple[Params, list[dict[str, Any]]]:
+    """OINIT as a phase of a net: ``orthogonalize`` each of its matrices by itself.
+
+    One after the other, or all at once in threads, with the same bits. ``options`` are those
+    of ``orthogonalize``. Returns the new matrices under the same names, and for each one
+    {"matrix", "steps", "stopped", "costs"} as in Descent.
+    Raises ValueError, naming the matrix, if one can't converge.
+    Source: Manchev & Spratling, II-A ("sequentially or in parallel").
+    Checked by: tests/test_orthogonality.py::test_phase.
+    """
+    def one(name: str) -> Descent:
+        return orthogonalize(weights[name], name=name, **options)
+
+    if parallel:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            descents = list(pool.map(one, weights))
+    else:
+        descents = [one(name) for name in weights]
+    report = [{"matrix": name, "steps": descent.steps, "stopped": descent.stopped,
+               "costs": descent.costs} for name, descent in zip(weights, descents)]
+    return {name: descent.W for name, descent in zip(weights, descents)}, report
+
+
+def open_penalty(weights: Params, strength: Number, form: str = "squared"
+                 ) -> tuple[Array, Params]:
+    """OPEN as a penalty: ``strength`` times the sum of the defects, and its gradients.
+
+    The text's is "squared", ``4 lambda (W W' - I) W``; the released recurrent code's is
+    "unsquared". Any number type. Returns the value () and gradients under the same names.
+    Source: Manchev & Spratling, eqs. 29-31 (errata 12, 18, 19).
+    Checked by: tests/test_orthogonality.py::test_open_penalty_and_update.
+    """
+    pairs = {name: defect_and_gradient(W, form) for name, W in weights.items()}
+    value = sum(times(strength, value) for value, _ in pairs.values())
+    return np.asarray(value), {name: times(strength, g) for name, (_, g) in pairs.items()}
+
+
+def open_update(W: Array, rate: Number, strength: Number, form: str = "squared") -> Array:
+    """OPEN as an update: ``W - rate strength gradient``, any number type.
+
+    Followed by an optimiser's step with the loss's gradients at the old weights it is eq. 31.
+    With SGD that equals the penalty; an optimiser that rescales gradients never sees it.
+    Source: Manchev & Spratling, eq. 31 (erratum 18).
+    Checked by: tests/test_orthogonality.py::test_open_penalty_and_update.
+    """
+    gradient = times(strength, defect_and_gradient(W, form)[1])
+    return np.asarray(W - times(rate, gradient))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The outcome of ``orthogonalization_experiment``; ``steps`` (runs,) as the text counts
+    them, the check that stops included, and 0 for a run that did not converge."""
+
+    distribution: str
+    size: int
+    rate: float
+    threshold: float
+    seed: int
+    steps: Array
+
+    @property
+    def success_rate(self) -> float:
+        """The share of the runs that converged."""
+        return float((self.steps > 0).mean())
+
+    @property
+    def mean(self) -> float:
+        """Mean steps of the runs that converged; nan if none did."""
+        good = self.steps[self.steps > 0]
+        return float(good.mean()) if good.size else float("nan")
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of the steps of the runs that converged; nan if none did."""
+        good = self.steps[self.steps > 0]
+        return float(good.std()) if good.size else float("nan")
+
+
+BLOCK = 50
+"""Runs that descend together; each block has its own seed, so threads change nothing."""
+
+
+def _product(A: Array, B: Array) -> Array:
+    """A stack of products, in slices of rows small enough that BLAS takes one thread for each:
+    the blocks already keep all cores busy, and threads within threads are many times slower."""
+    rows = max(1, 2 ** 18 // (A.shape[2] * B.shape[2]))
+    out = np.empty((*A.shape[:2], B.shape[2]), A.dtype)
+    for i in range(0, A.shape[1], rows):
+        np.matmul(A[:, i:i + rows], B, out=out[:, i:i + rows])
+    return out
+
+
+def _block_steps(distribution: str, size: int, rate: float, threshold: float, seed: int,
+                 max_steps: int, first: int, runs: int) -> Array:
+    """The steps of one block of runs (the ``first`` and those after it)."""
+    rng = np.random.default_rng([seed, first])
+    W = np.stack([initialize(distribution, (size, size), rng)
+                  for _ in range(runs)]).astype(np.float32)
+    steps = np.zeros(runs, np.int64)
+    live = np.arange(runs)
+    diagonal = np.arange(size)
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges counts as failed
+        for step in range(1, max_steps + 2):
+            E = _product(W, W.transpose(0, 2, 1))
+            E[:, diagonal, diagonal] -= 1
+            costs = np.einsum("nij,nij->n", E, E)
+            steps[live[costs < threshold]] = step
+            going = np.isfinite(costs) & (costs >= threshold)
+            if not going.any():
+                break
+            W, E, live = W[going], E[going], live[going]
+            W -= float(4 * rate) * _product(E, W)
+    return steps
+
+
+def orthogonalization_experiment(
+        distribution: str, runs: int = 10_000, size: int = 100, rate: float = 0.1,
+        threshold: float = 1e-6, seed: int = 0, max_steps: int = 100,
+        progress: Callable[[int, int], object] | None = None) -> Experiment:
+    """Manchev & Spratling's experiment (II-A): OINIT of ``runs`` random square matrices.
+
+    ``distribution``: an initialiser with its default options; "gaussian" is N(0, .1), for
+    which the text has 22.77 mean steps, "uniform" U(-.1, .1), with 24.00. The descent runs in
+    float32, whose rounding changes costs near the threshold by less than 1%. The same seed
+    gives the same steps at any number of threads. ``progress(done, runs)`` is called as
+    blocks end.
+    Checked by: tests/test_orthogonality.py::test_experiment.
+    """
+    if runs < 1:
+        raise ValueError(f"orthogonalization_experiment: runs is {runs}; need at least 1")
+    block = partial(_block_steps, distribution, size, rate, threshold, seed, max_steps)
+    firsts = range(0, runs, BLOCK)
+    sizes = [min(BLOCK, runs - first) for first in firsts]
+    parts: list[Array] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for part in pool.map(block, firsts, sizes):
+            parts.append(part)
+            if progress is not None:
+                progress(sum(map(len, parts)), runs)
+    return Experiment(distribution, size, rate, threshold, seed, np.concatenate(parts))
