@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from refnet.tasks.base import Task
+from refnet.tasks.mnist import Images, PermutedPixels, Pixels
 from refnet.tasks.synthetic import (Adding, Copy, RandomPermutation, TemporalOrder,
                                     TemporalOrder3Bit)
 
@@ -15,7 +16,7 @@ __all__ = ["TASKS", "Task", "make", "options"]
 
 TASKS: dict[str, type[Any]] = {
     task.name: task for task in (TemporalOrder, TemporalOrder3Bit, Adding, RandomPermutation,
-                                 Copy)}
+                                 Copy, Images, Pixels, PermutedPixels)}
 
 
 def options(name: str) -> dict[str, Any]:
