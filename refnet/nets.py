@@ -22,7 +22,7 @@ from refnet.transitions import Transition, assemble, pull_back
 
 __all__ = ["CELLS", "FeedforwardNet", "NetTape", "RecurrentNet"]
 
-CELLS = ("rnn", "lstm", "gru")
+CELLS = ("rnn", "lstm", "gru", "gru_before")
 Initializer = Callable[[tuple[int, int], np.random.Generator], Array]
 
 
@@ -56,7 +56,7 @@ def _merge(a: Params, b: Params | None) -> Params:
 class RecurrentNet:
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
 
-    ``cell``: rnn, lstm or gru. ``transition``: None (dense: the parameter is Whh itself) or
+    ``cell``: rnn, lstm, gru or gru_before. ``transition``: None (dense: the parameter is Whh itself) or
     what Whh is made of. ``readout``: "last" or "every" step. ``gain`` multiplies the
     pre-activation (Vorontsov et al., 3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared
     by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).

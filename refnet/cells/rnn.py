@@ -10,9 +10,10 @@ import numpy as np
 
 from refnet.activations import Activation
 from refnet.batch import Array, Params
+from refnet.cells import check_shapes
 from refnet.numeric import clamp, matmul
 
-__all__ = ["Tape", "backward", "check", "forward"]
+__all__ = ["GATES", "STATES", "Tape", "backward", "forward"]
 
 GATES = ("h",)
 STATES = 1
@@ -26,22 +27,6 @@ class Tape(NamedTuple):
     h: Array
 
 
-def check(p: Params, x: Array, h0: Array) -> None:
-    """Raise ValueError, with the likely repair, if the shapes do not fit together."""
-    hidden, inputs = p["Wxh"].shape
-    if x.ndim != 3 or x.shape[2] != inputs:
-        hint = " For one sequence, pass x[:, None, :]." if x.ndim == 2 else ""
-        raise ValueError(f"rnn.forward: x has shape {x.shape}; need (T, B, D) with D = {inputs}, "
-                         f"because Wxh is {p['Wxh'].shape}.{hint}")
-    for name, need in (("Whh", (hidden, hidden)), ("bh", (hidden,))):
-        if p[name].shape != need:
-            raise ValueError(f"rnn.forward: {name} has shape {p[name].shape}; need {need}, "
-                             f"because Wxh is {p['Wxh'].shape}")
-    if h0.shape != (x.shape[1], hidden):
-        raise ValueError(f"rnn.forward: h0 has shape {h0.shape}; need (B, H) = "
-                         f"{(x.shape[1], hidden)}, because x is {x.shape}")
-
-
 def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     """Run the net over time: ``a[t] = x[t] Wxh' + bh + h[t] Whh'``, ``h[t+1] = f(a[t])``.
 
@@ -50,7 +35,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     Source: Manchev & Spratling, eq. 1.
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
-    check(p, x, h0)
+    check_shapes("rnn", p, x, h0, gates=1)
     T, B, D = x.shape
     H = len(p["bh"])
     z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, H) + p["bh"]
