@@ -39,8 +39,8 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
         raise ValueError(f"cross_entropy: labels run from {labels.min()} to {labels.max()}; need "
                          f"0 to {classes - 1}, because the net has {classes} outputs")
     rows = np.arange(len(labels))
-    if logits.dtype != object:
-        logits = logits - logits.real.max(axis=1, keepdims=True, initial=-np.inf)
+    size = logits.real if logits.dtype != object else logits.astype(float)
+    logits = logits - logits[rows, size.argmax(axis=1)][:, None]
     e = exp(logits)
     total = e.sum(axis=1)
     loss = log(total) - logits[rows, labels]

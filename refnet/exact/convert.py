@@ -52,12 +52,12 @@ def _converter(kind: str) -> Callable[[Any], Any]:
     return ball
 
 
-def lift(array: Array, kind: str) -> Array:
+def lift(array: Array, kind: str, name: str = "lift") -> Array:
     """Object array of Fraction ("fraction"), fmpq ("rational") or arb ("ball").
 
     ``array``: floats of any width, integers, Fraction or fmpq, of any shape. All are taken
     exactly, except that a ball holds a rational such as 1/3 to the working precision.
-    Raises ValueError, naming the entry, if one is not finite.
+    Raises ValueError, with ``name`` and the entry, if one is not finite.
     """
     convert = _converter(kind)
     array = np.asarray(array)
@@ -66,20 +66,14 @@ def lift(array: Array, kind: str) -> Array:
         try:
             out[index] = convert(array[index])
         except (ValueError, OverflowError):
-            raise ValueError(f"lift: entry {index} is {array[index]}; exact numbers are finite"
+            raise ValueError(f"{name}: entry {index} is {array[index]}; exact numbers are finite"
                              ) from None
     return out
 
 
 def lift_all(arrays: Params, kind: str) -> Params:
-    """``lift`` of every array; an error names the array too."""
-    out = {}
-    for name, array in arrays.items():
-        try:
-            out[name] = lift(array, kind)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    return out
+    """``lift`` of every array, under the same names."""
+    return {name: lift(array, kind, name) for name, array in arrays.items()}
 
 
 def _to_float(value: Any) -> float:

@@ -30,6 +30,9 @@ class Dual:
     def __repr__(self) -> str:
         return f"Dual({self.x!r}, {self.d!r})"
 
+    def __float__(self) -> float:
+        return float(self.x)
+
     def __neg__(self) -> Dual:
         return Dual(-self.x, -self.d)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.exact.convert import lift, lift_all, rounded
+from refnet.exact.convert import lift, rounded
 from refnet.gradients import Net
 from refnet.losses import score, weights
 from refnet.nets import NetTape, RecurrentNet
@@ -117,17 +117,24 @@ def _has_rationals(params: Params) -> bool:
     return any(value.dtype == object for value in params.values())
 
 
+def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
+    return run_on(net, params, batch, lambda array, name: lift(array, kind, name))
+
+
 def _is_rational(net: Net) -> bool:
     return (net.activation.rational and net.loss == "squared_error"
             and (not isinstance(net, RecurrentNet) or net.cell == "rnn")
             and (net.transition is None or getattr(net.transition, "rational", False)))
 
 
-def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
-    """Every quantity, by the names of ``Certified.named``, in numbers of ``kind``."""
-    y = batch.y if batch.y.dtype.kind in "iu" else lift(batch.y, kind)
-    own, x = lift_all(params, kind), lift_all({"x": batch.x}, kind)["x"]
-    outputs, tape = net.forward(own, x, batch.mask)
+def run_on(net: Net, params: Params, batch: Batch, lifted: Callable[[Array, str], Array]
+           ) -> Params:
+    """The reference on numbers of any type: every quantity, by the names of
+    ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers.
+    """
+    y = batch.y if batch.y.dtype.kind in "iu" else lifted(batch.y, "y")
+    own = {name: lifted(value, name) for name, value in params.items()}
+    outputs, tape = net.forward(own, lifted(batch.x, "x"), batch.mask)
     counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, y, counted, divisor)
     gradients = net.backward(own, tape, doutputs)

@@ -1,0 +1,1 @@
+"""Judging other implementations: verdicts, adapters, golden vectors."""
