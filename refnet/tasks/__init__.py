@@ -9,6 +9,7 @@ from typing import Any
 
 from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels
+from refnet.tasks.ptb import Characters
 from refnet.tasks.synthetic import (Adding, Copy, RandomPermutation, TemporalOrder,
                                     TemporalOrder3Bit)
 
@@ -16,7 +17,7 @@ __all__ = ["TASKS", "Task", "make", "options"]
 
 TASKS: dict[str, type[Any]] = {
     task.name: task for task in (TemporalOrder, TemporalOrder3Bit, Adding, RandomPermutation,
-                                 Copy, Images, Pixels, PermutedPixels)}
+                                 Copy, Images, Pixels, PermutedPixels, Characters)}
 
 
 def options(name: str) -> dict[str, Any]:
