@@ -58,6 +58,7 @@ def get(mirrors=()):
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """Folders for REFNET_DATA and the cache, both empty."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("REFNET_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "data" / "digits").mkdir(parents=True)
@@ -77,7 +78,9 @@ def server():
                 return self.send_error(404)
             body, length = pages[self.path]
             self.send_response(200)
-            if length is not None:
+            if length == "chunked":
+                self.send_header("Transfer-Encoding", "chunked")
+            elif length is not None:
                 self.send_header("Content-Length", str(length))
             self.end_headers()
             self.wfile.write(body)
@@ -178,7 +181,7 @@ def test_download(places, server, monkeypatch):
     monkeypatch.setattr(files, "_bar", lambda label, total: steps.append(total) or Recorded(
         bar(label, total), steps))
     assert (get(mirrors) == IMAGES).all()
-    assert steps[0] == len(packed) == sum(steps[1:])
+    assert steps[0] == len(packed) and steps[-1] == (len(packed), len(packed))
     assert kept(places) == [f"cache/refnet/digits/{SOURCE.name}.gz"]
     assert (get(mirrors) == IMAGES).all() and len(server.asked) == 1
 
@@ -190,8 +193,8 @@ class Recorded:
         self.bar, self.steps = bar, steps
 
     def __enter__(self):
-        advance = self.bar.__enter__()
-        return lambda count: (self.steps.append(count), advance(count))
+        show = self.bar.__enter__()
+        return lambda done, total: (self.steps.append((done, total)), show(done, total))
 
     def __exit__(self, *error):
         return self.bar.__exit__(*error)
@@ -229,6 +232,13 @@ def test_a_connection_that_breaks_off(places, server):
     with pytest.raises(FileNotFoundError, match=f"broke off after {len(packed) - 5} of "
                                                 f"{len(packed)} bytes"):
         get([server("a", packed[:-5], len(packed))])
+    assert kept(places) == []
+
+
+def test_an_answer_that_is_not_proper_http(places, server):
+    mirror = server("a", b"400\r\n" + gzip.compress(GOOD), "chunked")
+    with pytest.raises(FileNotFoundError, match="not a proper answer .IncompleteRead"):
+        get([mirror])
     assert kept(places) == []
 
 

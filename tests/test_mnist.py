@@ -186,6 +186,14 @@ def test_named_permutations():
             mnist.permutation(wrong)
 
 
+def test_undoing_tells_a_permutation_from_its_inverse(small):
+    """A planted bug: showing step t where pixel t should be shown."""
+    task = make("permuted-mnist")
+    x = make("sequential-mnist").batch(0, 5, 0).x
+    assert (flat(task, x[task.pixels]) == x[:, :, 0].T).all()
+    assert (flat(task, x[np.argsort(task.pixels)]) != x[:, :, 0].T).any()
+
+
 def test_the_permutation_is_the_tasks_own(small):
     one, two = make("permuted-mnist"), make("permuted-mnist", permutation="randomstate-92916")
     a, b = one.batch(0, 5, 0).x, two.batch(0, 5, 0).x

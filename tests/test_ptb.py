@@ -85,6 +85,21 @@ def test_batches_read_back(small, dtype):
     assert seen == Counter({text: 3 for text in TEXTS["train"]})
 
 
+def test_the_reader_rejects_planted_bugs(small):
+    good = make("ptb").batch(0, 6, 0)
+    read(good)
+    longer = [np.concatenate([part, part[-1:]]) for part in good[:2]]
+    for bad in (good._replace(y=np.roll(good.y, 1, axis=0)),
+                good._replace(x=np.roll(good.x, 1, axis=2)),
+                good._replace(x=good.x * 2),
+                good._replace(mask=np.roll(good.mask, 1, axis=0)),
+                good._replace(mask=np.ones_like(good.mask)),
+                good._replace(x=longer[0], y=longer[1],
+                              mask=np.concatenate([good.mask, good.mask[:1] & False]))):
+        with pytest.raises((AssertionError, ValueError)):
+            read(bad)
+
+
 def test_long_lines_are_left_out(small):
     """Counted with the newline and <unk> as five characters."""
     for limit in (6, 7, 8, 20, 21, 300):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 from refnet.batch import Batch
+from refnet.config import parse_spec
 from refnet.tasks import TASKS, make, options
 from refnet.tasks.base import Task, evaluation_size, stream
 
@@ -363,6 +364,25 @@ def test_make_refuses_what_it_does_not_know():
         make("adding", dtype="int32")
     with pytest.raises(ValueError, match="samples is 0; need at least 1"):
         make("copy", samples=0)
+
+
+def test_options_as_the_command_line_has_them():
+    for text, halved in (("adding:protocol=002", False), ("adding:protocol=code", True)):
+        name, chosen = parse_spec(text)
+        assert make(name, length=20, **chosen).halved == halved
+    name, chosen = parse_spec("copy:encoding=scalar,samples=50")
+    assert make(name, **chosen).inputs == 1
+
+
+def test_outputs_of_another_shape_are_refused():
+    """(B,) against (B, 1) would broadcast to (B, B)."""
+    for name in ("adding", "temporal-order"):
+        task = make(name)
+        batch = task.batch(0, 5, 0)
+        with pytest.raises(ValueError, match="shape"):
+            task.score(predictions(task, batch)[:4], batch)
+    with pytest.raises(ValueError, match=r"adding.score: outputs have shape \(5,\); need \(5, 1\)"):
+        make("adding").score(np.zeros(5), make("adding").batch(0, 5, 0))
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

@@ -1,7 +1,8 @@
 """Data as batches: generated tasks, MNIST and the Penn Treebank, by name.
 
 ``make("temporal-order", length=60)`` gives a Task; ``task.batch(index, size, seed)`` its
-training batches, ``task.evaluation(index, seed)`` what it is judged on.
+training batches, ``task.evaluation(index, seed)`` what it is judged on. As an iterator of
+Batch: ``for batch in task.batches(size=20, seed=0)``.
 """
 
 from dataclasses import fields

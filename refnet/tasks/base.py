@@ -113,9 +113,9 @@ def one_hot(symbols: Array, classes: int, dtype: str) -> Array:
 
 def classified(outputs: Array, labels: Array) -> dict[str, float]:
     """How many of the predictions (N, C) of ``labels`` (N,) are wrong, and their loss."""
-    right = (outputs.argmax(axis=1) == labels) & np.isfinite(outputs).all(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
         loss = LOSSES["cross_entropy"](outputs, labels).loss
+    right = (outputs.argmax(axis=1) == labels) & np.isfinite(outputs).all(axis=1)
     return {"count": len(labels), "errors": len(labels) - int(right.sum()),
             "loss": float(loss.sum(dtype=np.float64))}
 

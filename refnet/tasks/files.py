@@ -144,27 +144,31 @@ def parse_idx(data: bytes, shape: tuple[int, ...], where: str) -> Array:
 
 def _download(address: str, source: Source) -> bytes:
     """The bytes at the address, with a progress bar; OSError or ValueError if that fails."""
-    from urllib.request import urlopen  # slow to import, and seldom needed
+    from http.client import HTTPException  # these two are slow to import and seldom needed
+    from urllib.request import urlopen
     limit = source.size + 2 ** 16  # no gz is larger than that
-    with urlopen(address, timeout=30) as reply:
-        total = int(reply.headers.get("Content-Length") or 0)
-        received = bytearray()
-        with _bar(f"downloading {source.name}", total) as advance:
-            while len(received) <= limit and (part := reply.read(2 ** 16)):
-                received += part
-                advance(len(part))
+    received = bytearray()
+    try:
+        with urlopen(address, timeout=30) as reply:
+            total = int(reply.headers.get("Content-Length") or 0)
+            with _bar(f"downloading {source.name}", total) as show:
+                while len(received) <= limit and (part := reply.read(2 ** 16)):
+                    received += part
+                    show(len(received), total)
+    except HTTPException as error:
+        raise OSError(f"not a proper answer ({error!r})") from None
     if len(received) > limit:
-        raise ValueError(f"{address}: more than {limit} bytes; gave up")
+        raise ValueError(f"more than {limit} bytes; gave up")
     if len(received) < total:
         raise OSError(f"the connection broke off after {len(received)} of {total} bytes")
     return bytes(received)
 
 
-def _bar(label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+def _bar(label: str, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
     """A progress bar, or a line where there is no rich (extra ``cli``) to draw one."""
     try:
         import rich.progress  # noqa: F401
     except ImportError:
         print(f"{label}: {total} bytes", file=sys.stderr, flush=True)
-        return nullcontext(lambda count: None)
+        return nullcontext(lambda done, total: None)
     return counter(label, total)

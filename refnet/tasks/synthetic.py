@@ -212,6 +212,9 @@ class Adding(Generated):
                      (target / 2 if self.halved else target).astype(self.dtype))
 
     def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+        if outputs.shape != batch.y.shape:
+            raise ValueError(f"adding.score: outputs have shape {outputs.shape}; need "
+                             f"{batch.y.shape}, as the batch's targets have")
         with np.errstate(invalid="ignore", over="ignore"):
             error = (outputs - batch.y).astype(np.float64)
             half = error if self.halved else error / 2
