@@ -51,7 +51,7 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
     text = json.dumps({**meta, "sha256": _digest(arrays, meta)})
     arrays["meta"] = np.array(text)
     write_atomically(path, lambda file: np.savez(
-        file, allow_pickle=False, **arrays))  # type: ignore[arg-type]
+        file, allow_pickle=False, **arrays))
 
 
 def load(path: Path, config: dict[str, Any]) -> Checkpoint:
@@ -64,7 +64,7 @@ def load(path: Path, config: dict[str, Any]) -> Checkpoint:
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here yet; {repair}")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(str(arrays.pop("meta")))
         claimed = meta.pop("sha256")

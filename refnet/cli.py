@@ -169,13 +169,15 @@ def _orthogonalize(args: argparse.Namespace) -> int:
     from refnet.orthogonality import orthogonalization_experiment
     from refnet.record import table
     rows = []
-    for distribution in ("gaussian", "uniform"):
-        with progress.counter(f"{distribution}", args.runs) as advance:
+    for distribution, text in (("gaussian", 22.77), ("uniform", 24.00)):
+        with progress.counter(distribution, args.runs) as advance:
             result = orthogonalization_experiment(
                 distribution, runs=args.runs, size=args.size, rate=args.rate, seed=args.seed,
                 progress=advance)
-        rows.append([distribution, args.runs, result])
-    print(table(["start"], rows))
+        rows.append([distribution, args.runs, f"{result.success_rate:.2%}", f"{result.mean:.2f}",
+                     f"{result.sd:.2f}", *result.extremes, f"{text:.2f}"])
+    print(table(["start", "runs", "converged", "mean steps", "sd", "fewest", "most",
+                 "the paper's mean"], rows))
     return 0
 
 

@@ -28,6 +28,11 @@ def _facts(row: dict[str, Any]) -> str:
                      if row.get(name) is not None)
 
 
+def _pretraining(facts: dict[str, Any]) -> str:
+    return "\n".join(f"orthogonalised {m['matrix']} in {m['steps']} steps: defect "
+                     f"{m['costs'][0]:.4g} -> {m['costs'][-1]:.2g}" for m in facts["matrices"])
+
+
 @contextmanager
 def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]], None]]:
     """An observer for ``train``: iteration, time left, and the last evaluation's figures."""
@@ -41,7 +46,7 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
             if kind == "row":
                 print(f"{facts['iteration']:>8}  {_facts(facts)}", file=sys.stderr, flush=True)
             elif kind == "oinit":
-                print(f"orthogonalised: {facts}", file=sys.stderr, flush=True)
+                print(_pretraining(facts), file=sys.stderr, flush=True)
         yield line
         return
     columns = rich.progress
@@ -53,7 +58,7 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
 
         def observe(kind: str, facts: dict[str, Any]) -> None:
             if kind == "oinit":
-                progress.console.print(f"orthogonalised: {facts}")
+                progress.console.print(_pretraining(facts))
             else:
                 text = _facts(facts) if kind == "row" else None
                 progress.update(task, completed=facts["iteration"], description=text)
@@ -61,10 +66,10 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
 
 
 @contextmanager
-def counter(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function to call with how many more are done."""
+def counter(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with how many are done, and how many there are."""
     rich = _rich()
     console = rich.console.Console(stderr=True)
     with rich.progress.Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=total)
-        yield lambda count: progress.update(task, advance=count)
+        yield lambda done, of: progress.update(task, completed=done)

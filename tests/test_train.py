@@ -58,7 +58,7 @@ def test_same_seed_same_bits_and_other_seed_other_bits(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])
-@pytest.mark.parametrize("cut", [1, 10, 17])
+@pytest.mark.parametrize("cut", [10, 17])
 def test_resuming_gives_the_same_bits(tmp_path, method, cut):
     """Stopped before step ``cut`` + 1 and continued: as if it had never stopped."""
     config = replace(TINY, method=method)
