@@ -33,8 +33,8 @@ def unit(dtype: Any) -> float:
     return float(np.finfo(dtype).eps) / 2
 
 
-class Split(ArithmeticError):
-    """The runs fell on different sides of a kink; ``left`` (R,) says which went left."""
+class Split(Exception):
+    """The runs disagree about a comparison; ``left`` (R,) says in which it holds."""
 
     def __init__(self, left: Array) -> None:
         super().__init__("the runs disagree about a sign")
@@ -121,6 +121,11 @@ class Noisy:
 
     def __gt__(self, other: Any) -> bool:
         return self._agreed(self.v > _value(other))
+
+    def __eq__(self, other: object) -> bool:
+        return self._agreed(self.v == _value(other))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def exp(self) -> Noisy:
         """Of every run, perturbed; as are the other elementary functions."""

@@ -1,0 +1,220 @@
+"""The verdict: is a difference from the certified gradient rounding, or a bug?
+
+Element-wise tolerances and ULP counts cannot tell: cancellation makes correct float32
+gradients differ by thousands of ulp in some entries, while a real bug hides in others. So
+each entry is measured in its own sigma, the spread that perturbing every operation of the
+same computation by its rounding error gives (``refnet.check.noise``).
+
+Checked by: tests/test_compare.py; error rates: ``refnet check rates``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.check.conventions import candidates
+from refnet.check.noise import RUNS, spread, unit
+from refnet.exact.enclose import Certified
+
+__all__ = ["EXPLAINED", "NOT_ROUNDING", "RULE", "SUSPICIOUS", "Judgement", "Verdict", "compare",
+           "compare_values", "judge"]
+
+EXPLAINED = "explained by rounding"
+SUSPICIOUS = "suspicious"
+NOT_ROUNDING = "not rounding"
+LIMITS = (6, 12)
+RULE = ("z = |theirs - certified| / sigma, where sigma is the spread of the reference run with "
+        "a random relative perturbation of one unit roundoff at every operation; the worst z "
+        f"up to {LIMITS[0]} is {EXPLAINED}, above {LIMITS[1]} {NOT_ROUNDING}, between "
+        f"{SUSPICIOUS}. This is statistics, apart from the certified radius, which is proof.")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One quantity: its verdict, and the worst entry with both numbers, its sigma and z.
+
+    ``note`` says what else is wrong (missing, of another shape, not finite); then ``index``
+    is None or that of the first such entry. ``rms`` is the root mean square of z.
+    """
+
+    name: str
+    verdict: str
+    z: float
+    rms: float
+    index: tuple[int, ...] | None = None
+    theirs: float = np.nan
+    certified: float = np.nan
+    sigma: float = np.nan
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on every quantity; ``verdict`` is the worst of them.
+
+    ``convention``: the misunderstanding that explains a result that is not rounding, or "".
+    ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by.
+    """
+
+    verdict: str
+    parts: tuple[Judgement, ...]
+    convention: str
+    dtype: str
+    rule: str = RULE
+
+    @property
+    def passed(self) -> bool:
+        """Whether every quantity asked for is there and explained by rounding."""
+        return self.verdict == EXPLAINED
+
+    @property
+    def worst(self) -> Judgement:
+        """The quantity with the worst verdict, then the largest z."""
+        return max(self.parts, key=lambda part: (_RANK[part.verdict], part.z))
+
+
+_RANK = {EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
+
+
+def judge(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
+    """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
+
+    An entry with sigma 0 must be equal. Never raises: what cannot be judged is not rounding,
+    with a note that says why.
+    """
+    def refuse(note: str, index: tuple[int, ...] | None = None) -> Judgement:
+        return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
+
+    values = _numbers(theirs)
+    if values is None:
+        return refuse("holds no array of real numbers")
+    if values.shape != certified.shape:
+        return refuse(f"has shape {values.shape}; need {certified.shape}")
+    if not values.size:
+        return Judgement(name, EXPLAINED, 0.0, 0.0, note="has no entries")
+    bad = ~np.isfinite(values)
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        return refuse(f"has {int(bad.sum())} entries that are not finite, the first at "
+                      f"{list(index)}: {values[index]}; certified is {certified[index]}", index)
+    if not np.isfinite(sigma).all():
+        return refuse("has no finite sigma: this computation overflows in float64")
+    difference = abs(values - certified)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(difference == 0, 0, difference / sigma)
+    index = tuple(int(i) for i in np.unravel_index(z.argmax(), z.shape))
+    worst = float(z[index])
+    with np.errstate(over="ignore"):
+        rms = float(np.sqrt((z * z).mean()))
+    verdict = EXPLAINED if worst <= LIMITS[0] else (
+        SUSPICIOUS if worst <= LIMITS[1] else NOT_ROUNDING)
+    return Judgement(name, verdict, worst, rms, index, float(values[index]),
+                     float(certified[index]), float(sigma[index]))
+
+
+def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = None,
+            required: tuple[str, ...] | None = None, sigma: Params | None = None,
+            runs: int = RUNS, seed: int = 0, variants: dict[str, Params] | None = None) -> Verdict:
+    """Judge another implementation's results by the certified ones.
+
+    ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...
+    ``required``: the names that must be there; by default the gradient of every parameter.
+    ``dtype``: what they computed in, if their arrays do not say; of several, the coarsest.
+    ``sigma``: what ``spread`` returned, if many results are judged by one certificate.
+    ``variants``: other readings of the parameters to try as explanations, by a label.
+
+    Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
+    note. Raises ValueError only for a ``dtype`` that is no float type.
+    Checked by: tests/test_compare.py.
+    """
+    if required is None:
+        required = tuple(f"d{name}" for name in certified.params)
+    dtype = np.dtype(dtype) if dtype is not None else _coarsest(theirs)
+    if dtype.kind != "f":
+        raise ValueError(f"compare: dtype {dtype} is no float type; pass the one that they "
+                         "computed in, such as dtype=np.float32")
+    if sigma is None:
+        sigma = spread(certified, dtype, runs, seed)
+    true = {name: value.value for name, value in certified.named().items()}
+    convention = ""
+    verdict = compare_values(theirs, true, sigma, dtype, required)
+    if verdict.verdict == NOT_ROUNDING:
+        convention = _explanation(theirs, certified, verdict, sigma, unit(dtype), variants)
+    return Verdict(verdict.verdict, verdict.parts, convention, verdict.dtype)
+
+
+def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Any,
+                   required: tuple[str, ...]) -> Verdict:
+    """The verdict alone, from certified values and their sigma."""
+    parts = [judge(name, theirs[name], true[name], sigma[name]) if name in true else
+             Judgement(name, NOT_ROUNDING, np.inf, np.inf,
+                       note=f"is no name of a result; they are {', '.join(true)}")
+             for name in theirs]
+    parts += [Judgement(name, NOT_ROUNDING, np.inf, np.inf, note="is missing")
+              for name in required if name not in theirs]
+    if not parts:
+        parts = [Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note="is missing")]
+    worst = max((part.verdict for part in parts), key=_RANK.__getitem__)
+    return Verdict(worst, tuple(parts), "", str(np.dtype(dtype)))
+
+
+def _numbers(theirs: Any) -> Array | None:
+    """``theirs`` as float64, or None if it is no array of real numbers."""
+    try:
+        array = np.asarray(theirs)
+    except ValueError:
+        return None
+    return array.astype(np.float64) if array.dtype.kind in "fiu" else None
+
+
+def _coarsest(theirs: Mapping[str, Any]) -> Any:
+    kinds = {np.asarray(value).dtype for value in theirs.values() if _numbers(value) is not None}
+    kinds = {kind for kind in kinds if kind.kind == "f"}
+    return max(kinds, key=unit, default=np.dtype(np.float64))
+
+
+def _explanation(theirs: Mapping[str, Any], certified: Certified, verdict: Verdict,
+                 sigma: Params, u: float, variants: dict[str, Params] | None) -> str:
+    """The convention that brings every wrong quantity back to rounding, or "".
+
+    It has to bring each one within LIMITS[1] spreads, as norms, and to a tenth of its present
+    distance; the closest one wins. Spreads grow with the altered gradient's size.
+    """
+    true = {name: value.value for name, value in certified.named().items()}
+    wrong = {}
+    for part in verdict.parts:
+        values = _numbers(theirs.get(part.name))
+        if part.verdict == NOT_ROUNDING and part.name in true and values is not None \
+                and np.isfinite(values).all():
+            wrong[part.name] = values
+    if not wrong:
+        return ""
+    best, label = np.inf, ""
+    with np.errstate(all="ignore"):
+        for name, reading in candidates(certified, variants):
+            if not set(wrong) <= set(reading):
+                continue
+            ratio = max(_distance(wrong[key], reading[key], true[key], sigma[key], u)
+                        for key in wrong)
+            if ratio < best:
+                best, label = ratio, name
+    return label if best <= 1 else ""
+
+
+def _distance(theirs: Array, reading: Array, true: Array, sigma: Array, u: float) -> float:
+    """The distance to a reading in units of what would do as an explanation."""
+    if theirs.shape != reading.shape:
+        return np.inf
+    size = _norm(reading) / max(_norm(true), float(np.finfo(float).tiny))
+    enough = LIMITS[1] * (_norm(sigma) * max(size, 1) + u * _norm(reading))
+    if theirs.shape == true.shape:
+        enough = min(enough, _norm(theirs - true) / 10)
+    left = _norm(theirs - reading)
+    return left / enough if left else 0.0
+
+
+def _norm(array: Array) -> float:
+    return float(np.linalg.norm(array))

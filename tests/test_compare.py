@@ -1,0 +1,323 @@
+"""The verdict: correct results pass, planted bugs do not, and the usual ones are named."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refnet.activations import ACTIVATIONS
+from refnet.batch import Batch
+from refnet.gradients import loss_and_gradients
+from refnet.nets import FeedforwardNet, RecurrentNet
+
+pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+from refnet.check.noise import RUNS, Noisy, Source, Split, spread  # noqa: E402
+from refnet.check.verdict import (  # noqa: E402
+    EXPLAINED, NOT_ROUNDING, SUSPICIOUS, compare, judge)
+from refnet.exact import certify  # noqa: E402
+
+
+def make(net, seed=0, T=7, B=3, dtype=np.float32, mask=False):
+    rng = np.random.default_rng(seed)
+    params = {name: value + rng.uniform(-0.5, 0.5, value.shape).astype(dtype)
+              for name, value in net.init(rng, dtype=dtype).items()}
+    recurrent = isinstance(net, RecurrentNet)
+    x = rng.normal(size=(T, B, net.inputs) if recurrent else (B, net.widths[0])).astype(dtype)
+    outputs = net.outputs if recurrent else net.widths[-1]
+    steps = (T, B) if recurrent and net.readout == "every" else (B,)
+    y = (rng.integers(0, outputs, steps) if net.loss == "cross_entropy"
+         else rng.normal(size=(*steps, outputs)).astype(dtype))
+    kept = np.arange(T)[:, None] < rng.integers(1, T, B) if mask else None
+    return params, Batch(x, y, kept)
+
+
+def results(net, params, batch):
+    """What the reference itself gives in the arrays' own dtype."""
+    found = loss_and_gradients(net, params, batch)
+    return {"loss": found.loss, "outputs": found.outputs,
+            **{f"d{name}": value for name, value in found.gradients.items()}}
+
+
+SMALL = RecurrentNet(2, 5, 3, learn_h0=True)
+
+
+@pytest.fixture(scope="module")
+def small():
+    params, batch = make(SMALL)
+    certified = certify(SMALL, params, batch)
+    return params, batch, certified, spread(certified, np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("net", [
+    SMALL,
+    *(RecurrentNet(2, 4, 3, cell=cell, readout="every") for cell in
+      ("rnn", "lstm", "gru", "gru_before")),
+    *(RecurrentNet(2, 4, 3, activation=act, loss="squared_error")
+      for act in ACTIVATIONS.values()),
+    FeedforwardNet((4, 6, 6, 3)),
+], ids=lambda value: getattr(value, "__name__", None) or " ".join(
+    str(getattr(value, part, "")) for part in ("cell", "readout", "loss"))
+    + getattr(value, "activation").name)
+def test_correct_results_are_explained(net, dtype):
+    params, batch = make(net, dtype=dtype, mask=getattr(net, "readout", "") == "every")
+    verdict = compare(results(net, params, batch), certify(net, params, batch))
+    assert verdict.passed, verdict
+    assert verdict.dtype == np.dtype(dtype).name
+    assert verdict.convention == ""
+
+
+def test_verdict_states_the_rule_and_both_numbers(small):
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    theirs["dWhh"] = theirs["dWhh"].copy()
+    theirs["dWhh"][1, 2] *= np.float32(1.001)
+    verdict = compare(theirs, certified, sigma=sigma)
+    worst = verdict.worst
+    assert verdict.verdict == NOT_ROUNDING and not verdict.passed
+    assert (worst.name, worst.index) == ("dWhh", (1, 2))
+    assert worst.theirs == theirs["dWhh"][1, 2]
+    assert worst.certified == certified.gradients["Whh"].value[1, 2]
+    assert worst.z == abs(worst.theirs - worst.certified) / worst.sigma > 12
+    assert worst.z > worst.rms > worst.z / 6  # one of 25 entries
+    assert "sigma" in verdict.rule and "statistics" in verdict.rule
+
+
+def test_limits():
+    true = np.zeros(1)
+    for value, verdict in ((6.0, EXPLAINED), (6.01, SUSPICIOUS), (12.0, SUSPICIOUS),
+                           (12.01, NOT_ROUNDING)):
+        assert judge("loss", np.array([value]), true, np.ones(1)).verdict == verdict
+
+
+@pytest.mark.parametrize("change, note", [
+    (lambda t: t.pop("dWhh"), "is missing"),
+    (lambda t: t.update(dWhh=t["dWhh"] * np.nan), "25 entries that are not finite"),
+    (lambda t: t.update(dWhh=t["dWhh"] * np.inf), "not finite, the first at [0, 0]"),
+    (lambda t: t.update(dWxh=t["dWxh"].T), "has shape (2, 5); need (5, 2)"),
+    (lambda t: t.update(dWhh="oops"), "holds no array of real numbers"),
+    (lambda t: t.update(dWhh=[[1, 2], [3]]), "holds no array of real numbers"),
+    (lambda t: t.update(dwhh=t["dWhh"]), "is no name of a result"),
+    (lambda t: t.clear(), "is missing"),
+])
+def test_bad_input_never_passes(small, change, note):
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    change(theirs)
+    verdict = compare(theirs, certified, sigma=sigma)
+    assert not verdict.passed and verdict.verdict == NOT_ROUNDING
+    assert any(note in part.note for part in verdict.parts)
+
+
+def test_nothing_asked_and_nothing_given_is_no_pass(small):
+    assert not compare({}, small[2], required=(), sigma=small[3]).passed
+
+
+def test_dtype_must_be_a_float_type(small):
+    with pytest.raises(ValueError, match="no float type"):
+        compare({}, small[2], dtype=np.int32)
+
+
+def test_exact_zeros_must_be_zero():
+    """A dead ReLU's gradient is exactly zero: no rounding makes it anything else."""
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
+    params, batch = make(net)
+    params["bh"][:] = [1, -1000]
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    assert compare(theirs, certified).passed
+    theirs["dbh"] = theirs["dbh"] + np.float32(1e-30)
+    assert compare(theirs, certified).worst.z == np.inf
+
+
+def test_underflow_to_zero_is_rounding():
+    """A gradient far below float32's range, flushed to zero, is what float32 gives."""
+    net = RecurrentNet(1, 2, 2)
+    params, batch = make(net, T=40)
+    params = {name: value / 64 for name, value in params.items()}
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    assert abs(certified.gradients["x"].value[0]).max() < 1e-45
+    assert (theirs["dx"][0] == 0).all()
+    assert compare(theirs, certified).passed
+
+
+def test_runs_that_part_at_a_kink_go_on_alone():
+    """A pre-activation of 1e-9 is positive or negative in float32: both gradients are right."""
+    net = RecurrentNet(1, 1, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
+    one = np.ones((1, 1), np.float32)
+    params = {"Whh": one, "Wxh": one, "bh": np.array([-1 + 2.0**-30]), "Why": one,
+              "by": np.ones(1, np.float32)}
+    certified = certify(net, params, Batch(np.ones((1, 1, 1)), np.zeros((1, 1))))
+    sigma = spread(certified, np.float32)
+    assert 0.3 < sigma["dWxh"].item() < 3  # the slope is 1 or 0, the loss gradient near 2
+    assert spread(certified, np.float64)["dWxh"].item() < 1e-15
+
+
+def test_noise_is_what_it_says():
+    source = Source(np.float32, 0, np.arange(RUNS), RUNS)
+    draws = np.concatenate([(Noisy(np.ones(RUNS), source) * 3).v for _ in range(500)]) / 3 - 1
+    assert abs(draws.std() / 2.0**-24 - 1) < 0.05 and abs(draws.mean()) < 2.0**-24 * 0.05
+    with pytest.raises(Split):
+        Noisy(np.linspace(-1, 1, RUNS), source) <= 0
+    again = Source(np.float32, 0, np.arange(3, 5), RUNS)
+    first = Source(np.float32, 0, np.arange(RUNS), RUNS)
+    one = Noisy(np.ones(RUNS), first) * 1
+    assert ((Noisy(np.ones(2), again) * 1).v == one.v[3:5]).all()
+
+
+def test_dot_products_are_perturbed_by_their_size():
+    """One product: sigma^2 = u^2 (sum a^2 b^2 + sum of squared partial sums), K = 8 here."""
+    net = FeedforwardNet((8, 1), loss="squared_error")
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(1, 8)), rng.normal(size=(1, 8))
+    certified = certify(net, {"W1": w, "b1": np.zeros(1)}, Batch(x, np.zeros((1, 1))))
+    sigma = spread(certified, np.float32, runs=3000)["outputs"].item()
+    terms = (w * x)[0]
+    expected = np.sqrt((terms**2).sum() + (np.cumsum(terms)**2).sum() + terms.sum()**2)
+    assert abs(sigma / (2.0**-24 * expected) - 1) < 0.1  # the bias's addition is the last term
+
+
+def broken(net, params, batch, how):
+    """The quantities of a misread net, by the reference on altered inputs; float32."""
+    T, B, D = batch.x.shape
+    x = batch.x
+    if how == "time is reversed":
+        found = results(net, params, batch._replace(x=x[::-1]))
+        return {**found, "dx": found["dx"][::-1]}
+    if how == "the reduction is sum instead of mean":
+        return results(replace(net, reduction="sum"), params, batch)
+    if how == "the bias bh is left out (one of two biases only)":
+        return results(net, {**params, "bh": 0 * params["bh"]}, batch)
+    if how == "h0 is ignored":
+        return {**results(net, {**params, "h0": 0 * params["h0"]}, batch), "dh0": 0 * params["h0"]}
+    if how == "x is read with batch and time swapped":
+        found = results(net, params, batch._replace(x=x.reshape(B, T, D).swapaxes(0, 1)))
+        return {**found, "dx": found["dx"].swapaxes(0, 1).reshape(T, B, D)}
+    if how == "the first step of the sequence is dropped":
+        found = results(net, params, batch._replace(x=x[1:]))
+        return {**found, "dx": np.concatenate([0 * x[:1], found["dx"]])}
+    found = results(net, params, batch)
+    if how == "dWhh is transposed":
+        return {**found, "dWhh": found["dWhh"].T}
+    if how == "dbh is doubled: the gradients of two biases are added":
+        return {**found, "dbh": 2 * found["dbh"]}
+    if how == "the gradient dh0 is missing (zero)":
+        return {**found, "dh0": 0 * found["dh0"]}
+    return naive(params, batch, how)
+
+
+def naive(p, batch, how):
+    """Backpropagation through time by hand, wrong in one place."""
+    x, y, _ = batch
+    T, B, D = x.shape
+    a, h = [], [np.broadcast_to(p["h0"], (B, len(p["h0"])))]
+    W = p["Whh"].T if how == "Whh is transposed in the forward and backward pass" else p["Whh"]
+    for t in range(T):
+        a.append(x[t] @ p["Wxh"].T + h[t] @ W.T + p["bh"])
+        h.append(np.tanh(a[t]))
+    v = h[T] @ p["Why"].T + p["by"]
+    e = np.exp(v - v.max(axis=1, keepdims=True))
+    dv = (e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=v.dtype)[y]) / np.float32(B)
+    loss = np.float32((np.log(e.sum(axis=1)) + v.max(axis=1) - v[range(B), y]).mean())
+    g = {name: 0 * p[name] for name in ("Whh", "Wxh", "bh")}
+    dh, dx = dv @ p["Why"], np.zeros_like(x)
+    back = W.T if how == "Whh is transposed in the backward recursion only" else W
+    for t in reversed(range(T)):
+        slope_of = {"tanh' is taken of a where h belongs": a[t],
+                    "tanh' is taken of h where a belongs": np.tanh(h[t + 1]),
+                    "tanh' is taken of the state one step earlier": h[t]}.get(how, h[t + 1])
+        da = (1 - slope_of * slope_of) * dh
+        dx[t] = da @ p["Wxh"]
+        dh = 0 * dh if how == "the gradient is not carried from step to step" else da @ back
+        if (how, t) in (("the first step is dropped from the weight gradients", 0),
+                        ("the last step is dropped from the weight gradients", T - 1)):
+            continue
+        later = how == "the gradient of Whh takes h[t] for h[t-1]"
+        g["Whh"] += da.T @ h[t + 1 if later else t]
+        g["Wxh"] += da.T @ x[t]
+        g["bh"] += da.sum(axis=0)
+    return {"loss": loss, "outputs": v, **{f"d{name}": value for name, value in g.items()},
+            "dx": dx, "dh0": dh.sum(axis=0), "dWhy": dv.T @ h[T], "dby": dv.sum(axis=0)}
+
+
+def test_naive_backpropagation_is_right(small):
+    params, batch, certified, sigma = small
+    assert compare(naive(params, batch, "nothing"), certified, sigma=sigma).passed
+
+
+@pytest.mark.parametrize("how", [
+    "time is reversed", "the reduction is sum instead of mean", "h0 is ignored",
+    "the bias bh is left out (one of two biases only)", "dWhh is transposed",
+    "x is read with batch and time swapped", "the first step of the sequence is dropped",
+    "dbh is doubled: the gradients of two biases are added", "the gradient dh0 is missing (zero)",
+    "Whh is transposed in the forward and backward pass",
+    "Whh is transposed in the backward recursion only",
+    "tanh' is taken of a where h belongs", "tanh' is taken of h where a belongs",
+    "tanh' is taken of the state one step earlier",
+    "the gradient is not carried from step to step",
+    "the first step is dropped from the weight gradients",
+    "the last step is dropped from the weight gradients",
+    "the gradient of Whh takes h[t] for h[t-1]",
+])
+def test_convention_is_named(small, how):
+    params, batch, certified, sigma = small
+    verdict = compare(broken(SMALL, params, batch, how), certified, sigma=sigma)
+    assert verdict.verdict == NOT_ROUNDING
+    assert verdict.convention == how
+
+
+@pytest.mark.parametrize("cell, how", [
+    ("lstm", "order"), ("gru", "order"), ("gru", "stacked"), ("gru", "reset"),
+    ("gru_before", "reset"), ("lstm", "the gradient of Whh takes h[t] for h[t-1]"),
+])
+def test_conventions_of_gates_are_named(cell, how):
+    net = RecurrentNet(2, 3, 3, cell=cell)
+    params, batch = make(net)
+    certified = certify(net, params, batch)
+    gates = net.gates
+    turn = (1, 0, *range(2, len(gates)))  # its own inverse
+    turned = {name: np.concatenate([np.split(params[name], len(gates))[n] for n in turn])
+              for name in ("Whh", "Wxh", "bh")}
+    theirs = results(net, params, batch)
+    if how == "order":
+        theirs = results(net, {**params, **turned}, batch)
+        for name in ("dWhh", "dWxh", "dbh"):
+            theirs[name] = np.concatenate([np.split(theirs[name], len(gates))[n] for n in turn])
+        expected = f"the gates are read in the order {gates[1]}, {gates[0]}"
+    elif how == "stacked":
+        for name in ("dWhh", "dWxh", "dbh"):
+            theirs[name] = np.concatenate([np.split(theirs[name], len(gates))[n] for n in turn])
+        expected = f"the gradients' gates are stacked in the order {gates[1]}, {gates[0]}"
+    elif how == "reset":
+        other = {"gru": "gru_before", "gru_before": "gru"}[cell]
+        bias = {} if cell == "gru" else {"bhn": np.zeros(3, np.float32)}
+        theirs = results(replace(net, cell=other), {**params, **bias}, batch)
+        theirs.pop("dbhn", None)
+        expected = "reset"
+    else:
+        T, B, H = len(batch.x), batch.x.shape[1], 3
+        _, tape = net.forward(params, batch.x)
+        wide = {**params, "Wxh": np.hstack([params["Wxh"], np.eye(4 * H, dtype=np.float32)])}
+        da = loss_and_gradients(replace(net, inputs=2 + 4 * H), wide, batch._replace(
+            x=np.concatenate([batch.x, np.zeros((T, B, 4 * H), np.float32)], axis=2)))
+        rows = da.gradients["x"][..., 2:].reshape(T * B, 4 * H)
+        theirs["dWhh"] = rows.T @ tape.cell.h[1:].reshape(T * B, H)
+        expected = how
+    verdict = compare(theirs, certified, required=())
+    assert verdict.verdict == NOT_ROUNDING and expected in verdict.convention
+
+
+def test_variants_of_the_callers_are_named(small):
+    params, batch, certified, sigma = small
+    half = {"bh": (params["bh"] / 2).astype(np.float32)}
+    theirs = results(SMALL, {**params, **half}, batch)
+    verdict = compare(theirs, certified, sigma=sigma, variants={"bias_hh_l0 is left out": half})
+    assert verdict.convention == "bias_hh_l0 is left out"
+
+
+def test_an_unexplained_bug_gets_no_name(small):
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    theirs["dWhh"] = theirs["dWhh"] + np.float32(0.01)
+    assert compare(theirs, certified, sigma=sigma).convention == ""
