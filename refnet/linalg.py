@@ -1,0 +1,158 @@
+"""Linear algebra for every number type that the nets run on.
+
+float32, float64 and their complex twins go to LAPACK; longdouble, Fraction, Dual and balls,
+which LAPACK would silently turn into float64, to the few lines here. Complex numbers are
+real ones with a step along (refnet.gradients), so nothing is conjugated.
+Checked by: tests/test_linalg.py.
+"""
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from refnet.batch import Array
+from refnet.numeric import matmul, nonpositive, sqrt, times
+
+__all__ = ["Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
+
+_GESV = {"f": lapack.sgesv, "d": lapack.dgesv, "F": lapack.cgesv, "D": lapack.zgesv}
+
+
+def eye(n: int, dtype: Any) -> Array:
+    """The identity (n, n) of a dtype; for objects of Python ints, exact in every field."""
+    return np.eye(n, dtype=int if dtype == object else dtype).astype(dtype)
+
+
+def solve(a: Array, b: Array) -> Array:
+    """``a^-1 b`` by Gaussian elimination, never by an inverse: (N, N) and (N, K) give (N, K).
+
+    Raises np.linalg.LinAlgError if a is singular (for inexact numbers: exactly so).
+    Checked by: tests/test_linalg.py::test_solve.
+    """
+    dtype = np.result_type(a, b)
+    if dtype.char in _GESV:
+        # LAPACK stores by columns: it may overwrite the two copies made here, and no other
+        _, _, x, info = _GESV[dtype.char](np.array(a, dtype, order="F"),
+                                          np.array(b, dtype, order="F"), True, True)
+        if info:
+            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
+        return np.asarray(x)
+    a, b = a.astype(dtype), b.astype(dtype)
+    n = len(a)
+    for k in range(n):
+        if dtype == object:  # exact numbers need a pivot that is not zero, not a large one
+            good = [i for i in range(k, n) if a[i, k] != 0]
+            pivot = good[0] if good else k
+        else:
+            pivot = k + int(np.argmax(abs(a[k:, k])))
+        if not a[pivot, k] != 0:
+            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
+        if pivot != k:
+            a[[k, pivot]], b[[k, pivot]] = a[[pivot, k]], b[[pivot, k]]
+        factors = a[k + 1:, k, None] / a[k, k]
+        a[k + 1:, k:] = a[k + 1:, k:] - factors * a[k, k:]
+        b[k + 1:] = b[k + 1:] - factors * b[k]
+    for k in reversed(range(n)):
+        b[k] = (b[k] - matmul(a[k:k + 1, k + 1:], b[k + 1:])[0]) / a[k, k]
+    return b
+
+
+def qr(a: Array) -> tuple[Array, Array]:
+    """Q (N, K) with orthonormal columns and R (K, K) upper triangular with a positive
+    diagonal, ``a = Q R``; a is (N, K), N >= K, of full rank, which makes both unique.
+
+    Any dtype with square roots.
+    Checked by: tests/test_linalg.py::test_qr.
+    """
+    if a.dtype.char in "fd":
+        q, r = np.linalg.qr(a)
+        signs = np.where(np.diag(r) < 0, -1, 1).astype(a.dtype)
+        return q * signs, r * signs[:, None]
+    # Householder reflections, each turning a column onto the axis with a positive entry
+    n, columns = a.shape
+    q, r = eye(n, a.dtype), a.copy()
+    for k in range(columns):
+        x = r[k:, k]
+        length = sqrt(np.asarray((x * x).sum()))[()]
+        v = x.copy()
+        left = bool(nonpositive(x[:1])[0])
+        # x_0 - |x| without cancellation: - sum of the other squares / (x_0 + |x|)
+        v[0] = x[0] - length if left else -(x[1:] * x[1:]).sum() / (x[0] + length)
+        square = (v * v).sum()
+        if square != 0:
+            r[k:] = r[k:] - np.multiply.outer(2 * v / square, matmul(v[None], r[k:])[0])
+            q[:, k:] = q[:, k:] - np.multiply.outer(matmul(q[:, k:], v[:, None])[:, 0],
+                                                    2 * v / square)
+    return q[:, :columns], np.triu(r[:columns])
+
+
+class Exponential(NamedTuple):
+    """``value``: the exponential; the rest is what its adjoint needs: the scaled matrix, the
+    Horner sums of its Taylor polynomial, and the powers before each squaring."""
+
+    value: Array
+    scaled: Array
+    sums: list[Array]
+    powers: list[Array]
+
+
+def _over(a: Array, k: int) -> Array:
+    """``a / k`` to a's own precision; exact for the ints among exact numbers, too."""
+    return times(Fraction(1, k), a) if a.dtype == object else np.asarray(a / k)
+
+
+def _degree(dtype: Any) -> int:
+    """The Taylor degree at which the next term, at norm 1/2, is below a quarter of eps."""
+    eps = float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0 ** -52
+    degree, term = 1, 1 / 8
+    while term > eps / 4:
+        degree += 1
+        term /= 2 * (degree + 1)
+    return degree
+
+
+def expm(a: Array) -> Exponential:
+    """The matrix exponential of a (N, N), by scaling and squaring of a Taylor polynomial.
+
+    ``e^a = (e^(a / 2^s))^(2^s)`` with s such that the scaled matrix has a 1-norm of at most
+    1/2. On exact numbers it is the same polynomial in rationals, of float64's degree: not
+    e^a, but a map whose adjoint can be proved by equality.
+    Source: Higham, Functions of Matrices (2008), chapter 10.
+    Checked by: tests/test_linalg.py::test_expm.
+    """
+    norm = np.where(nonpositive(a), -a, a).sum(axis=0)
+    squarings = 0
+    while not nonpositive(2 * norm - 1).all():
+        norm, squarings = norm / 2, squarings + 1
+        if squarings > 64:
+            raise ValueError(f"expm: the matrix {a.shape} has entries that are not finite, or "
+                             "of a size whose exponential is not")
+    scaled = _over(a, 2 ** squarings)
+    one = eye(len(a), a.dtype)
+    sums = [one]
+    for k in range(_degree(a.dtype), 0, -1):
+        sums.append(np.asarray(one + _over(matmul(scaled, sums[-1]), k)))
+    powers = [sums[-1]]
+    for _ in range(squarings):
+        powers.append(matmul(powers[-1], powers[-1]))
+    return Exponential(powers[-1], scaled, sums, powers)
+
+
+def expm_pull(tape: Exponential, dvalue: Array) -> Array:
+    """The gradient in a, given that in ``e^a``: backwards through every product of ``expm``.
+
+    ``X = Y Y`` gives ``dY = dX Y' + Y' dX``; ``X = I + a Y / k`` gives
+    ``da += dX Y' / k`` and ``dY = a' dX / k``.
+    Checked by: tests/test_linalg.py::test_expm_push_equals_pull.
+    """
+    d = dvalue
+    for power in reversed(tape.powers[:-1]):
+        d = matmul(d, power.T) + matmul(power.T, d)
+    da = np.zeros_like(d)
+    for k, inner in enumerate(reversed(tape.sums[:-1]), start=1):
+        d = _over(d, k)
+        da = da + matmul(d, inner.T)
+        d = matmul(tape.scaled.T, d)
+    return _over(da, 2 ** (len(tape.powers) - 1))

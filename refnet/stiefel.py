@@ -1,0 +1,201 @@
+"""Steps on the Stiefel manifold: matrices M (N, P), N >= P, with orthonormal columns.
+
+``step`` moves M down a gradient G and stays on the manifold, by one of four retractions
+(Cayley, QR, polar, the exact geodesic) and in one of two metrics. Gradients are ordinary
+ones, dL/dM. Sources: Edelman, Arias & Smith (1998), for metrics and geodesics; Wen & Yin
+(2013), for the Cayley step in both metrics and its low-rank form; Vorontsov et al., eq. 9 as
+corrected (errata 25 and 31).
+Checked by: tests/test_stiefel.py.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.linalg import expm, eye, qr, solve
+from refnet.numeric import Number, matmul, times
+
+__all__ = ["METRICS", "Guarded", "RETRACTIONS", "defect", "determinant", "gradient", "guard",
+           "step"]
+
+METRICS = ("canonical", "euclidean")
+RETRACTIONS = ("cayley", "qr", "polar", "geodesic")
+
+
+def _choose(what: str, value: str, options: tuple[str, ...]) -> None:
+    if value not in options:
+        raise ValueError(f"stiefel: {what} {value!r} is unknown; choose one of "
+                         f"{', '.join(options)}")
+
+
+def _half(a: Array) -> Array:
+    return times(0.5, a)
+
+
+def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
+    """The Riemannian gradient of a loss with gradient G: the steepest tangent at M.
+
+    canonical: ``G - M G'M``; euclidean: ``G - M (M'G + G'M) / 2``, the projection of G onto the
+    tangent space. At a square M the second is half of the first. Any dtype.
+    Checked by: tests/test_stiefel.py::test_gradient_is_tangent_and_descends.
+    """
+    _choose("metric", metric, METRICS)
+    K = matmul(M.T, G)
+    inner = K.T if metric == "canonical" else _half(K + K.T)
+    return np.asarray(G - matmul(M, inner))
+
+
+def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
+         metric: str = "canonical") -> Array:
+    """A step of that rate from M against the Riemannian gradient of G; M is not changed.
+
+    Shapes: M, G (N, P), N >= P. float32 and float64 (all), longdouble (all but polar), exact
+    numbers (cayley; the result's columns are exactly orthonormal if M's are).
+    Raises ValueError on shapes that disagree or a name that is unknown.
+    Checked by: tests/test_stiefel.py::test_retractions_agree_to_their_order.
+    """
+    _choose("retraction", retraction, RETRACTIONS)
+    if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
+        raise ValueError(f"stiefel.step: M is {M.shape} and its gradient {G.shape}; need one "
+                         "shape (N, P), N >= P, for orthonormal columns: transpose a wide matrix")
+    if retraction == "cayley":
+        return _cayley(M, G, rate, metric)
+    if retraction == "geodesic":
+        return _geodesic(M, G, rate, metric)
+    target = np.asarray(M - times(rate, gradient(M, G, metric)))
+    return qr(target)[0] if retraction == "qr" else _polar(target)
+
+
+def _square_generator(M: Array, G: Array, metric: str) -> Array:
+    """The skew S (N, N) with gradient ``M S``, for a square M: ``M'G - G'M``, or its half."""
+    K = matmul(M.T, G)
+    S = np.asarray(K - K.T)
+    return S if metric == "canonical" else _half(S)
+
+
+def _factors(M: Array, G: Array, metric: str) -> tuple[Array, Array]:
+    """U, V (N, 2P) with ``A = U V' = F M' - M F'``, skew, and gradient ``A M``.
+
+    F is G for the canonical metric and ``(I - M M'/2) G`` for the euclidean one.
+    """
+    F = G if metric == "canonical" else np.asarray(G - _half(matmul(M, matmul(M.T, G))))
+    return np.hstack([F, M]), np.hstack([M, -F])
+
+
+def _cayley(M: Array, G: Array, rate: Number, metric: str) -> Array:
+    """``(I + r/2 A)^-1 (I - r/2 A) M`` with ``A = G M' - M G'`` (canonical), r the rate.
+
+    The inverse always exists: A is skew, so its eigenvalues are i m with m real, and those of
+    I + r/2 A are 1 + i r m / 2, of magnitude at least 1. Hence nothing here guards against a
+    singular matrix. By Sylvester's identity the two smaller matrices below have the same
+    determinant up to eigenvalues 1 or a change of basis, and are regular too. Both forms give
+    ``M - r (...)``, in which rounding errors of the correction shrink with the rate.
+
+    Square M: ``A = M S M'`` with ``S = M'G - G'M``, so the step is
+    ``M (I - r/2 S) (I + r/2 S)^-1 = M - r M S (I + r/2 S)^-1``, one product with M.
+    Tall M: ``A = U V'`` with 2P columns, so (Sherman, Morrison, Woodbury) the step is
+    ``M - r U (I + r/2 V'U)^-1 V'M``, a system of 2P unknowns for one of N. At N < 2P this is
+    no cheaper than N unknowns, and A is built.
+    """
+    _choose("metric", metric, METRICS)
+    N, P = M.shape
+    if N == P:
+        S = _square_generator(M, G, metric)
+        MS = matmul(M, S)
+        # X (I + r/2 S) = MS as (I - r/2 S) X' = (MS)', because S' = -S
+        X = solve(eye(N, M.dtype) - times(rate, _half(S)), MS.T).T
+        return np.asarray(M - times(rate, X))
+    U, V = _factors(M, G, metric)
+    if 2 * P <= N:
+        middle = eye(2 * P, M.dtype) + times(rate, _half(matmul(V.T, U)))
+        return np.asarray(M - times(rate, matmul(U, solve(middle, matmul(V.T, M)))))
+    A = matmul(U, V.T)
+    return np.asarray(M - times(rate, solve(eye(N, M.dtype) + times(rate, _half(A)),
+                                            matmul(A, M))))
+
+
+def _geodesic(M: Array, G: Array, rate: Number, metric: str) -> Array:
+    """Along the geodesic of the metric, by a matrix exponential of the smaller side.
+
+    Square M, both metrics: ``M e^(-r S)``. Tall M, canonical: ``e^(-r A) M``, as
+    ``M - r U phi(-r V'U) V'M`` with ``phi(z) = (e^z - 1) / z``. Tall M, euclidean, with D the
+    direction, a = M'D: ``[M D] e^([[a, -D'D], [I, a]]) [I; 0] e^(-a)``.
+    Source: Edelman, Arias & Smith (1998), 2.2.2 and 2.4.
+    """
+    _choose("metric", metric, METRICS)
+    N, P = M.shape
+    if N == P:
+        return matmul(M, expm(times(-rate, _square_generator(M, G, metric))).value)
+    if metric == "canonical":
+        U, V = _factors(M, G, metric)
+        z = times(-rate, matmul(V.T, U))
+        one = eye(2 * P, M.dtype)
+        phi = expm(np.block([[z, one], [one * 0, one * 0]])).value[:2 * P, 2 * P:]
+        return np.asarray(M - times(rate, matmul(U, matmul(phi, matmul(V.T, M)))))
+    D = times(-rate, gradient(M, G, metric))
+    a, one = matmul(M.T, D), eye(P, M.dtype)
+    turn = expm(np.block([[a, -matmul(D.T, D)], [one, a]])).value[:, :P]
+    return matmul(matmul(np.hstack([M, D]), turn), expm(-a).value)
+
+
+def _polar(a: Array) -> Array:
+    """The nearest matrix with orthonormal columns: ``U V'`` of the SVD."""
+    if a.dtype.char not in "fd":
+        raise TypeError(f"stiefel: the polar factor of {a.dtype} is not available; use the cayley "
+                        "or qr retraction, or float64")
+    u, _, vt = np.linalg.svd(a, full_matrices=False)
+    return np.asarray(u @ vt)
+
+
+def _error(M: Array) -> Array:
+    E = matmul(M.T, M)
+    diagonal = np.arange(len(E))
+    E[diagonal, diagonal] -= 1
+    return E
+
+
+def defect(M: Array) -> float:
+    """``||M'M - I||_F`` of floats, measured in M's own dtype."""
+    E = _error(M).ravel()
+    return float(np.dot(E, E) ** 0.5)
+
+
+def determinant(M: Array) -> int:
+    """+1 or -1 for a square M, 0 for a tall one, whose determinant is not defined.
+
+    No step can change it: the group O(N) has two components, and every retraction here is a
+    continuous path (erratum: the Cayley transform never reaches det -1 from det +1).
+    """
+    return int(np.linalg.slogdet(M)[0]) if M.shape[0] == M.shape[1] else 0
+
+
+class Guarded(NamedTuple):
+    """``M``; its ``defect`` when measured; whether it was ``repaired``."""
+
+    M: Array
+    defect: float
+    repaired: bool
+
+
+def guard(M: Array) -> Guarded:
+    """Measure the drift of M off the manifold and, past a bound, bring it back.
+
+    The bound is ``4 sqrt(P) eps``: the rounding of a perfect M's entries alone gives a defect
+    of about sqrt(P) eps / 2, and 4 leaves a few hundred steps between repairs. A repair is a
+    Newton-Schulz step towards the polar factor, ``M - M (M'M - I) / 2``, which takes a defect d
+    to about 3/4 d^2.
+
+    float32, float64, longdouble. Raises ValueError if the defect is above 1/2 or not a
+    number: that is no rounding, and no nearby matrix is meant.
+    Checked by: tests/test_stiefel.py::test_guard.
+    """
+    E = _error(M)
+    flat = E.ravel()
+    size = float(np.dot(flat, flat) ** 0.5)
+    if size <= 4 * len(E) ** 0.5 * float(np.finfo(M.dtype).eps):
+        return Guarded(M, size, False)
+    if not size <= 0.5:
+        raise ValueError(f"stiefel.guard: M {M.shape} has ||M'M - I|| = {size:.3g}; need a matrix "
+                         "with orthonormal columns, up to rounding: start from an orthogonal one")
+    return Guarded(np.asarray(M - matmul(M, _half(E))), size, True)
