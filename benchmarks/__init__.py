@@ -1,0 +1,1 @@
+"""Measurements: recorded runs, comparisons with other frameworks, and the README's tables."""

@@ -1,0 +1,46 @@
+"""The recorded training runs: ``python -m benchmarks.runs [NAME ...]`` makes them anew.
+
+Each is one ``refnet train`` command; its folder in benchmarks/results/runs/ is what the
+README's tables are generated from (``python -m benchmarks.readme``). A run that was
+interrupted goes on from its checkpoint.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "results" / "runs"
+
+RUNS = {
+    "temporal-order-plain": "temporal-order --length 60 --method plain",
+    "temporal-order-oinit": "temporal-order --length 60 --method oinit",
+    "temporal-order-open": "temporal-order --length 60 --method open",
+    "mnist-feedforward-plain": "mnist --net feedforward --depth 10 --method plain",
+    "mnist-feedforward-oinit": "mnist --net feedforward --depth 10 --method oinit",
+    "mnist-feedforward-open": "mnist --net feedforward --depth 10 --method open",
+    "sequential-mnist-oinit": "sequential-mnist --method oinit --iterations 5000 "
+                              "--evaluate-every 500",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Make the recorded training runs anew.",
+        epilog="Example: python -m benchmarks.runs temporal-order-oinit\nRuns: " + ", ".join(RUNS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which runs (default: all)")
+    names = parser.parse_args().names or list(RUNS)
+    unknown = set(names) - set(RUNS)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; the runs are {', '.join(RUNS)}")
+    for name in names:
+        folder = FOLDER / name
+        command = ["--resume", str(folder)] if (folder / "checkpoint.npz").exists() else [
+            *RUNS[name].split(), "--out", str(folder)]
+        print(f"== {name}: refnet train {' '.join(command)}", flush=True)
+        subprocess.run([sys.executable, "-m", "refnet", "train", *command], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
