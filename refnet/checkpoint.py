@@ -21,7 +21,7 @@ __all__ = ["Checkpoint", "CheckpointError", "load", "save"]
 FORMAT = 1
 
 
-class CheckpointError(Exception):
+class CheckpointError(ValueError):
     """The file is no checkpoint that this run can continue from; the message says why."""
 
 
