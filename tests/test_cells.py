@@ -327,3 +327,28 @@ def test_wrong_shapes_are_named(change, message):
     x, h0 = arguments.pop("x"), arguments.pop("h0")
     with pytest.raises(ValueError, match=message):
         case.cell.forward(arguments, x, h0, case.act)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_clip_inside_the_recursion(name):
+    """A bound that nothing reaches changes nothing; one that something reaches bounds every
+    da, which at T = 1 are the entries of the bias gradients at B = 1."""
+    case = generic_case(name, seed=9)
+    tape = case.cell.forward(case.p, case.x, case.h0, case.act, case.gate)
+    plain = case.cell.backward(case.p, tape, case.dh, case.act, gate=case.gate)
+    loose = case.cell.backward(case.p, tape, case.dh, case.act, gate=case.gate, clip=10 ** 9)
+    assert loose.pop("clipped") == 0
+    assert all((loose[key] == plain[key]).all() for key in plain)
+
+    last = case.cell.forward(case.p, case.x[:1, :1], case.h0[..., :1, :], case.act, case.gate)
+    free = case.cell.backward(case.p, last, case.dh[:, :1], case.act, gate=case.gate)["bh"]
+    bound = sorted(abs(free))[len(free) // 2]
+    cut = case.cell.backward(case.p, last, case.dh[:, :1], case.act, gate=case.gate, clip=bound)
+    assert cut["clipped"] >= 1 and max(abs(cut["bh"])) == bound
+
+
+def test_init():
+    lstm, gru, before = (import_module(f"refnet.cells.{name}") for name in CELLS)
+    assert list(lstm.init(2)["bh"]) == [0, 0, 1, 1, 0, 0, 0, 0]
+    assert set(lstm.init(2, forget=0, peepholes=True)) == {"bh", *lstm.PEEPHOLES}
+    assert gru.init(2)["bhn"].shape == (2,) and set(before.init(2)) == {"bh"}

@@ -3,12 +3,14 @@
 A cell module has ``GATES``, the gates in the order in which Whh, Wxh and bh stack their
 blocks of H rows; ``STATES``, how many arrays (B, H) its state is made of; a ``Tape`` with
 x (T, B, D) and h (T + 1, B, H); ``forward(p, x, h0, act)`` and
-``backward(p, tape, dh, act, inputs)``.
+``backward(p, tape, dh, act, inputs)``. A gated cell has ``init(hidden)``, the start of what is
+neither Wxh nor Whh, and ``CANDIDATE``, the gate that carries new content.
 """
 
 from refnet.batch import Array, Params
+from refnet.numeric import clamp
 
-__all__ = ["check_shapes"]
+__all__ = ["check_shapes", "clip_into"]
 
 
 def check_shapes(cell: str, p: Params, x: Array, h0: Array, gates: int, states: int = 1,
@@ -35,3 +37,11 @@ def check_shapes(cell: str, p: Params, x: Array, h0: Array, gates: int, states: 
     if h0.shape != start:
         raise ValueError(f"{cell}.forward: h0 has shape {h0.shape}; need {start}, because x is "
                          f"{x.shape} and H = {hidden}")
+
+
+def clip_into(da: Array, clip: float | None) -> int:
+    """Bring da's entries into [-clip, clip], in place, unless clip is None; how many changed."""
+    if clip is None:
+        return 0
+    da[...], changed = clamp(da, clip)
+    return changed

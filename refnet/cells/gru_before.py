@@ -14,14 +14,20 @@ import numpy as np
 
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes
+from refnet.cells import check_shapes, clip_into
 from refnet.numeric import matmul
 
-__all__ = ["GATES", "STATES", "Tape", "backward", "forward"]
+__all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 
 GATES = ("r", "z", "n")
+CANDIDATE = "n"
 STATES = 1
 SIGMOID = ACTIVATIONS["sigmoid"]
+
+
+def init(hidden: int) -> Params:
+    """Start values beside Wxh and Whh: all zero."""
+    return {"bh": np.zeros(3 * hidden)}
 
 
 class Tape(NamedTuple):
@@ -67,7 +73,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID) -> Params:
+             gate: Activation = SIGMOID, clip: float | None = None) -> Params:
     """Pull state gradients back through time.
 
     With e the complete gradient at h[t+1], for t from the last to the first::
@@ -85,15 +91,18 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     da = np.empty_like(a)
     gates, new = p["Whh"][:2 * H], p["Whh"][2 * H:]
     e = np.zeros((B, H), a.dtype)
+    clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= first:
             e = e + dh[t - first]
         r, z, n = v[t, :, 0], v[t, :, 1], v[t, :, 2]
         da[t, :, 2], slopes = act.backward(a[t, :, 2], n, e * (1 - z), p)
+        clipped += clip_into(da[t, :, 2], clip)
         w = matmul(da[t, :, 2], new)
         da[t, :, 1], _ = gate.backward(a[t, :, 1], z, e * (h[t] - n), p)
         da[t, :, 0], _ = gate.backward(a[t, :, 0], r, w * h[t], p)
+        clipped += clip_into(da[t, :, :2], clip)
         own = {name: np.asarray(own[name] + slopes[name]) for name in own}
         e = e * z + w * r + matmul(da[t, :, :2].reshape(B, 2 * H), gates)
     rows = da.reshape(T * B, 3 * H)
@@ -106,6 +115,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         "h0": e,
         **own,
     }
+    if clip is not None:
+        grads["clipped"] = np.asarray(clipped)
     if inputs:
         grads["x"] = matmul(rows, p["Wxh"]).reshape(x.shape)
     return grads

@@ -18,15 +18,24 @@ import numpy as np
 
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes
+from refnet.cells import check_shapes, clip_into
 from refnet.numeric import matmul
 
-__all__ = ["GATES", "PEEPHOLES", "STATES", "Tape", "backward", "forward"]
+__all__ = ["CANDIDATE", "GATES", "PEEPHOLES", "STATES", "Tape", "backward", "forward", "init"]
 
 GATES = ("i", "f", "g", "o")
+CANDIDATE = "g"
 STATES = 2
 PEEPHOLES = ("Wpi", "Wpf", "Wpo")
 SIGMOID = ACTIVATIONS["sigmoid"]
+
+
+def init(hidden: int, forget: float = 1, peepholes: bool = False) -> Params:
+    """Start values beside Wxh and Whh: bh zero, but ``forget`` for the forget gate (1, as in
+    Vorontsov et al., lets the cell remember from the start); peepholes, if any, zero."""
+    bh = np.zeros(4 * hidden)
+    bh[hidden:2 * hidden] = forget
+    return {"bh": bh} | {name: np.zeros(hidden) for name in PEEPHOLES if peepholes}
 
 
 class Tape(NamedTuple):
@@ -80,7 +89,8 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, dc: Array | None = None) -> Params:
+             gate: Activation = SIGMOID, dc: Array | None = None, clip: float | None = None
+             ) -> Params:
     """Pull state gradients back through time.
 
     With e the gradient at h[t+1] and q the gradient at c[t+1], both complete, for t from the
@@ -94,6 +104,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     the accumulated one; dc (B, H) that at the last cell c[T] (zero if None). Returns the
     gradients of Whh, Wxh, bh, the peepholes, h0 (2, B, H), the activation's own parameters
     and, if ``inputs``, x (T, B, D). Any dtype. At a kink the derivative is the left-hand one.
+    ``clip``: bound of each entry of da[t], as in ``rnn.backward``.
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
     x, h, c, a, v, k = tape
@@ -102,11 +113,13 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     da = np.empty_like(a)
     e = np.zeros((B, H), a.dtype)
     q = e if dc is None else dc
+    clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= first:
             e = e + dh[t - first]
         da[t, :, 3], _ = gate.backward(a[t, :, 3], v[t, :, 3], e * k[t], p)
+        clipped += clip_into(da[t, :, 3], clip)
         dk, through_k = act.backward(c[t + 1], k[t], e * v[t, :, 3], p)
         q = q + dk
         if "Wpo" in p:
@@ -115,6 +128,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         da[t, :, 1], _ = gate.backward(a[t, :, 1], v[t, :, 1], q * c[t], p)
         da[t, :, 2], through_g = act.backward(a[t, :, 2], v[t, :, 2], q * v[t, :, 0], p)
         own = {name: np.asarray(own[name] + through_k[name] + through_g[name]) for name in own}
+        clipped += clip_into(da[t, :, :3], clip)
         q = q * v[t, :, 1]
         for n, name in enumerate(PEEPHOLES[:2]):
             if name in p:
@@ -131,6 +145,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     for name, n, seen in zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[1:])):
         if name in p:
             grads[name] = (da[:, :, n] * seen).sum(axis=(0, 1))
+    if clip is not None:
+        grads["clipped"] = np.asarray(clipped)
     if inputs:
         grads["x"] = matmul(rows, p["Wxh"]).reshape(x.shape)
     return grads
