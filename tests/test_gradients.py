@@ -100,13 +100,36 @@ def test_per_example_gradients_add_up(case):
         assert (total == value).all(), name
 
 
-def test_per_example_oracle_rejects_a_leak_between_examples(monkeypatch):
-    case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"],
-                                     loss="squared_error"), seed=7)
-    monkeypatch.setattr(rnn, "backward", _edit(rnn, 'carry = matmul(da[t], p["Whh"])',
-                                               'carry = matmul(da[t], p["Whh"])[::-1]'))
-    whole = loss_and_gradients(*case[:3]).gradients["Whh"]
-    assert (sum(s.gradients["Whh"] for s in per_example_gradients(*case[:3])) != whole).any()
+LEAKS = {**RNN_BUGS, "leak between examples": ('carry = matmul(da[t], p["Whh"])',
+                                               'carry = matmul(da[t], p["Whh"])[::-1]')}
+
+
+@pytest.mark.parametrize("bug", ["missing bias sum", "leak between examples",
+                                 "input gradient through the wrong step"])
+def test_per_example_oracle_rejects(bug, monkeypatch):
+    """What treats examples differently; a bug that each example has alike is for the others."""
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net, params, batch, _, _ = generic_case(net, seed=7)
+
+    def differs():
+        whole = loss_and_gradients(net, params, batch).gradients
+        shares = [share.gradients for share in per_example_gradients(net, params, batch)]
+        return (any((sum(share[name] for share in shares) != whole[name]).any()
+                    for name in ("Whh", "bh"))
+                or (np.concatenate([s["x"] for s in shares], axis=1) != whole["x"]).any())
+
+    assert not differs()
+    monkeypatch.setattr(rnn, "backward", _edit(rnn, *LEAKS[bug]))
+    assert differs()
+
+
+def test_per_example_oracle_rejects_sum_for_mean():
+    """Shares of the mean of two add up to it; those of a sum add up to twice as much."""
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net, params, batch, _, _ = generic_case(net, seed=7)
+    shares = per_example_gradients(replace(net, reduction="sum"), params, batch)
+    whole = loss_and_gradients(net, params, batch)
+    assert sum(share.loss for share in shares) == 2 * whole.loss
 
 
 @given(rnn_cases(names=["softsign", "identity", "leaky_relu"]))
@@ -117,12 +140,15 @@ def test_hvp_is_symmetric(case):
     assert dot(hvp(net, params, batch, v), u) == dot(hvp(net, params, batch, u), v)
 
 
-def test_symmetry_oracle_rejects_a_gradient_that_is_none(monkeypatch):
+@pytest.mark.parametrize("bug", RNN_BUGS)
+def test_symmetry_oracle_rejects(bug, monkeypatch):
+    """A field that is no loss's gradient has no symmetric derivative."""
     case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"],
-                                     loss="squared_error"), seed=8)
+                                     loss="squared_error", readout="every"), seed=8)
     net, params, batch, v, _ = case
     u = {name: value[::-1] + 1 for name, value in v.items()}
-    monkeypatch.setattr(rnn, "backward", _edit(rnn, *RNN_BUGS["wrong transpose"]))
+    assert dot(hvp(net, params, batch, v), u) == dot(hvp(net, params, batch, u), v)
+    monkeypatch.setattr(rnn, "backward", _edit(rnn, *RNN_BUGS[bug]))
     assert dot(hvp(net, params, batch, v), u) != dot(hvp(net, params, batch, u), v)
 
 
@@ -155,6 +181,23 @@ def test_state_jacobians(case):
                       {"h0": direction["h0"]})[0]
     pushed = np.stack([params["Why"] @ jacobians[0, b] @ h0_dot[b] for b in range(B)])
     assert (pushed == outputs_dot).all()
+
+
+@pytest.mark.parametrize("bug", ["wrong transpose", "missing h0 gradient",
+                                 "derivative at the wrong array"])
+def test_jacobian_oracle_rejects(bug, monkeypatch):
+    """The bugs of one step's pull-back; the others do not enter dh_T/dh_t."""
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net, params, batch, direction, _ = generic_case(net, seed=15)
+
+    def holds():
+        jacobian = state_jacobians(net, params, batch.x)[0]
+        pushed = np.stack([params["Why"] @ jacobian[b] @ direction["h0"][b] for b in range(2)])
+        return (pushed == jvp(net, params, batch, {"h0": direction["h0"]})[0]).all()
+
+    assert holds()
+    monkeypatch.setattr(rnn, "backward", _edit(rnn, *RNN_BUGS[bug]))
+    assert not holds()
 
 
 def test_state_jacobians_are_the_papers_product():
