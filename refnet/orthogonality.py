@@ -267,7 +267,7 @@ BLOCK = 50
 def _product(A: Array, B: Array) -> Array:
     """A stack of products, in slices of rows small enough that BLAS takes one thread for each:
     the blocks already keep all cores busy, and threads within threads are many times slower."""
-    rows = max(1, 2 ** 18 // (A.shape[2] * B.shape[2]))
+    rows = max(8, 2 ** 18 // (A.shape[2] * B.shape[2]))
     out = np.empty((*A.shape[:2], B.shape[2]), A.dtype)
     for i in range(0, A.shape[1], rows):
         np.matmul(A[:, i:i + rows], B, out=out[:, i:i + rows])
