@@ -432,7 +432,7 @@ def test_erratum_35_powers_against_products(rng):
                 - math.log(spectral_radius(np.linalg.multi_dot(W))) / n for W in draws]
         return np.mean(gaps), np.std(gaps) / math.sqrt(runs)
 
-    (small, error), (large, large_error) = gap(4, 1000), gap(100, 100)
+    (small, error), (large, large_error) = gap(4, 1500), gap(60, 120)
     assert large > 5 * large_error
     assert small - large > 5 * math.hypot(error, large_error)
 
