@@ -1,0 +1,254 @@
+"""PyTorch (extra ``torch``): its layers judged, its state dicts in and out, refnet inside it.
+
+A module of one's own is judged with a loss written on refnet's names::
+
+    def loss(p, x, y):                   # tensors: p["Whh"], p["Wxh"], p["bh"], ...
+        ...
+        return torch.nn.functional.cross_entropy(outputs, y)
+
+    compare(gradients(loss, params, batch), certify(net, params, batch))
+
+Checked by: tests/test_adapters.py.
+"""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params
+from refnet.check.adapters import exact_sum
+from refnet.gradients import Net
+from refnet.nets import FeedforwardNet, RecurrentNet
+
+__all__ = ["as_function", "from_state_dict", "gradients", "orthogonal_results",
+           "orthogonality_defect", "results", "state_dict"]
+
+ACTIVATIONS = {"tanh": "Tanh", "relu": "ReLU", "sigmoid": "Sigmoid", "softsign": "Softsign",
+               "elu": "ELU", "leaky_relu": "LeakyReLU", "identity": "Identity"}
+
+
+def _torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError:
+        raise ImportError("this needs PyTorch: pip install 'refnet[torch]'") from None
+    return torch  # type: ignore[no-any-return]
+
+
+def _tensor(array: Array) -> Any:
+    return _torch().from_numpy(np.array(array, order="C"))
+
+
+def _array(tensor: Any) -> Array:
+    return np.asarray(tensor.detach().cpu().numpy())
+
+
+def state_dict(net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
+               ) -> dict[str, Any]:
+    """torch.nn.RNN, LSTM or GRU's tensors, and a Linear read-out's under ``head``.
+
+    The gates are stacked as in torch. All of bh goes to bias_ih; bias_hh is zero but for the
+    GRU's bhn. Raises ValueError for a net torch has no layer for.
+    """
+    _refuse(net)
+    bias = np.zeros_like(params["bh"])
+    if net.cell == "gru":
+        bias[2 * net.hidden:] = params["bhn"]
+    arrays = {f"{prefix}weight_ih_l0": params["Wxh"], f"{prefix}weight_hh_l0": params["Whh"],
+              f"{prefix}bias_ih_l0": params["bh"], f"{prefix}bias_hh_l0": bias,
+              f"{head}weight": params["Why"], f"{head}bias": params["by"]}
+    return {name: _tensor(value) for name, value in arrays.items()}
+
+
+def from_state_dict(net: RecurrentNet, state: dict[str, Any], prefix: str = "rnn.",
+                    head: str = "head.") -> Params:
+    """The parameters in a state dict; the two biases are added without rounding.
+
+    Raises ValueError naming what is missing, ambiguous (more layers, both directions) or of
+    another shape.
+    """
+    _refuse(net)
+    H, G = net.hidden, len(net.gates)
+    more = [name for name in state if name.startswith(prefix) and not name.endswith("_l0")]
+    if more:
+        raise ValueError(f"from_state_dict: {more[0]} belongs to a second layer or direction; "
+                         "refnet's nets have one: pass each layer's weights by themselves")
+    need = {f"{prefix}weight_ih_l0": (G * H, net.inputs), f"{prefix}weight_hh_l0": (G * H, H),
+            f"{prefix}bias_ih_l0": (G * H,), f"{prefix}bias_hh_l0": (G * H,),
+            f"{head}weight": (net.outputs, H), f"{head}bias": (net.outputs,)}
+    for name, shape in need.items():
+        if name not in state:
+            raise ValueError(f"from_state_dict: {name} is missing; there are {', '.join(state)}")
+        if tuple(state[name].shape) != shape:
+            raise ValueError(f"from_state_dict: {name} has shape {tuple(state[name].shape)}; need "
+                             f"{shape}, because the net has H = {H}, D = {net.inputs}, "
+                             f"C = {net.outputs} and the cell {net.cell}")
+    Wxh, Whh, first, second, Why, by = (_array(state[name]) for name in need)
+    params = {"Wxh": Wxh, "Whh": Whh, "Why": Why, "by": by}
+    if net.cell == "gru":
+        params["bhn"] = second[2 * H:]
+        second = np.where(np.arange(G * H) < 2 * H, second, 0)
+    return {**params, "bh": exact_sum(first, second)}
+
+
+def _refuse(net: RecurrentNet) -> None:
+    if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
+        raise ValueError(f"torch has no layer for the cell {net.cell} with this transition and "
+                         "gain; it has rnn, lstm and gru (reset after the product)")
+    if net.activation.name not in (("tanh", "relu") if net.cell == "rnn" else ("tanh",)):
+        raise ValueError(f"torch's {net.cell} has no activation {net.activation.name}")
+
+
+def module(net: Net, dtype: Any) -> Any:
+    """torch's own net: ``rnn`` and ``head``, or a Sequential of Linear layers."""
+    torch = _torch()
+    nn, kind = torch.nn, getattr(torch, np.dtype(dtype).name)
+    if isinstance(net, FeedforwardNet):
+        layers: list[Any] = []
+        for before, after in zip(net.widths[:-2], net.widths[1:-1]):
+            layers += [nn.Linear(before, after), getattr(nn, ACTIVATIONS[net.activation.name])()]
+        return nn.Sequential(*layers, nn.Linear(*net.widths[-2:])).to(kind)
+    _refuse(net)
+    options = {"nonlinearity": net.activation.name} if net.cell == "rnn" else {}
+    layer = getattr(nn, net.cell.upper())(net.inputs, net.hidden, **options)
+    return nn.ModuleDict({"rnn": layer, "head": nn.Linear(net.hidden, net.outputs)}).to(kind)
+
+
+def _loss(net: Net, outputs: Any, y: Any) -> Any:
+    functional = _torch().nn.functional
+    flat = outputs.reshape(-1, outputs.shape[-1])
+    if net.loss == "cross_entropy":
+        return functional.cross_entropy(flat, y.reshape(-1), reduction=_reduction(net))
+    targets = y.reshape(flat.shape)
+    return functional.mse_loss(flat, targets, reduction=_reduction(net)) / (
+        1 if net.reduction == "mean" else flat.shape[-1])
+
+
+def _reduction(net: Net) -> str:
+    if net.reduction == "batch_mean":
+        raise ValueError("torch's losses reduce by sum or mean; batch_mean is neither")
+    return net.reduction
+
+
+def results(net: Net, params: Params, batch: Batch, second_bias: bool = False) -> Params:
+    """Loss, outputs, states and gradients of torch's own layers, by refnet's names.
+
+    ``second_bias``: the gradient in bias_hh instead of that in bias_ih as dbh.
+    Masks and h0 are left to functions of one's own (``gradients``).
+    """
+    if batch.mask is not None or "h0" in params:
+        raise ValueError("results: torch's layers take no mask and no shared h0 by themselves; "
+                         "write a loss on refnet's names and use gradients()")
+    made = module(net, params[next(iter(params))].dtype)
+    x = _tensor(batch.x).requires_grad_()
+    if isinstance(net, FeedforwardNet):
+        made.load_state_dict({f"{2 * (layer - 1)}.{kind}": _tensor(params[f"{name}{layer}"])
+                              for layer in range(1, net.depth + 2)
+                              for kind, name in (("weight", "W"), ("bias", "b"))})
+        outputs = made(x)
+        seen: Params = {}
+    else:
+        made.load_state_dict(state_dict(net, params))
+        h, _ = made["rnn"](x)
+        outputs = made["head"](h if net.readout == "every" else h[-1])
+        seen = {"h": np.concatenate([np.zeros_like(_array(h[:1])), _array(h)])}
+    loss = _loss(net, outputs, _tensor(batch.y))
+    loss.backward()
+    grads = {name: _array(value.grad) for name, value in made.named_parameters()}
+    found = {"loss": _array(loss), "outputs": _array(outputs), **seen, "dx": _array(x.grad)}
+    if isinstance(net, FeedforwardNet):
+        return {**found, **{f"d{name}{layer}": grads[f"{2 * (layer - 1)}.{kind}"]
+                            for layer in range(1, net.depth + 2)
+                            for kind, name in (("weight", "W"), ("bias", "b"))}}
+    H = net.hidden
+    found |= {"dWxh": grads["rnn.weight_ih_l0"], "dWhh": grads["rnn.weight_hh_l0"],
+              "dbh": grads["rnn.bias_ih_l0"], "dWhy": grads["head.weight"],
+              "dby": grads["head.bias"]}
+    if net.cell == "gru":
+        found["dbhn"] = grads["rnn.bias_hh_l0"][2 * H:]
+    if second_bias:
+        found["dbh"] = grads["rnn.bias_hh_l0"].copy()
+        if net.cell == "gru":  # the two biases of n are two parameters
+            found["dbh"][2 * H:] = grads["rnn.bias_ih_l0"][2 * H:]
+    return found
+
+
+def orthogonal_results(net: RecurrentNet, params: Params, batch: Batch, map_name: str
+                       ) -> tuple[Params, Params]:
+    """torch's orthogonal parametrisation of Whh: the parameters that it makes, and results.
+
+    ``map_name``: matrix_exp, cayley or householder, away from its start by 0.1 an entry off the diagonal.
+    The net is judged at the matrix that torch itself made, its exact values; dWhh is the
+    gradient in that matrix, before torch pulls it back.
+    """
+    torch = _torch()
+    made = module(net, params["Whh"].dtype)
+    made.load_state_dict(state_dict(net, params))
+    layer = made["rnn"]
+    source = torch.nn.Linear(net.hidden, net.hidden, bias=False).to(layer.weight_hh_l0.dtype)
+    with torch.no_grad():
+        source.weight.copy_(torch.linalg.qr(_tensor(params["Whh"]))[0])
+    torch.nn.utils.parametrizations.orthogonal(source, orthogonal_map=map_name)
+    own = source.parametrizations.weight.original
+    with torch.no_grad():  # householder keeps signs, as integers, on the diagonal
+        own += 0.1 * torch.sign(_tensor(params["Whh"])).fill_diagonal_(0)
+    W = source.weight
+    W.retain_grad()
+    values = {name: value.detach() for name, value in layer.named_parameters()}
+    h, _ = torch.func.functional_call(layer, {**values, "weight_hh_l0": W}, (_tensor(batch.x),))
+    loss = _loss(net, made["head"](h if net.readout == "every" else h[-1]), _tensor(batch.y))
+    loss.backward()
+    return {**params, "Whh": _array(W)}, {"loss": _array(loss), "dWhh": _array(W.grad)}
+
+
+def gradients(loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, batch: Batch
+              ) -> Params:
+    """The loss and its gradients in every parameter and x, by torch's autograd.
+
+    ``loss(p, x, y)`` takes and gives tensors; p has the parameters by refnet's names.
+    """
+    p = {name: _tensor(value).requires_grad_() for name, value in params.items()}
+    x = _tensor(batch.x).requires_grad_()
+    value = loss(p, x, _tensor(batch.y))
+    value.backward()
+    found = {f"d{name}": _array(tensor.grad) for name, tensor in {**p, "x": x}.items()
+             if tensor.grad is not None}
+    return {"loss": _array(value), **found}
+
+
+def as_function(net: Net) -> Callable[..., Any]:
+    """refnet's net as a torch function: ``f(x, **params) -> outputs``, with its own backward.
+
+    Any torch loss and optimiser may follow; torch differentiates through it once. Tensors are
+    on the CPU, of one dtype, float32 or float64.
+    """
+    torch = _torch()
+
+    class Function(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, names: tuple[str, ...], x: Any, *values: Any) -> Any:
+            params = {name: _array(value) for name, value in zip(names, values)}
+            outputs, tape = net.forward(params, _array(x))
+            ctx.kept = names, params, tape
+            return _tensor(outputs)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, doutputs: Any) -> Any:
+            names, params, tape = ctx.kept
+            grads = net.backward(params, tape, _array(doutputs))
+            return None, _tensor(grads["x"]), *(_tensor(grads[name]) for name in names)
+
+    def function(x: Any, **params: Any) -> Any:
+        return Function.apply(tuple(params), x, *params.values())
+
+    return function
+
+
+def orthogonality_defect(W: Array) -> float:
+    """``max |W'W - I|`` in units of the dtype's unit roundoff times sqrt(n)."""
+    wide = np.asarray(W, np.longdouble)
+    defect = abs(wide.T @ wide - np.eye(W.shape[1])).max()
+    return float(defect / (np.finfo(W.dtype).eps / 2 * np.sqrt(len(W))))

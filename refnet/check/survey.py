@@ -1,0 +1,128 @@
+"""Today's frameworks before the judge: one row for every layer, type and size.
+
+Checked by: tests/test_adapters.py::test_survey_rows.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from refnet.activations import ACTIVATIONS
+from refnet.batch import Batch, Params
+from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
+from refnet.check.cases import random_batch, random_params
+from refnet.check.noise import spread
+from refnet.check.verdict import Verdict, compare
+from refnet.exact.enclose import Certified, certify
+from refnet.gradients import Net
+from refnet.nets import FeedforwardNet, RecurrentNet
+
+__all__ = ["SIZES", "judge_function", "onnx_rows", "row", "jax_rows", "torch_rows"]
+
+SIZES = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
+"""T, H, B of the cases; D = 3 inputs and C = 5 outputs."""
+
+Rows = Iterator[dict[str, Any]]
+DTYPES = (np.float32, np.float64)
+
+
+def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any
+        ) -> dict[str, Any]:
+    """One line of the table: the worst quantity with both numbers."""
+    worst = verdict.worst
+    return {"framework": framework, "version": version(package), "what": what,
+            "dtype": verdict.dtype, **facts, "z": worst.z, "rms": max(
+                part.rms for part in verdict.parts), "worst": worst.name,
+            "index": worst.index, "theirs": worst.theirs, "certified": worst.certified,
+            "sigma": worst.sigma, "note": worst.note, "verdict": verdict.verdict,
+            "convention": verdict.convention}
+
+
+def _case(net: Net, dtype: Any, T: int, B: int, seed: int) -> tuple[Params, Batch]:
+    rng = np.random.default_rng(seed)
+    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+
+
+def judge_function(net: Net, function: Callable[[Params, Batch], Params], dtype: Any,
+                   T: int, B: int, seed: int = 0) -> tuple[Verdict, Certified]:
+    """Judge any implementation: ``function(params, batch)`` gives arrays by refnet's names."""
+    params, batch = _case(net, dtype, T, B, seed)
+    certified = certify(net, params, batch)
+    return compare(function(params, batch), certified, dtype=dtype), certified
+
+
+def torch_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -> Rows:
+    """torch.nn.RNN (tanh, relu), LSTM, GRU, Linear stacks, orthogonal parametrisations."""
+    for T, H, B in sizes:
+        nets: dict[str, Net] = {
+            "nn.RNN tanh": RecurrentNet(3, H, 5),
+            "nn.RNN relu": RecurrentNet(3, H, 5, activation=ACTIVATIONS["relu"]),
+            "nn.LSTM": RecurrentNet(3, H, 5, cell="lstm", readout="every"),
+            "nn.GRU": RecurrentNet(3, H, 5, cell="gru", readout="every"),
+            "nn.Linear x 4, Tanh": FeedforwardNet((8, H, H, H, 5)),
+            "nn.Linear x 4, ReLU": FeedforwardNet((8, H, H, H, 5),
+                                                  activation=ACTIVATIONS["relu"]),
+        }
+        for dtype in DTYPES:
+            for what, net in nets.items():
+                params, batch = _case(net, dtype, T, B, seed)
+                certified = certify(net, params, batch)
+                sigma = spread(certified, dtype)
+                facts = {"T": T, "H": H, "B": B}
+                verdict = compare(torch_nets.results(net, params, batch), certified, dtype=dtype,
+                                  sigma=sigma)
+                yield row("PyTorch", "torch", what, verdict, **facts)
+                if isinstance(net, RecurrentNet):
+                    second = {"dbh": torch_nets.results(net, params, batch, True)["dbh"]}
+                    verdict = compare(second, certified, dtype=dtype, sigma=sigma, required=())
+                    yield row("PyTorch", "torch", f"{what}, bias_hh", verdict, **facts)
+            net = RecurrentNet(3, H, 5)
+            for map_name in ("matrix_exp", "cayley", "householder"):
+                params, batch = _case(net, dtype, T, B, seed)
+                params, theirs = torch_nets.orthogonal_results(net, params, batch, map_name)
+                verdict = compare(theirs, certify(net, params, batch), dtype=dtype,
+                                  required=("dWhh",))
+                yield row("PyTorch", "torch", f"orthogonal, {map_name}", verdict, T=T, H=H, B=B,
+                          defect=torch_nets.orthogonality_defect(params["Whh"]))
+
+
+def jax_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -> Rows:
+    """Jitted scans of the three cells."""
+    for T, H, B in sizes:
+        for dtype in DTYPES:
+            for cell in ("rnn", "lstm", "gru"):
+                net = RecurrentNet(3, H, 5, cell=cell)
+
+                def scan(params: Params, batch: Batch, net: RecurrentNet = net) -> Params:
+                    return jax_nets.results(net, params, batch)
+
+                verdict, _ = judge_function(net, scan, dtype, T, B, seed)
+                yield row("JAX", "jax", f"lax.scan {cell}", verdict, T=T, H=H, B=B)
+
+
+def onnx_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -> Rows:
+    """The forward pass of RNN, LSTM and GRU, by both runtimes."""
+    for T, H, B in sizes:
+        for dtype in DTYPES:
+            for cell in onnx_nets.ORDER:
+                net = RecurrentNet(3, H, 5, cell=cell)
+                params, batch = _case(net, dtype, T, B, seed)
+                certified = certify(net, params, batch)
+                sigma = spread(certified, dtype)
+                made = onnx_nets.model(net, params, dtype)
+                name = {"gru": "GRU reset after", "gru_before": "GRU reset before"}.get(
+                    cell, cell.upper())
+                for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
+                    facts = {"T": T, "H": H, "B": B}
+                    try:
+                        theirs = onnx_nets.results(made, batch.x, runtime)
+                    except Exception as error:  # a runtime that refuses a valid model: a finding
+                        refusal = str(error).splitlines()[0][:200]
+                        yield {"framework": runtime, "version": version(package), "what": name,
+                               "dtype": np.dtype(dtype).name, **facts, "verdict": "refused",
+                               "note": refusal}
+                        continue
+                    yield row(runtime, package, name, compare(
+                        theirs, certified, dtype=dtype, sigma=sigma, required=("h",)), **facts)

@@ -1,0 +1,248 @@
+"""Other frameworks for real: judged, their weights in and out, refnet used inside them."""
+
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from refnet.activations import ACTIVATIONS
+from refnet.check.adapters import exact_sum, reorder
+from refnet.check.cases import random_batch, random_params
+from refnet.gradients import loss_and_gradients
+from refnet.nets import FeedforwardNet, RecurrentNet
+
+pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+from refnet.check import survey  # noqa: E402
+from refnet.check.adapters import jax_nets, onnx_nets, torch_nets  # noqa: E402
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, compare  # noqa: E402
+from refnet.exact import certify  # noqa: E402
+
+
+def case(net, dtype=np.float32, T=6, B=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax", reason="JAX (extra jax) is not installed")
+
+
+@pytest.fixture
+def onnx():
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime (extra onnx) is not installed")
+    return pytest.importorskip("onnx", reason="onnx (extra onnx) is not installed")
+
+
+TINY = ((4, 5, 2),)
+
+
+def test_torch_is_judged(torch):
+    rows = list(survey.torch_rows(TINY))
+    assert len({row["what"] for row in rows}) == 13
+    assert {row["dtype"] for row in rows} == {"float32", "float64"}
+    assert {row["verdict"] for row in rows} == {EXPLAINED}
+    assert all(row["defect"] < 20 for row in rows if "defect" in row)
+
+
+def test_jax_is_judged(jax):
+    rows = list(survey.jax_rows(TINY))
+    assert {(row["what"], row["dtype"]) for row in rows} == {
+        (f"lax.scan {cell}", dtype) for cell in ("rnn", "lstm", "gru")
+        for dtype in ("float32", "float64")}
+    assert {row["verdict"] for row in rows} == {EXPLAINED}
+
+
+def test_onnx_is_judged(onnx):
+    rows = list(survey.onnx_rows(TINY))
+    assert len(rows) == 16
+    judged = [row for row in rows if row["verdict"] != "refused"]
+    assert {row["verdict"] for row in judged} == {EXPLAINED}
+    assert {row["framework"] for row in judged} == set(onnx_nets.RUNTIMES)
+    assert all(row["note"] for row in rows if row["verdict"] == "refused")
+
+
+def test_float32_results_are_no_float64(torch):
+    """A framework that computes in float32 behind a float64 interface is found out."""
+    net = RecurrentNet(2, 4, 3)
+    params, batch = case(net, np.float64)
+
+    def narrow(params, batch):
+        low = {name: value.astype(np.float32) for name, value in params.items()}
+        found = torch_nets.results(net, low, batch._replace(x=batch.x.astype(np.float32)))
+        return {name: value.astype(np.float64) for name, value in found.items()}
+
+    verdict, _ = survey.judge_function(net, narrow, np.float64, 6, 3)
+    assert verdict.verdict == NOT_ROUNDING
+
+
+def test_function_of_ones_own_in_torch(torch):
+    net = RecurrentNet(2, 4, 3)
+
+    def loss(p, x, y, order=1):
+        h = torch.zeros(x.shape[1], 4, dtype=x.dtype)
+        for step in x[::order] if order == 1 else x.flip(0):
+            h = torch.tanh(step @ p["Wxh"].T + h @ p["Whh"].T + p["bh"])
+        return torch.nn.functional.cross_entropy(h @ p["Why"].T + p["by"], y)
+
+    params, batch = case(net)
+    certified = certify(net, params, batch)
+    assert compare(torch_nets.gradients(loss, params, batch), certified).passed
+    wrong = torch_nets.gradients(lambda p, x, y: loss(p, x, y, -1), params, batch)
+    assert compare(wrong, certified).convention == "time is reversed"
+
+
+def test_function_of_ones_own_in_jax(jax):
+    net = RecurrentNet(2, 4, 3)
+    params, batch = case(net)
+    certified = certify(net, params, batch)
+    right = jax_nets.scan_loss(net)
+    assert compare(jax_nets.gradients(right, params, batch), certified).passed
+
+    def without_bias(p, x, y):
+        return right({**p, "bh": 0 * p["bh"]}, x, y)
+
+    verdict = compare(jax_nets.gradients(without_bias, params, batch), certified)
+    assert verdict.verdict == NOT_ROUNDING
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_torch_state_dicts_go_in_and_out(torch, cell):
+    net = RecurrentNet(2, 4, 3, cell=cell)
+    params, batch = case(net)
+    back = torch_nets.from_state_dict(net, torch_nets.state_dict(net, params))
+    assert set(back) == set(params)
+    assert all((back[name] == params[name]).all() for name in params)
+    # a foreign state dict, with two biases that both count
+    made = torch_nets.module(net, np.float32)
+    ours = torch_nets.from_state_dict(net, made.state_dict())
+    with torch.no_grad():
+        h, _ = made["rnn"](torch.from_numpy(batch.x))
+        outputs = made["head"](h[-1]).numpy()
+    theirs = {"outputs": outputs}
+    certified = certify(net, ours, batch)
+    assert compare(theirs, certified, required=()).passed
+    name = "bh" if cell != "gru" else "bhn"
+    variant = {name: np.asarray(ours[name], float) / 2}
+    assert not compare(theirs, certify(net, {**ours, **variant}, batch), required=()).passed
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda s: s.pop("rnn.bias_hh_l0"), "rnn.bias_hh_l0 is missing"),
+    (lambda s: s.update({"rnn.weight_hh_l1": s["rnn.weight_hh_l0"]}), "second layer"),
+    (lambda s: s.update({"rnn.weight_hh_l0": s["rnn.weight_ih_l0"]}), r"need \(4, 4\)"),
+])
+def test_wrong_state_dicts_are_refused(torch, change, message):
+    net = RecurrentNet(2, 4, 3)
+    state = torch_nets.state_dict(net, case(net)[0])
+    change(state)
+    with pytest.raises(ValueError, match=message):
+        torch_nets.from_state_dict(net, state)
+
+
+@pytest.mark.parametrize("net, message", [
+    (RecurrentNet(2, 4, 3, cell="gru_before"), "no layer for the cell gru_before"),
+    (RecurrentNet(2, 4, 3, activation=ACTIVATIONS["softsign"]), "no activation softsign"),
+    (RecurrentNet(2, 4, 3, gain=1.05), "gain"),
+])
+def test_nets_torch_has_no_layer_for_are_refused(torch, net, message):
+    with pytest.raises(ValueError, match=message):
+        torch_nets.state_dict(net, case(net)[0])
+
+
+def test_biases_are_added_without_rounding():
+    a, b = np.array([1.0, 1e16]), np.array([2.0, 1.0])
+    assert exact_sum(a, b)[1] == Fraction(10**16 + 1)
+    assert exact_sum(np.float32(a), np.float32([2, 4])).dtype == np.float64
+
+
+@pytest.mark.parametrize("cell", onnx_nets.ORDER)
+def test_onnx_weights_go_in_and_out(onnx, cell):
+    net = RecurrentNet(2, 3, 1, cell=cell)
+    params, batch = case(net)
+    back = onnx_nets.from_onnx(net, onnx_nets.to_onnx(net, params))
+    assert all((back[name] == params[name]).all() for name in back)
+    loaded, read = onnx_nets.load(onnx_nets.model(net, params))
+    assert (loaded.cell, loaded.hidden, loaded.inputs) == (cell, 3, 2)
+    assert all((read[name] == params[name]).all() for name in back)
+    certified = certify(loaded, read, batch)
+    theirs = onnx_nets.results(onnx_nets.model(net, params), batch.x, "onnxruntime")
+    assert compare(theirs, certified, required=("h",)).passed
+
+
+def test_onnx_gate_order_matters(onnx):
+    """The layout is ONNX's: weights left in torch's order give another net."""
+    net = RecurrentNet(2, 3, 1, cell="lstm")
+    params, batch = case(net)
+    turned = {name: reorder(params[name], onnx_nets._back(onnx_nets.ORDER["lstm"]))
+              for name in ("Whh", "Wxh", "bh")}
+    theirs = onnx_nets.results(onnx_nets.model(net, {**params, **turned}), batch.x, "onnxruntime")
+    verdict = compare(theirs, certify(net, params, batch), required=("h",))
+    assert verdict.verdict == NOT_ROUNDING
+    assert "gates are read in the order" in verdict.convention
+
+
+@pytest.mark.parametrize("attribute, value", [("direction", "bidirectional"), ("clip", 1.0)])
+def test_onnx_models_outside_the_nets_are_refused(onnx, attribute, value):
+    net = RecurrentNet(2, 3, 1)
+    made = onnx_nets.model(net, case(net)[0])
+    made.graph.node[0].attribute.append(onnx.helper.make_attribute(attribute, value))
+    with pytest.raises(ValueError, match="only a forward, unclipped"):
+        onnx_nets.load(made)
+
+
+@pytest.mark.parametrize("net", [
+    RecurrentNet(2, 4, 3, cell="lstm", readout="every"), RecurrentNet(2, 4, 3),
+    FeedforwardNet((2, 4, 3))], ids=["lstm", "rnn", "feedforward"])
+def test_refnet_inside_torch(torch, net):
+    params, batch = case(net)
+    ours = loss_and_gradients(net, params, batch)
+    function = torch_nets.as_function(net)
+    p = {name: torch.from_numpy(value).requires_grad_() for name, value in params.items()}
+    x = torch.from_numpy(batch.x).requires_grad_()
+    outputs = function(x, **p)
+    loss = torch.nn.functional.cross_entropy(outputs.reshape(-1, 3),
+                                             torch.from_numpy(batch.y).reshape(-1))
+    loss.backward()
+    theirs = {"loss": loss.detach().numpy(), "dx": x.grad.numpy(),
+              **{f"d{name}": value.grad.numpy() for name, value in p.items()}}
+    assert (outputs.detach().numpy() == ours.outputs).all()
+    assert compare(theirs, certify(net, params, batch)).passed
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        again = (function(x, **p) ** 2).sum()
+        grad, = torch.autograd.grad(again, x, create_graph=True)
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("net", [
+    RecurrentNet(2, 4, 3, cell="gru", readout="every"), RecurrentNet(2, 4, 3)],
+    ids=["gru", "rnn"])
+def test_refnet_inside_jax(jax, net):
+    params, batch = case(net)
+    function = jax_nets.as_function(net)
+
+    def loss(p, x, y):
+        logs = jax.nn.log_softmax(function(p, x))
+        return -jax.numpy.take_along_axis(logs, y[..., None], axis=-1).mean()
+
+    for jit in (False, True):
+        theirs = jax_nets.gradients(loss, params, batch, jit)
+        assert compare(theirs, certify(net, params, batch)).passed
+
+
+@pytest.mark.parametrize("extra, use", [
+    ("torch", lambda net, p, b: torch_nets.results(net, p, b)),
+    ("jax", lambda net, p, b: jax_nets.results(net, p, b)),
+    ("onnx", lambda net, p, b: onnx_nets.model(net, p)),
+])
+def test_missing_extra_is_named(monkeypatch, extra, use):
+    monkeypatch.setitem(sys.modules, extra, None)
+    net = RecurrentNet(2, 3, 1)
+    with pytest.raises(ImportError, match=rf"refnet\[{extra}\]"):
+        use(net, *case(net))
