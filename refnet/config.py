@@ -23,7 +23,8 @@ class Config:
     task: str = _option("temporal-order", "the task, with its options as a spec")
     length: int = _option(0, "sequence length T of a synthetic task (0: the task's default)")
     net: str = _option("recurrent", "recurrent or feedforward")
-    cell: str = _option("rnn", "recurrent cell: rnn, lstm or gru")
+    cell: str = _option("rnn", "recurrent cell: rnn, gru, gru_before or lstm, such as "
+                               "lstm:peepholes=true,forget=1")
     hidden: int = _option(100, "units in a hidden layer")
     depth: int = _option(10, "hidden layers of a feedforward net")
     activation: str = _option("tanh", "activation, such as tanh, relu or leaky_relu:alpha=0.5")
@@ -44,7 +45,7 @@ class Config:
     strength: float = _option(0.01, "lambda of the orthogonality penalty")
     open_form: str = _option("squared", "form of the penalty: squared, unsquared or mean_square")
     open_as: str = _option("penalty", "penalty (a term of the loss) or update (a step of its "
-                                      "own after the optimiser's)")
+                                      "own beside the optimiser's)")
     optimizer: str = _option("sgd", "optimiser, such as sgd, momentum:momentum=0.9 or rmsprop")
     rate: float = _option(0.01, "learning rate")
     manifold_rate: float = _option(1e-6, "learning rate of the parts that move on a manifold")

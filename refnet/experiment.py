@@ -14,6 +14,8 @@ from refnet.initializers import initialize
 from refnet.nets import FeedforwardNet, Initializer, RecurrentNet
 from refnet.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer, weight_decay)
 from refnet.orthogonality import open_penalty, open_update, orthogonalize_params
+from refnet.transitions import parts, transition
+from refnet.transitions import penalty as transition_penalty
 
 __all__ = ["Experiment", "build"]
 
@@ -54,7 +56,9 @@ class Experiment:
         config = self.config
         rng = np.random.default_rng([config.seed, 0])
         recurrent = _initializer(config.recurrent) if config.recurrent else None
-        params = self.net.init(rng, config.dtype, _initializer(config.weights), recurrent)
+        cell_options = parse_spec(config.cell)[1] if config.net == "recurrent" else {}
+        params = self.net.init(rng, config.dtype, _initializer(config.weights), recurrent,
+                               **cell_options)
         if "oinit" not in config.method:
             return params, []
         made, report = orthogonalize_params(
@@ -64,10 +68,12 @@ class Experiment:
 
     @property
     def penalty(self) -> Penalty | None:
-        """What is added to the loss, on the matrices made: OPEN's term and weight decay."""
+        """What is added to the loss: OPEN's term and weight decay on the matrices made, and the
+        transition's own on its parts."""
         config = self.config
         opened = "open" in config.method.split("+") and config.open_as == "penalty"
-        if not opened and not config.weight_decay:
+        transition = self.net.transition
+        if not opened and not config.weight_decay and transition is None:
             return None
 
         def penalty(p: Params) -> tuple[Any, Params]:
@@ -82,6 +88,9 @@ class Experiment:
                 value = np.asarray(value + more)
                 grads |= {name: grads[name] + g if name in grads else g
                           for name, g in own.items()}
+            if transition is not None:
+                more, own = transition_penalty(transition, p, self.net.slots)
+                value, grads = value + more, grads | own
             return value, grads
         return penalty
 
@@ -98,7 +107,8 @@ class Experiment:
         return by_norm.grads, norm, by_norm.entries + inside
 
     def open_step(self, params: Params) -> Params:
-        """OPEN as an update of its own (001, eq. 31), or nothing."""
+        """OPEN as an update of its own, or nothing. Before the optimiser's step, whose direction
+        does not depend on it, so that both start from the old matrices (001, eq. 31)."""
         config = self.config
         if "open" not in config.method.split("+") or config.open_as != "update":
             return params
@@ -106,13 +116,22 @@ class Experiment:
                  for name, W in self.matrices_of(params, self.orthogonal).items()}
         return self.net.with_matrices(params, moved)
 
-    def manifold_step(self, params: Params, grads: Params) -> Params:
-        """The retraction of the parts that the optimiser skips."""
+    def manifold_step(self, params: Params, grads: Params) -> tuple[Params, int]:
+        """The retraction of the parts that the optimiser skips, and how many of them had
+        drifted so far that they were orthogonalised anew."""
         transition = self.net.transition
         if transition is None or not self.optimizer.skip:
-            return params
-        return {**params, **transition.retract(params, grads, self.optimizer.skip,
-                                               self.config.manifold_rate)}
+            return params, 0
+        moved = transition.retract(params, grads, self.optimizer.skip, self.config.manifold_rate)
+        return {**params, **moved.params}, len(moved.repaired)
+
+    def report(self, params: Params) -> dict[str, float]:
+        """What the transition says of its parts, slot by slot."""
+        transition, slots = self.net.transition, self.net.slots
+        if transition is None:
+            return {}
+        return {name if len(slots) == 1 else f"{slot} {name}": value for slot in slots
+                for name, value in transition.report(parts(params, slot)).items()}
 
 
 def _initializer(spec: str) -> Initializer:
@@ -140,11 +159,8 @@ def _check(config: Config) -> None:
 def _net(config: Config, task: Any) -> Net:
     name, options = parse_spec(config.activation)
     act = activation(name, **options)
-    transition = None
-    if config.transition != "dense":
-        from refnet.transitions import transition as make_transition
-        kind, arguments = parse_spec(config.transition)
-        transition = make_transition(kind, **arguments)
+    kind, arguments = parse_spec(config.transition)
+    made = transition(kind, **arguments)
     sequences = task.readout in ("last", "every")
     if sequences != (config.net == "recurrent"):
         raise ValueError(f"task {task.name} yields {'sequences' if sequences else 'images'}, which "
@@ -152,9 +168,9 @@ def _net(config: Config, task: Any) -> Net:
                          f"{'recurrent' if sequences else 'feedforward'}")
     if not sequences:
         return FeedforwardNet((task.inputs, *[config.hidden] * config.depth, task.outputs),
-                              activation=act, transition=transition, loss=task.loss)
-    return RecurrentNet(task.inputs, config.hidden, task.outputs, cell=config.cell,
-                        activation=act, transition=transition, readout=task.readout,
+                              activation=act, transition=made, loss=task.loss)
+    return RecurrentNet(task.inputs, config.hidden, task.outputs, cell=parse_spec(config.cell)[0],
+                        activation=act, transition=made, readout=task.readout,
                         loss=task.loss, gain=config.gain, learn_h0=config.learn_h0,
                         clip_step=config.clip_at if config.clip == "step" else None,
                         backend=config.backend)
@@ -181,7 +197,8 @@ def build(config: Config) -> Experiment:
     rule = optimizer(chosen, config.rate, **arguments)
     if net.transition is not None:
         rule = replace(rule, skip=tuple(f"{slot}.{part}" for slot in net.slots
-                                        for part in net.transition.manifold))
+                                        for part in net.transition.manifold),
+                       rates={f"{slot}.{part}": factor for slot in net.slots
+                              for part, factor in net.transition.rates.items()})
     return Experiment(config, task, net, rule, hidden,
                       hidden if config.orthogonal == "hidden" else hidden + ends, hidden + ends)
-

@@ -23,6 +23,7 @@ from refnet.transitions import Transition, assemble, pull_back
 __all__ = ["CELLS", "FeedforwardNet", "NetTape", "RecurrentNet"]
 
 CELLS = ("rnn", "lstm", "gru", "gru_before")
+_GAINED = ("Whh", "Wxh", "bh", "bhn", "Wpi", "Wpf", "Wpo")
 Initializer = Callable[[tuple[int, int], np.random.Generator], Array]
 
 
@@ -47,17 +48,30 @@ def _choice(what: str, value: str, options: tuple[str, ...]) -> None:
         raise ValueError(f"{what} {value!r} is unknown; choose one of {', '.join(options)}")
 
 
-def _merge(a: Params, b: Params | None) -> Params:
+def _merge(a: Params, b: Params) -> Params:
     """``a`` with ``b`` added entry by entry."""
-    return a if b is None else {**a, **{k: a[k] + v if k in a else v for k, v in b.items()}}
+    return {**a, **{name: a[name] + value if name in a else value for name, value in b.items()}}
+
+
+def _pulled(net: "RecurrentNet | FeedforwardNet", params: Params, made: dict[str, Any],
+            grads: Params, extra: Params | None) -> Params:
+    """Add ``extra`` to the matrices' gradients, pull these back to their parts if a transition
+    made them, and add what of ``extra`` is for the parts themselves."""
+    extra = extra or {}
+    grads = _merge(grads, {name: value for name, value in extra.items() if name in grads})
+    rest = {name: value for name, value in extra.items() if name not in grads}
+    if net.transition is not None:
+        matrices = {slot: grads.pop(slot) for slot in net.slots}
+        grads |= pull_back(net.transition, params, made, matrices)
+    return _merge(grads, rest)
 
 
 @dataclass(frozen=True)
 class RecurrentNet:
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
 
-    ``cell``: rnn, lstm, gru or gru_before. ``transition``: None (dense: the parameter is Whh itself) or
-    what Whh is made of. ``readout``: "last" or "every" step. ``gain`` multiplies the
+    ``cell``: rnn, lstm, gru or gru_before. ``transition``: None (dense: the parameter is Whh
+    itself) or what Whh is made of. ``readout``: "last" or "every" step. ``gain`` multiplies the
     pre-activation (Vorontsov et al., 3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared
     by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).
     ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
@@ -108,22 +122,22 @@ class RecurrentNet:
         return ("Whh",) if len(self.gates) == 1 else tuple(f"Whh_{gate}" for gate in self.gates)
 
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
-             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None
-             ) -> Params:
+             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None,
+             **cell_options: Any) -> Params:
         """Start values: ``weights`` draws Wxh and Why, ``recurrent`` (the same if None) Whh,
-        gate by gate. Biases and h0 are zero. Drawn in float64, then rounded to ``dtype``.
+        gate by gate; the cell's own ``init`` takes ``cell_options`` (an LSTM's ``forget`` and
+        ``peepholes``) and starts its biases; h0 is zero. Drawn in float64, then rounded.
         """
+        cell = import_module(f"refnet.cells.{self.cell}")
         H, G = self.hidden, len(self.gates)
         start = {slot: (recurrent or weights)((H, H), rng) for slot in self.slots}
         params: Params = {
             "Wxh": np.concatenate([weights((H, self.inputs), rng) for _ in range(G)]),
             "Why": weights((self.outputs, H), rng),
-            "bh": np.zeros(G * H),
             "by": np.zeros(self.outputs),
+            **cell.init(H, **cell_options),
             **self.activation.init(H),
         }
-        if self.cell == "gru":
-            params["bhn"] = np.zeros(H)
         if self.transition is None:
             params["Whh"] = np.concatenate(list(start.values()))
         else:
@@ -131,8 +145,7 @@ class RecurrentNet:
                 params |= {f"{slot}.{part}": value
                            for part, value in self.transition.init(matrix).items()}
         if self.learn_h0:
-            states = import_module(f"refnet.cells.{self.cell}").STATES
-            params["h0"] = np.zeros(H if states == 1 else (states, H))
+            params["h0"] = np.zeros(H if cell.STATES == 1 else (cell.STATES, H))
         return {name: value.astype(dtype) for name, value in params.items()}
 
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
@@ -145,17 +158,15 @@ class RecurrentNet:
 
     def with_matrices(self, params: Params, made: Params) -> Params:
         """The parameters of a net without a transition, with these matrices replaced."""
-        blocks = [made.get(slot) for slot in self.slots]
-        rest = {name: W for name, W in made.items() if name not in self.slots}
-        if blocks[0] is not None:
-            rest["Whh"] = np.concatenate(blocks)
-        return {**params, **rest}
+        all_made = {**self.matrices(params)[0], **made}
+        Whh = np.concatenate([all_made[slot] for slot in self.slots])
+        return {**{name: all_made[name] for name in params}, "Whh": Whh}
 
     def scaled(self, p: Params) -> Params:
         """The parameters that the cell sees: those of the pre-activation times the gain."""
         if self.gain == 1:
             return p
-        return {**p, **{name: p[name] * self.gain for name in ("Whh", "Wxh", "bh")}}
+        return {**p, **{name: p[name] * self.gain for name in _GAINED if name in p}}
 
     def initial_state(self, params: Params, x: Array) -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0]."""
@@ -200,8 +211,8 @@ class RecurrentNet:
                  extra: Params | None = None) -> Params:
         """Gradients in every parameter, in h0 and, if ``inputs``, in x (the VJP).
 
-        ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add to the
-        matrices before the transition pulls them back, such as a penalty's.
+        ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
+        penalty's: to the matrices before a transition pulls them back, or to its parts.
         """
         p, made, cell, rows, steps = tape
         T, B, H = cell.h.shape[0] - 1, cell.h.shape[1], self.hidden
@@ -225,16 +236,13 @@ class RecurrentNet:
             h0[(0,) * (h0.ndim - 2)] += dstart
             grads["h0"] = h0
         if self.gain != 1:
-            grads |= {name: grads[name] * self.gain for name in ("Whh", "Wxh", "bh")}
+            grads |= {name: grads[name] * self.gain for name in _GAINED if name in p}
         if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
         blocks = grads.pop("Whh").reshape(len(self.slots), H, H)
-        grads = _merge({**grads, **dict(zip(self.slots, blocks))}, extra)
-        made_grads = {slot: grads.pop(slot) for slot in self.slots}
+        grads = _pulled(self, params, made, {**grads, **dict(zip(self.slots, blocks))}, extra)
         if self.transition is None:
-            grads["Whh"] = np.concatenate(list(made_grads.values()))
-        else:
-            grads |= pull_back(self.transition, params, made, made_grads)
+            grads["Whh"] = np.concatenate([grads.pop(slot) for slot in self.slots])
         return grads
 
 
@@ -357,11 +365,7 @@ class FeedforwardNet:
             h = below[0]
         if inputs:
             grads["x"] = matmul(dv, p["W1"])
-        grads = _merge(grads, extra)
-        if self.transition is not None:
-            grads |= pull_back(self.transition, params, made,
-                               {slot: grads.pop(slot) for slot in self.slots})
-        return grads
+        return _pulled(self, params, made, grads, extra)
 
 
 def _same_kind(params: Params, x: Array) -> None:

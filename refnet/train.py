@@ -57,11 +57,13 @@ class Run:
     seconds: float = 0.0
     loss_sum: float = 0.0
     clipped: int = 0
+    repaired: int = 0
     last_evaluation: int = 0
 
     def to_checkpoint(self) -> Checkpoint:
         position = {name: getattr(self, name) for name in
-                    ("best", "iteration", "seconds", "loss_sum", "clipped", "last_evaluation")}
+                    ("best", "iteration", "seconds", "loss_sum", "clipped", "repaired",
+                     "last_evaluation")}
         return Checkpoint({"params": self.params, "optimizer": self.optimizer,
                            "best": self.best_params}, position)
 
@@ -81,11 +83,11 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
     grads, norm, acted = e.clip(result.gradients)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
-    params, state = e.optimizer.step(run.params, grads, run.optimizer)
-    params = e.manifold_step(e.open_step(params), grads)
+    params, state = e.optimizer.step(e.open_step(run.params), grads, run.optimizer)
+    params, repaired = e.manifold_step(params, grads)
     return replace(run, params=params, optimizer=state, iteration=run.iteration + 1,
-                   loss_sum=run.loss_sum + float(result.loss),
-                   clipped=run.clipped + acted), result, norm
+                   loss_sum=run.loss_sum + float(result.loss), clipped=run.clipped + acted,
+                   repaired=run.repaired + repaired), result, norm
 
 
 def _locate(run: Run, batch: Batch, result: Result) -> None:
@@ -129,6 +131,8 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
         "defect": max((float(defect(W)) for W in matrices.values()), default=None),
         "gradient_norm": norm,
         "clipped": run.clipped,
+        "repaired": run.repaired,
+        **e.report(run.params),
         "seconds": round(run.seconds, 3),
     }
 
@@ -210,7 +214,8 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: list[dict[str, A
         row = evaluate(experiment, run, norm)
         if _better(task, row, run.best):
             run.best, run.best_params = row, run.params
-        run.loss_sum, run.clipped, run.last_evaluation = 0.0, 0, run.iteration
+        run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
+        run.last_evaluation = run.iteration
         rows.append(row)
         record.append_row(folder / "rows.jsonl", row)  # before: resuming drops a row too many
         save()

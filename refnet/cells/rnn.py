@@ -13,10 +13,15 @@ from refnet.batch import Array, Params
 from refnet.cells import check_shapes
 from refnet.numeric import clamp, matmul
 
-__all__ = ["GATES", "STATES", "Tape", "backward", "forward"]
+__all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
 GATES = ("h",)
 STATES = 1
+
+
+def init(hidden: int) -> Params:
+    """Start values beside Wxh and Whh: bh zero."""
+    return {"bh": np.zeros(hidden)}
 
 
 class Tape(NamedTuple):
