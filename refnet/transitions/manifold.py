@@ -1,0 +1,176 @@
+"""Matrices whose parts move on the Stiefel manifold: the orthogonal one, and D o S.
+
+Source: Vorontsov et al., eq. 9 (errata 25, 26, 31); D o S: Manchev & Spratling, IV.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refnet import stiefel
+from refnet.batch import Array, Params
+from refnet.numeric import Number
+from refnet.transitions import Moved
+
+__all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
+
+
+def polar(start: Array) -> Array:
+    """The nearest matrix with orthonormal columns (rows, if wide): ``U V'`` of the SVD."""
+    u, _, vt = np.linalg.svd(start, full_matrices=False)
+    return np.asarray(u @ vt)
+
+
+class Plain:
+    """What a transition is unless it says otherwise: square, no manifold, no penalty."""
+
+    def matrix(self, parts: Params) -> tuple[Array, Any]:
+        """W and the tape."""
+        raise NotImplementedError
+
+    @property
+    def manifold(self) -> tuple[str, ...]:
+        """No part moves by a retraction."""
+        return ()
+
+    @property
+    def rates(self) -> Mapping[str, Number]:
+        """Every part moves at the optimiser's own rate."""
+        return {}
+
+    @property
+    def rectangular(self) -> bool:
+        """Square matrices only."""
+        return False
+
+    def penalty(self, parts: Params) -> tuple[Any, Params]:
+        """Nothing is added to the loss."""
+        return 0, {}
+
+    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
+                ) -> Moved:
+        """Nothing lives on a manifold."""
+        return Moved({}, {}, ())
+
+    def report(self, parts: Params) -> dict[str, float]:
+        """The sign of det W (0 if W is not square), which orthogonal steps can't change."""
+        return {"determinant": stiefel.determinant(self.matrix(parts)[0])}
+
+
+@dataclass(frozen=True)
+class Manifold(Plain):
+    """A transition with parts on the Stiefel manifold.
+
+    ``step``: cayley, qr, polar or geodesic; ``metric``: canonical or euclidean (see
+    refnet.stiefel).
+    """
+
+    step: str = "cayley"
+    metric: str = "canonical"
+
+    def __post_init__(self) -> None:
+        for what, options in (("step", stiefel.RETRACTIONS), ("metric", stiefel.METRICS)):
+            if getattr(self, what) not in options:
+                raise ValueError(f"transition {type(self).__name__.lower()}: {what} "
+                                 f"{getattr(self, what)!r} is unknown; choose one of "
+                                 f"{', '.join(options)}")
+
+    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
+                ) -> Moved:
+        """One step of the named parts (full names) against their gradients, with the drift
+        guard after it. Exact numbers do not drift and are not measured.
+
+        Checked by: tests/test_transitions.py::test_retract_descends_and_reports.
+        """
+        moved: Params = {}
+        defects: dict[str, float] = {}
+        repaired = []
+        for name in names:
+            M, G = params[name], grads[name]
+            wide = M.shape[0] < M.shape[1]
+            if wide:
+                M, G = M.T, G.T
+            M = stiefel.step(M, G, rate, self.step, self.metric)
+            if M.dtype != object:
+                M, defects[name], mended = stiefel.guard(M)
+                if mended:
+                    repaired.append(name)
+            moved[name] = M.T if wide else M
+        return Moved(moved, defects, tuple(repaired))
+
+    def report(self, parts: Params) -> dict[str, float]:
+        """The sign of det W, and ``||M'M - I||_F`` of every part M on the manifold."""
+        narrow = {name: M if M.shape[0] >= M.shape[1] else M.T
+                  for name, M in parts.items() if name in self.manifold}
+        return super().report(parts) | {f"defect_{name}": stiefel.defect(M)
+                                        for name, M in narrow.items()}
+
+
+@dataclass(frozen=True)
+class Orthogonal(Manifold):
+    """W itself, on the manifold, started at the orthogonal matrix nearest to the start.
+
+    A wide W has orthonormal rows; it moves as its transpose does.
+    """
+
+    @property
+    def manifold(self) -> tuple[str, ...]:
+        """M moves by a retraction."""
+        return ("M",)
+
+    @property
+    def rectangular(self) -> bool:
+        """Any shape."""
+        return True
+
+    def init(self, start: Array) -> Params:
+        """M, shaped as the start matrix."""
+        return {"M": polar(start)}
+
+    def matrix(self, parts: Params) -> tuple[Array, None]:
+        """W = M."""
+        return parts["M"], None
+
+    def pull_back(self, parts: Params, tape: None, dW: Array) -> Params:
+        """dM = dW."""
+        return {"M": dW}
+
+
+@dataclass(frozen=True)
+class Product(Manifold):
+    """``W = D o S``, entry by entry: constant distances D, orthogonal sizes S.
+
+    D is drawn from U(low, high) with its own ``seed``, alike for all matrices of one shape; it
+    is kept among the parameters, so that a saved net is complete, and its gradient is zero.
+    Source: Manchev & Spratling, IV.
+    Checked by: tests/test_transitions.py::test_push_equals_pull.
+    """
+
+    low: float = 0.5
+    high: float = 1.5
+    seed: int = 0
+
+    @property
+    def manifold(self) -> tuple[str, ...]:
+        """S moves by a retraction."""
+        return ("S",)
+
+    @property
+    def rectangular(self) -> bool:
+        """Any shape."""
+        return True
+
+    def init(self, start: Array) -> Params:
+        """S, the orthogonal matrix nearest to the start, and new distances D."""
+        rng = np.random.default_rng(self.seed)
+        return {"D": rng.uniform(self.low, self.high, start.shape), "S": polar(start)}
+
+    def matrix(self, parts: Params) -> tuple[Array, None]:
+        """W = D o S."""
+        return np.asarray(parts["D"] * parts["S"]), None
+
+    def pull_back(self, parts: Params, tape: None, dW: Array) -> Params:
+        """dS = D o dW; D is constant."""
+        return {"D": np.zeros_like(dW), "S": np.asarray(parts["D"] * dW)}

@@ -1,0 +1,219 @@
+"""Orthogonal matrices as functions of free parameters, which any optimiser can move.
+
+Sources: matrix exponential: Lezcano-Casado & Martinez-Rubio (2019); Cayley map: torch's
+``parametrizations.orthogonal``; scaled Cayley: Helfrich, Willmott & Ye (2018); Householder
+products: Mhammedi et al. (2017), in the compact form of Joffrain et al. (2006).
+Checked by: tests/test_transitions.py::test_push_equals_pull.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.linalg import Exponential, expm, expm_pull, eye, solve
+from refnet.numeric import matmul, times
+from refnet.transitions.manifold import Plain, polar
+
+__all__ = ["CayleyMap", "Householder", "MatrixExponential", "ScaledCayley"]
+
+
+def _skew(A: Array) -> Array:
+    """``L - L'`` of the part of A strictly below the diagonal; the rest does not matter."""
+    L = np.tril(A, -1)
+    return np.asarray(L - L.T)
+
+
+def _skew_pull(dX: Array) -> Array:
+    return np.tril(dX - dX.T, -1)
+
+
+def _tall(start: Array, name: str) -> Array:
+    if start.shape[0] < start.shape[1]:
+        raise ValueError(f"transition {name}: the start {start.shape} is wide; need at least as "
+                         "many rows as columns, for orthonormal columns")
+    return polar(start)
+
+
+@dataclass(frozen=True)
+class MatrixExponential(Plain):
+    """``W = e^X base`` with X = L - L', L the strictly lower triangle of the part A (N, N).
+
+    ``base`` (N, P), N >= P, is constant: the orthogonal matrix nearest to the start, so that
+    A starts at 0 and det W, either sign, is that of the base.
+    """
+
+    @property
+    def rectangular(self) -> bool:
+        """Tall ones: orthonormal columns."""
+        return True
+
+    def init(self, start: Array) -> Params:
+        """A = 0 at the orthogonal matrix nearest to the start."""
+        base = _tall(start, "expm")
+        return {"A": np.zeros((len(base), len(base))), "base": base}
+
+    def matrix(self, parts: Params) -> tuple[Array, Exponential]:
+        """W, and the tape of the exponential."""
+        made = expm(_skew(parts["A"]))
+        return matmul(made.value, parts["base"]), made
+
+    def pull_back(self, parts: Params, tape: Exponential, dW: Array) -> Params:
+        """The adjoint of the exponential at X, on ``dW base'``."""
+        dX = expm_pull(tape, matmul(dW, parts["base"].T))
+        return {"A": _skew_pull(dX), "base": np.zeros_like(dW)}
+
+
+class _Cayley(NamedTuple):
+    """``X = (I + Y)^-1 (I - Y)`` with Y skew."""
+
+    X: Array
+    Y: Array
+
+
+def _cayley(A: Array) -> _Cayley:
+    """I + Y is regular for every skew Y: its eigenvalues are 1 + i m with m real."""
+    Y = _skew(A)
+    one = eye(len(Y), Y.dtype)
+    return _Cayley(solve(one + Y, one - Y), Y)
+
+
+def _cayley_pull(tape: _Cayley, dX: Array) -> Array:
+    """From ``(I + Y) dX = -dY (I + X)``: ``dY = -Z (I + X)'`` with ``(I + Y)' Z = dX``."""
+    X, Y = tape
+    one = eye(len(Y), Y.dtype)
+    return _skew_pull(-matmul(solve(one - Y, dX), one + X.T))
+
+
+@dataclass(frozen=True)
+class CayleyMap(Plain):
+    """``W = (I + Y)^-1 (I - Y) base`` with Y = L - L', L the strictly lower triangle of A.
+
+    ``base`` as in MatrixExponential. The Cayley map reaches every rotation without the
+    eigenvalue -1, so W never gets there from the base.
+    """
+
+    @property
+    def rectangular(self) -> bool:
+        """Tall ones: orthonormal columns."""
+        return True
+
+    def init(self, start: Array) -> Params:
+        """A = 0 at the orthogonal matrix nearest to the start."""
+        base = _tall(start, "cayley")
+        return {"A": np.zeros((len(base), len(base))), "base": base}
+
+    def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
+        """W, and the Cayley transform."""
+        made = _cayley(parts["A"])
+        return matmul(made.X, parts["base"]), made
+
+    def pull_back(self, parts: Params, tape: _Cayley, dW: Array) -> Params:
+        """One more solve with the transposed matrix."""
+        dX = matmul(dW, parts["base"].T)
+        return {"A": _cayley_pull(tape, dX), "base": np.zeros_like(dW)}
+
+
+@dataclass(frozen=True)
+class ScaledCayley(Plain):
+    """``W = (I + Y)^-1 (I - Y) D``: the Cayley map times a constant diagonal of +-1.
+
+    Every orthogonal matrix has such a D, so both components of O(N) are within reach: det W
+    is the product of D.
+    """
+
+    def init(self, start: Array) -> Params:
+        """A and D (N,) of the orthogonal matrix Q nearest to the start, exactly.
+
+        ``Y = (I + Q D)^-1 (I - Q D)``. The signs are chosen column by column in a Gaussian
+        elimination of I + Q D, each so that its pivot is at least 1 in magnitude: the column
+        is e + d q with d = +-1, and the elimination leaves 1 of e in that row.
+        """
+        Q = polar(start)
+        n = len(Q)
+        columns, D = Q.copy(), np.ones(n)
+        for k in range(n):
+            D[k] = -1 if columns[k, k] < 0 else 1
+            # the eliminated column k of I + Q D; e_k has not been touched by earlier steps
+            column = D[k] * columns[:, k]
+            column[k] += 1
+            factors = column[k + 1:] / column[k]
+            columns[k + 1:, k + 1:] -= np.multiply.outer(factors, columns[k, k + 1:])
+        one = np.eye(n)
+        Y = solve(one + Q * D, one - Q * D)
+        return {"A": np.tril((Y - Y.T) / 2, -1), "D": D}
+
+    def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
+        """W, and the Cayley transform."""
+        made = _cayley(parts["A"])
+        return np.asarray(made.X * parts["D"]), made
+
+    def pull_back(self, parts: Params, tape: _Cayley, dW: Array) -> Params:
+        """As the Cayley map's, at ``dW D``."""
+        return {"A": _cayley_pull(tape, np.asarray(dW * parts["D"])),
+                "D": np.zeros_like(parts["D"])}
+
+
+class _Product(NamedTuple):
+    """``Y = S^-1 V[:, :P]`` and S, for the product of reflections."""
+
+    Y: Array
+    S: Array
+
+
+@dataclass(frozen=True)
+class Householder(Plain):
+    """``W = H_1 ... H_K D``, (N, P), the first P columns: reflections ``H = I - 2 v v' / v'v``.
+
+    The part V (K, N) has the vectors as rows, K = min(P, N - 1); D (P,) of +-1 is constant, so
+    a square W has determinant (-1)^K times the product of D. The product of all reflections is
+    ``I - V' S^-1 V`` with S upper triangular: V V' above its diagonal and half of it on it.
+    """
+
+    @property
+    def rectangular(self) -> bool:
+        """Tall ones: orthonormal columns."""
+        return True
+
+    def init(self, start: Array) -> Params:
+        """V and D of the orthogonal matrix nearest to the start: its QR decomposition by
+        reflections, whose R is D."""
+        rest = _tall(start, "householder").copy()
+        N, P = rest.shape
+        K = min(P, N - 1)
+        V, D = np.zeros((K, N)), np.ones(P)
+        for k in range(K):
+            D[k] = 1 if rest[k, k] < 0 else -1  # away from the column: no cancellation
+            v = rest[k:, k].copy()
+            v[0] -= D[k]
+            V[k, k:] = v
+            rest[k:] -= np.multiply.outer(2 * v / (v @ v), v @ rest[k:])
+        if K < P:
+            D[K] = 1 if rest[K, K] > 0 else -1
+        return {"V": V, "D": D}
+
+    def matrix(self, parts: Params) -> tuple[Array, _Product]:
+        """W by one solve with S; the tape is Y and S."""
+        V, D = parts["V"], parts["D"]
+        gram = matmul(V, V.T)
+        diagonal = np.arange(len(gram))
+        S = np.triu(gram)
+        S[diagonal, diagonal] = times(0.5, gram[diagonal, diagonal])
+        P = len(D)
+        Y = solve(S, V[:, :P])
+        first = eye(V.shape[1], V.dtype)[:, :P]
+        return np.asarray((first - matmul(V.T, Y)) * D), _Product(Y, S)
+
+    def pull_back(self, parts: Params, tape: _Product, dW: Array) -> Params:
+        """Back through ``I - V' Y``, ``S Y = V`` and ``S`` of ``V V'``."""
+        V, D = parts["V"], parts["D"]
+        Y, S = tape
+        G = np.asarray(dW * D)
+        Z = solve(S.T, matmul(V, G))  # minus the gradient at the right-hand side of S Y = V
+        dV = -matmul(Y, G.T)
+        dV[:, :len(D)] = dV[:, :len(D)] - Z
+        dS = np.triu(matmul(Z, Y.T))
+        diagonal = np.arange(len(dS))
+        dS[diagonal, diagonal] = times(0.5, dS[diagonal, diagonal])
+        return {"V": np.asarray(dV + matmul(dS + dS.T, V)), "D": np.zeros_like(D)}

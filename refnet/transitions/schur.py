@@ -1,0 +1,108 @@
+"""The non-normal transition by its real Schur form, ``W = P (R + T) P'``.
+
+Source: Kerg et al. (2019), nnRNN.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import schur
+
+from refnet.batch import Array, Params
+from refnet.numeric import matmul, times
+from refnet.transitions.manifold import Manifold
+
+__all__ = ["Schur"]
+
+
+class _Tape(NamedTuple):
+    """The block matrix in the middle, P times it, and the rotations' entries."""
+
+    middle: Array
+    left: Array
+    cos: Array
+    sin: Array
+
+
+@dataclass(frozen=True)
+class Schur(Manifold):
+    """P (N, N) orthogonal, R of 2 x 2 blocks ``g [[cos a, -sin a], [sin a, cos a]]`` and T
+    strictly upper triangular; N even.
+
+    Parts: P moves on the manifold; moduli ``g`` and angles ``a`` (N/2,); T (N, N), of which
+    what is on and below the diagonal does not matter. T includes the upper corner of each
+    block, so that every real matrix is one of these; T = 0 gives the normal matrices with
+    eigenvalues g e^(+-i a). ``modulus_penalty``: strength of ``sum (g - 1)^2`` in the loss, as
+    in the paper. ``step``, ``metric``: see Manifold.
+    Floats only: there is no cosine of a rational.
+    Checked by: tests/test_transitions.py::test_complex_step.
+    """
+
+    modulus_penalty: float = 0
+
+    @property
+    def manifold(self) -> tuple[str, ...]:
+        """The basis."""
+        return ("P",)
+
+    def init(self, start: Array) -> Params:
+        """The start matrix itself, exactly, up to rounding.
+
+        Its real Schur form, real eigenvalues first, so that they pair up; within a pair a
+        rotation makes the two diagonal entries equal, as LAPACK does for complex pairs.
+        """
+        n = len(start)
+        if n % 2 or start.shape != (n, n):
+            raise ValueError(f"transition schur: the start is {start.shape}; need a square matrix "
+                             "of even size, for 2 x 2 blocks")
+        middle, P, reals = schur(start, output="real", sort=lambda re, im: im == 0)
+        for i in range(0, reals, 2):
+            (p, q), (_, r) = middle[i:i + 2, i:i + 2]
+            turn = np.arctan2(r - p, q) / 2  # the rotation after which both are (p + r) / 2
+            c, s = np.cos(turn), np.sin(turn)
+            Q = np.array([[c, -s], [s, c]])
+            middle[i:i + 2] = Q.T @ middle[i:i + 2]
+            middle[:, i:i + 2] = middle[:, i:i + 2] @ Q
+            P[:, i:i + 2] = P[:, i:i + 2] @ Q
+        even = np.arange(0, n, 2)
+        cos, sin = middle[even, even], middle[even + 1, even]
+        T = np.triu(middle, 1)
+        T[even, even + 1] += sin
+        return {"P": np.ascontiguousarray(P), "T": T, "g": np.hypot(cos, sin),
+                "a": np.arctan2(sin, cos)}
+
+    def matrix(self, parts: Params) -> tuple[Array, _Tape]:
+        """W, and the tape."""
+        g, a = parts["g"], parts["a"]
+        cos, sin = np.cos(a), np.sin(a)
+        middle = np.triu(parts["T"], 1)
+        even = np.arange(0, len(middle), 2)
+        middle[even, even] = middle[even + 1, even + 1] = g * cos
+        middle[even + 1, even] = g * sin
+        middle[even, even + 1] -= g * sin
+        left = matmul(parts["P"], middle)
+        return matmul(left, parts["P"].T), _Tape(middle, left, cos, sin)
+
+    def pull_back(self, parts: Params, tape: _Tape, dW: Array) -> Params:
+        """``dP = dW P M' + dW' P M``, with M the middle; ``dM = P' dW P``, read off by blocks."""
+        P, g = parts["P"], parts["g"]
+        right = matmul(dW, P)
+        dM = matmul(P.T, right)
+        even = np.arange(0, len(dM), 2)
+        along = dM[even, even] + dM[even + 1, even + 1]
+        across = dM[even + 1, even] - dM[even, even + 1]
+        return {
+            "P": np.asarray(matmul(right, tape.middle.T) + matmul(dW.T, tape.left)),
+            "T": np.triu(dM, 1),
+            "g": np.asarray(along * tape.cos + across * tape.sin),
+            "a": np.asarray(g * (across * tape.cos - along * tape.sin)),
+        }
+
+    def penalty(self, parts: Params) -> tuple[Any, Params]:
+        """``modulus_penalty sum (g - 1)^2`` and its gradient."""
+        if not self.modulus_penalty:
+            return 0, {}
+        off = parts["g"] - 1
+        return (times(self.modulus_penalty, (off * off).sum(keepdims=True))[0],
+                {"g": times(2 * self.modulus_penalty, off)})

@@ -1,0 +1,160 @@
+"""``W = U diag(s) V'`` with the singular values within a margin of 1.
+
+Source: Vorontsov et al., eqs. 8, 10, 11 (errata 24, 27, 28), 3.2.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.numeric import Number, matmul, sigmoid, times
+from refnet.orthogonality import open_penalty
+from refnet.transitions.manifold import Manifold
+
+__all__ = ["RATES", "SVD"]
+
+RATES = ("plain", "printed", "margin_free")
+
+
+@dataclass(frozen=True)
+class SVD(Manifold):
+    """Orthogonal bases U (N, K) and V (M, K), K = min(N, M), and a spectrum s (K,).
+
+    ``margin`` m: a finite one above 0 has the part p with
+    ``s = 2m (sigmoid(p) - 1/2) + 1``, in the *open* interval (1 - m, 1 + m), so that above 1
+    an s may be 0 or negative and is no singular value any more, -s is (erratum 27; ``report``
+    counts them). 0 keeps s = 1 and has no part for it. "none" has the part s, free.
+
+    ``spectrum_rate``, the factor on the optimiser's rate for p: "plain" 1; "printed" 1 / 2m, as
+    in the paper, with which SGD's step in s still carries 2m (erratum 28); "margin_free"
+    1 / (2m)^2, with which SGD's step in s, ``-rate sigmoid'(p)^2 dL/ds``, is free of m. An
+    optimiser that normalises gradients, such as RMSprop, moves p regardless of m by itself;
+    there "printed" is what frees the step in s.
+
+    ``prior``: strength of the Gaussian prior, ``prior sum (s - 1)^2`` in the loss. ``soft``: if
+    above 0, the bases are not moved on the manifold but like other parameters, and
+    ``soft (||U'U - I||_F^2 + ||V'V - I||_F^2)`` is in the loss. (A penalty on W itself is
+    orthogonality.open_penalty on the matrix made.) ``step``, ``metric``: see Manifold.
+    Checked by: tests/test_transitions.py::test_push_equals_pull.
+    """
+
+    margin: float | str = "none"
+    spectrum_rate: str = "plain"
+    prior: float = 0
+    soft: float = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        m = self.margin
+        if m != "none" and (isinstance(m, str) or not 0 <= m < float("inf")):
+            raise ValueError(f"transition svd: margin is {m!r}; need a finite number that is not "
+                             "negative, or none")
+        if self.spectrum_rate not in RATES:
+            raise ValueError(f"transition svd: spectrum_rate {self.spectrum_rate!r} is unknown; "
+                             f"choose one of {', '.join(RATES)}")
+        for name in ("prior", "soft"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"transition svd: {name} is {getattr(self, name)}; need a finite "
+                                 "number that is not negative")
+
+    @property
+    def manifold(self) -> tuple[str, ...]:
+        """The bases, unless they are softly orthogonal."""
+        return () if self.soft else ("U", "V")
+
+    @property
+    def rates(self) -> Mapping[str, Number]:
+        """The factor on the rate of p."""
+        if not self._width or self.spectrum_rate == "plain":
+            return {}
+        width = float(self._width)
+        return {"p": 1 / width if self.spectrum_rate == "printed" else 1 / width ** 2}
+
+    @property
+    def rectangular(self) -> bool:
+        """Any shape."""
+        return True
+
+    @property
+    def _width(self) -> Fraction | None:
+        """2m, exactly; None without a margin."""
+        return None if isinstance(self.margin, str) else 2 * Fraction(self.margin)
+
+    def init(self, start: Array) -> Params:
+        """The start's own singular value decomposition, its singular values kept.
+
+        Raises ValueError if one of them lies outside the margin: nothing is clipped.
+        """
+        u, s, vt = np.linalg.svd(start, full_matrices=False)
+        bases = {"U": u, "V": np.ascontiguousarray(vt.T)}
+        if self._width is None:
+            return {**bases, "s": s}
+        slack = 64 * max(start.shape) * np.finfo(np.float64).eps  # an SVD's own rounding
+        m = float(self._width) / 2
+        inside = abs(s - 1) <= slack if m == 0 else abs(s - 1) < m
+        if not inside.all():
+            raise ValueError(
+                f"transition svd: the start {start.shape} has singular values from {s[-1]:.6g} to "
+                f"{s[0]:.6g}; margin {self.margin} allows {'1' if m == 0 else 'those between'} "
+                + (f"{1 - m:.6g} and {1 + m:.6g}" if m else "alone")
+                + ". Start from an orthogonal matrix, or take a larger margin or none")
+        if m == 0:
+            return bases
+        offset = np.where(abs(s - 1) <= slack, 0, (s - 1) / m)  # 2 sigmoid(p) - 1 = tanh(p / 2)
+        return {**bases, "p": 2 * np.arctanh(offset)}
+
+    def spectrum(self, parts: Params) -> Array:
+        """s (K,)."""
+        if self._width is None:
+            return parts["s"]
+        if not self._width:
+            return np.ones_like(parts["U"][0])
+        return np.asarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
+
+    def matrix(self, parts: Params) -> tuple[Array, tuple[Array, Array]]:
+        """``W = (U s) V'``, and s and U s."""
+        s = self.spectrum(parts)
+        scaled = np.asarray(parts["U"] * s)
+        return matmul(scaled, parts["V"].T), (s, scaled)
+
+    def pull_back(self, parts: Params, tape: tuple[Array, Array], dW: Array) -> Params:
+        """``dU = dW V s``, ``dV = dW' U s``, ``ds_k = u_k' dW v_k`` and
+        ``dp = 2m sigmoid'(p) ds`` (eq. 11)."""
+        s, scaled = tape
+        through = matmul(dW, parts["V"])
+        grads = {"U": np.asarray(through * s), "V": matmul(dW.T, scaled)}
+        ds = np.asarray((parts["U"] * through).sum(axis=0))
+        return grads | self._pull_spectrum(parts, ds)
+
+    def _pull_spectrum(self, parts: Params, ds: Array) -> Params:
+        if self._width is None:
+            return {"s": ds}
+        if not self._width:
+            return {}
+        gate = sigmoid(parts["p"])
+        return {"p": times(self._width, ds * gate * (1 - gate))}
+
+    def penalty(self, parts: Params) -> tuple[Any, Params]:
+        """The Gaussian prior on s and the soft penalty on the bases, where there are any."""
+        value: Any = 0
+        grads: Params = {}
+        if self.prior:
+            off = self.spectrum(parts) - 1
+            value = times(self.prior, (off * off).sum(keepdims=True))[0]
+            grads |= self._pull_spectrum(parts, times(2 * self.prior, off))
+        if self.soft:
+            more, own = open_penalty({name: parts[name] for name in ("U", "V")}, self.soft)
+            value, grads = value + more[()], grads | own
+        return value, grads
+
+    def report(self, parts: Params) -> dict[str, float]:
+        """Beside Manifold's: the spectrum's extremes, mean and standard deviation, and how many
+        of its entries are negative."""
+        s = self.spectrum(parts)
+        return super().report(parts) | {
+            "s_min": float(s.min()), "s_mean": float(s.mean()), "s_max": float(s.max()),
+            "s_sd": float(s.std()), "s_negative": int((s < 0).sum())}
