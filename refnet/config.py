@@ -34,6 +34,7 @@ class Config:
                                        "transition such as svd:margin=0.1")
     weights: str = _option("glorot_uniform", "initialiser of every matrix, such as "
                                              "gaussian:std=0.001")
+    input_weights: str = _option("", "initialiser of the input matrix (empty: as weights)")
     recurrent: str = _option("", "initialiser of the recurrent matrix (empty: as weights)")
     method: str = _option("plain", "plain, oinit (orthogonal pre-training), open (orthogonality "
                                    "penalty) or oinit+open")
@@ -63,6 +64,11 @@ class Config:
 _SYNTHETIC = {"optimizer": "rmsprop:form=lasagne", "rate": 1e-4, "strength": 1.0}
 _PIXELS = {**_SYNTHETIC, "batch": 16, "iterations": 1_000_000, "evaluate_every": 1000}
 
+_FACTORISED = {"hidden": 128, "batch": 50, "transition": "svd:margin=0.1",
+               "recurrent": "orthogonal", "input_weights": "uniform:limit=0.01",
+               "learn_h0": True, "optimizer": "rmsprop:form=lasagne", "rate": 1e-4,
+               "manifold_rate": 1e-6, "weight_decay": 1e-4, "clip": "step", "clip_at": 100.0}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "temporal-order": _SYNTHETIC,
     "temporal-order-3bit": _SYNTHETIC,
@@ -71,10 +77,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "mnist": {"net": "feedforward", "weights": "gaussian:sd=0.001", "batch": 16,
               "iterations": 375_000, "evaluate_every": 3750},
     "sequential-mnist": _PIXELS,
-    "permuted-mnist": _PIXELS,
+    "permuted-mnist": {**_FACTORISED, "iterations": 120_000, "evaluate_every": 1000},
+    "copy": {**_FACTORISED, "activation": "identity", "iterations": 20_000},
+    "ptb": {**_FACTORISED, "hidden": 512, "rate": 1e-3, "clip_at": 30.0, "iterations": 40_000,
+            "evaluate_every": 200},
 }
-"""What differs from Config's defaults, by task. The first seven follow Manchev & Spratling
-(its code's RMSprop); their table gives the rates that a grid search chose."""
+"""What differs from Config's defaults, by task. The synthetic tasks and MNIST follow Manchev &
+Spratling (their code's RMSprop; their table gives the rates that a grid search chose);
+permuted MNIST, copy and the Penn Treebank follow Vorontsov et al."""
 
 
 def preset(task: str) -> Config:

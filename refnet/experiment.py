@@ -55,10 +55,11 @@ class Experiment:
         report, one entry a matrix."""
         config = self.config
         rng = np.random.default_rng([config.seed, 0])
-        recurrent = _initializer(config.recurrent) if config.recurrent else None
+        recurrent, inputs = (_initializer(spec) if spec else None
+                             for spec in (config.recurrent, config.input_weights))
         cell_options = parse_spec(config.cell)[1] if config.net == "recurrent" else {}
         params = self.net.init(rng, config.dtype, _initializer(config.weights), recurrent,
-                               **cell_options)
+                               inputs, **cell_options)
         if "oinit" not in config.method:
             return params, []
         made, report = orthogonalize_params(

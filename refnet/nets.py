@@ -123,16 +123,18 @@ class RecurrentNet:
 
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
              weights: Initializer = glorot_uniform, recurrent: Initializer | None = None,
-             **cell_options: Any) -> Params:
-        """Start values: ``weights`` draws Wxh and Why, ``recurrent`` (the same if None) Whh,
-        gate by gate; the cell's own ``init`` takes ``cell_options`` (an LSTM's ``forget`` and
-        ``peepholes``) and starts its biases; h0 is zero. Drawn in float64, then rounded.
+             inputs: Initializer | None = None, **cell_options: Any) -> Params:
+        """Start values: ``weights`` draws Why, ``recurrent`` Whh and ``inputs`` Wxh (the same
+        if None), gate by gate; the cell's own ``init`` takes ``cell_options`` (an LSTM's
+        ``forget`` and ``peepholes``) and starts its biases; h0 is zero. Drawn in float64,
+        then rounded.
         """
         cell = import_module(f"refnet.cells.{self.cell}")
         H, G = self.hidden, len(self.gates)
         start = {slot: (recurrent or weights)((H, H), rng) for slot in self.slots}
         params: Params = {
-            "Wxh": np.concatenate([weights((H, self.inputs), rng) for _ in range(G)]),
+            "Wxh": np.concatenate([(inputs or weights)((H, self.inputs), rng)
+                                   for _ in range(G)]),
             "Why": weights((self.outputs, H), rng),
             "by": np.zeros(self.outputs),
             **cell.init(H, **cell_options),
@@ -285,16 +287,17 @@ class FeedforwardNet:
                      or getattr(self.transition, "rectangular", False))
 
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
-             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None
-             ) -> Params:
-        """Start values: ``weights`` draws every matrix, ``recurrent`` (the same if None) the
-        square hidden ones; biases are zero. Drawn in float64, then rounded to ``dtype``.
+             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None,
+             inputs: Initializer | None = None) -> Params:
+        """Start values: ``weights`` draws every matrix, but ``recurrent`` the square hidden
+        ones and ``inputs`` W1, if given; biases are zero. Drawn in float64, then rounded.
         """
         params: Params = {}
         for layer in range(1, self.depth + 2):
             shape = (self.widths[layer], self.widths[layer - 1])
             square = shape[0] == shape[1] and layer <= self.depth
-            start = (recurrent if recurrent and square else weights)(shape, rng)
+            special = recurrent if square else inputs if layer == 1 else None
+            start = (special or weights)(shape, rng)
             name = f"W{layer}"
             if self.transition is not None and name in self.slots:
                 params |= {f"{name}.{part}": value
