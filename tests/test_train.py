@@ -71,6 +71,25 @@ def test_resuming_gives_the_same_bits(tmp_path, method, cut):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
+COPY = replace(preset("copy:samples=20"), length=12, hidden=6, batch=4, iterations=25,
+               evaluate_every=10, backend="reference")
+
+
+@pytest.mark.parametrize("config", [
+    COPY,
+    replace(COPY, transition="orthogonal"),
+    replace(COPY, transition="svd:margin=none", optimizer="adam"),
+    replace(COPY, cell="lstm:peepholes=true", transition="dense", activation="tanh"),
+    replace(COPY, cell="gru", transition="scaled_cayley", activation="tanh", dtype="float64"),
+], ids=lambda config: f"{config.cell} {config.transition}")
+def test_resuming_gives_the_same_bits_with_every_kind_of_part(tmp_path, config):
+    train(config, tmp_path / "whole")
+    asked = iter(range(1000))
+    train(config, tmp_path / "parts", stop=lambda: next(asked) >= 13)
+    resume(config, tmp_path / "parts")
+    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+
+
 def test_resume_oracle_rejects_a_lost_accumulator(tmp_path, monkeypatch):
     """If the optimiser's state did not come back, the comparison above would see it."""
     train(TINY, tmp_path / "whole")
