@@ -32,7 +32,7 @@ def solve(a: Array, b: Array) -> Array:
     Checked by: tests/test_linalg.py::test_solve.
     """
     dtype = np.result_type(a, b)
-    if dtype.char in _GESV:
+    if dtype.char in _GESV and a.size:
         # LAPACK stores by columns: it may overwrite the two copies made here, and no other
         _, _, x, info = _GESV[dtype.char](np.array(a, dtype, order="F"),
                                           np.array(b, dtype, order="F"), True, True)

@@ -107,6 +107,8 @@ class Dual:
 
 
 def _dual(value: Any) -> Dual:
+    if isinstance(value, np.ndarray):  # () arrays are numbers; larger ones must come first
+        value = value.item()
     return value if isinstance(value, Dual) else Dual(value)
 
 

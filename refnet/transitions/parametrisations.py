@@ -29,39 +29,48 @@ def _skew_pull(dX: Array) -> Array:
     return np.tril(dX - dX.T, -1)
 
 
-def _tall(start: Array, name: str) -> Array:
-    if start.shape[0] < start.shape[1]:
-        raise ValueError(f"transition {name}: the start {start.shape} is wide; need at least as "
-                         "many rows as columns, for orthonormal columns")
-    return polar(start)
+def _turn(X: Array, base: Array) -> Array:
+    """``X base``; for a wide base, whose rows are orthonormal, ``base X'``."""
+    return matmul(base, X.T) if base.shape[0] < base.shape[1] else matmul(X, base)
+
+
+def _turn_pull(dW: Array, base: Array) -> Array:
+    """The gradient in X."""
+    return matmul(dW.T, base) if base.shape[0] < base.shape[1] else matmul(dW, base.T)
+
+
+def _at(start: Array) -> Params:
+    """A = 0 at the orthogonal matrix nearest to the start."""
+    N = max(start.shape)
+    return {"A": np.zeros((N, N)), "base": polar(start)}
 
 
 @dataclass(frozen=True)
 class MatrixExponential(Plain):
     """``W = e^X base`` with X = L - L', L the strictly lower triangle of the part A (N, N).
 
-    ``base`` (N, P), N >= P, is constant: the orthogonal matrix nearest to the start, so that
-    A starts at 0 and det W, either sign, is that of the base.
+    ``base`` is constant: the orthogonal matrix nearest to the start, so that A starts at 0 and
+    det W, either sign, is that of the base. N is the longer side of W; a wide W is
+    ``base e^X'``.
     """
 
     @property
     def rectangular(self) -> bool:
-        """Tall ones: orthonormal columns."""
+        """Any shape."""
         return True
 
     def init(self, start: Array) -> Params:
         """A = 0 at the orthogonal matrix nearest to the start."""
-        base = _tall(start, "expm")
-        return {"A": np.zeros((len(base), len(base))), "base": base}
+        return _at(start)
 
     def matrix(self, parts: Params) -> tuple[Array, Exponential]:
         """W, and the tape of the exponential."""
         made = expm(_skew(parts["A"]))
-        return matmul(made.value, parts["base"]), made
+        return _turn(made.value, parts["base"]), made
 
     def pull_back(self, parts: Params, tape: Exponential, dW: Array) -> Params:
         """The adjoint of the exponential at X, on ``dW base'``."""
-        dX = expm_pull(tape, matmul(dW, parts["base"].T))
+        dX = expm_pull(tape, _turn_pull(dW, parts["base"]))
         return {"A": _skew_pull(dX), "base": np.zeros_like(dW)}
 
 
@@ -96,22 +105,21 @@ class CayleyMap(Plain):
 
     @property
     def rectangular(self) -> bool:
-        """Tall ones: orthonormal columns."""
+        """Any shape."""
         return True
 
     def init(self, start: Array) -> Params:
         """A = 0 at the orthogonal matrix nearest to the start."""
-        base = _tall(start, "cayley")
-        return {"A": np.zeros((len(base), len(base))), "base": base}
+        return _at(start)
 
     def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
         """W, and the Cayley transform."""
         made = _cayley(parts["A"])
-        return matmul(made.X, parts["base"]), made
+        return _turn(made.X, parts["base"]), made
 
     def pull_back(self, parts: Params, tape: _Cayley, dW: Array) -> Params:
         """One more solve with the transposed matrix."""
-        dX = matmul(dW, parts["base"].T)
+        dX = _turn_pull(dW, parts["base"])
         return {"A": _cayley_pull(tape, dX), "base": np.zeros_like(dW)}
 
 
@@ -164,22 +172,25 @@ class _Product(NamedTuple):
 
 @dataclass(frozen=True)
 class Householder(Plain):
-    """``W = H_1 ... H_K D``, (N, P), the first P columns: reflections ``H = I - 2 v v' / v'v``.
+    """``W = H_1 ... H_K D``, the first P of N columns: reflections ``H = I - 2 v v' / v'v``.
 
-    The part V (K, N) has the vectors as rows, K = min(P, N - 1); D (P,) of +-1 is constant, so
-    a square W has determinant (-1)^K times the product of D. The product of all reflections is
+    The part V (K, N) has the vectors as rows, K = min(P, N - 1); D of +-1 is constant, so a
+    square W has determinant (-1)^K times the product of D. The product of all reflections is
     ``I - V' S^-1 V`` with S upper triangular: V V' above its diagonal and half of it on it.
+    A wide W is the transpose of a tall one; its D is (P, 1) where a tall one's is (P,).
     """
 
     @property
     def rectangular(self) -> bool:
-        """Tall ones: orthonormal columns."""
+        """Any shape."""
         return True
 
     def init(self, start: Array) -> Params:
         """V and D of the orthogonal matrix nearest to the start: its QR decomposition by
         reflections, whose R is D."""
-        rest = _tall(start, "householder").copy()
+        rest = polar(start)
+        wide = rest.shape[0] < rest.shape[1]
+        rest = np.array(rest.T if wide else rest)
         N, P = rest.shape
         K = min(P, N - 1)
         V, D = np.zeros((K, N)), np.ones(P)
@@ -191,7 +202,7 @@ class Householder(Plain):
             rest[k:] -= np.multiply.outer(2 * v / (v @ v), v @ rest[k:])
         if K < P:
             D[K] = 1 if rest[K, K] > 0 else -1
-        return {"V": V, "D": D}
+        return {"V": V, "D": D[:, None] if wide else D}
 
     def matrix(self, parts: Params) -> tuple[Array, _Product]:
         """W by one solve with S; the tape is Y and S."""
@@ -200,16 +211,16 @@ class Householder(Plain):
         diagonal = np.arange(len(gram))
         S = np.triu(gram)
         S[diagonal, diagonal] = times(0.5, gram[diagonal, diagonal])
-        P = len(D)
-        Y = solve(S, V[:, :P])
-        first = eye(V.shape[1], V.dtype)[:, :P]
-        return np.asarray((first - matmul(V.T, Y)) * D), _Product(Y, S)
+        Y = solve(S, V[:, :len(D)])
+        product = eye(V.shape[1], V.dtype)[:, :len(D)] - matmul(V.T, Y)
+        return np.asarray((product.T if D.ndim == 2 else product) * D), _Product(Y, S)
 
     def pull_back(self, parts: Params, tape: _Product, dW: Array) -> Params:
         """Back through ``I - V' Y``, ``S Y = V`` and ``S`` of ``V V'``."""
         V, D = parts["V"], parts["D"]
         Y, S = tape
         G = np.asarray(dW * D)
+        G = G.T if D.ndim == 2 else G
         Z = solve(S.T, matmul(V, G))  # minus the gradient at the right-hand side of S Y = V
         dV = -matmul(Y, G.T)
         dV[:, :len(D)] = dV[:, :len(D)] - Z
