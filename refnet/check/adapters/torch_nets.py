@@ -179,7 +179,7 @@ def orthogonal_results(net: RecurrentNet, params: Params, batch: Batch, map_name
                        ) -> tuple[Params, Params]:
     """torch's orthogonal parametrisation of Whh: the parameters that it makes, and results.
 
-    ``map_name``: matrix_exp, cayley or householder, away from its start by 0.1 an entry off the diagonal.
+    ``map_name``: matrix_exp, cayley or householder, away from its start by 0.1 an entry.
     The net is judged at the matrix that torch itself made, its exact values; dWhh is the
     gradient in that matrix, before torch pulls it back.
     """

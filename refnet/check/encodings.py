@@ -1,0 +1,137 @@
+"""Named arrays in three encodings that any language reads: safetensors, .npz and JSON.
+
+Written so that the same arrays give the same bytes on every machine: sorted names, C order,
+little endian, no time stamps, shortest decimals that give the same float64 back.
+Checked by: tests/test_vectors.py.
+"""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+
+__all__ = ["ENCODINGS", "decode", "encode", "from_json", "to_json"]
+
+ENCODINGS = ("json", "npz", "safetensors")
+TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "bool": "BOOL"}
+WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+
+def to_json(array: Array) -> dict[str, Any]:
+    """shape, dtype and flat data in C order; NaN and infinities as the strings of WORDS."""
+    def word(value: Any) -> Any:
+        if isinstance(value, float) and not np.isfinite(value):
+            return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return value
+
+    return {"shape": list(array.shape), "dtype": str(array.dtype),
+            "data": [word(value) for value in array.ravel().tolist()]}
+
+
+def from_json(entry: Any) -> Array:
+    """The array of ``to_json``. Raises ValueError on anything else."""
+    if not isinstance(entry, dict) or not {"shape", "data"} <= set(entry):
+        raise ValueError("an array needs a shape and flat data")
+    dtype = entry.get("dtype", "float64")
+    if dtype not in TYPES:
+        raise ValueError(f"dtype {dtype!r} is none of {', '.join(TYPES)}")
+    shape, data = entry["shape"], entry["data"]
+    if not isinstance(shape, list) or not isinstance(data, list) or \
+            not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ValueError("a shape is a list of integers, and data is one flat list")
+    values = [WORDS.get(value, value) if isinstance(value, str) else value for value in data]
+    if not all(isinstance(value, (int, float)) for value in values):
+        raise ValueError("data holds something that is no number, NaN or Infinity")
+    if len(values) != int(np.prod(shape)):
+        raise ValueError(f"data has {len(values)} numbers; its shape {shape} needs "
+                         f"{int(np.prod(shape))}")
+    return np.array(values, dtype).reshape(shape)
+
+
+def encode(arrays: Params, encoding: str, about: dict[str, Any]) -> bytes:
+    """The bytes of one file; ``about`` goes into JSON only, beside "arrays"."""
+    names = sorted(arrays)
+    if encoding == "json":
+        entries = {name: to_json(arrays[name]) for name in names}
+        return (json.dumps({**about, "arrays": entries}, sort_keys=True, allow_nan=False,
+                           separators=(",", ":")) + "\n").encode()
+    if encoding == "npz":
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name in names:
+                member = io.BytesIO()
+                np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]).reshape(
+                    arrays[name].shape), version=(1, 0), allow_pickle=False)
+                info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+                info.create_system = 3  # the same byte on Windows
+                archive.writestr(info, member.getvalue())
+        return file.getvalue()
+    # tobytes is in C order whatever the array's own is; writers that copy memory are not
+    blobs = {name: arrays[name].astype(arrays[name].dtype.newbyteorder("<")).tobytes(order="C")
+             for name in names}
+    header, start = {}, 0
+    for name in names:
+        end = start + len(blobs[name])
+        header[name] = {"dtype": TYPES[str(arrays[name].dtype)],
+                        "shape": list(arrays[name].shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(blobs[name] for name in names)
+
+
+def decode(path: Path) -> tuple[Params, dict[str, Any]]:
+    """The arrays of a file in any of the three encodings, and what else its JSON holds.
+
+    Raises ValueError, naming the file, on whatever is not one: nothing is ever unpickled.
+    """
+    encoding = path.suffix[1:]
+    try:
+        if encoding == "json":
+            return _from_json_file(path.read_text(encoding="utf-8"))
+        if encoding == "npz":
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}, {}
+        if encoding == "safetensors":
+            return _from_safetensors(path.read_bytes()), {}
+    except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from None
+    raise ValueError(f"{path.name} is none of .json, .npz, .safetensors")
+
+
+def _from_json_file(text: str) -> tuple[Params, dict[str, Any]]:
+    content = json.loads(text)
+    if not isinstance(content, dict) or not isinstance(content.get("arrays"), dict):
+        raise ValueError('it has no "arrays"')
+    arrays = {}
+    for name, entry in content.pop("arrays").items():
+        try:
+            arrays[name] = from_json(entry)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{name}: {error}") from None
+    return arrays, content
+
+
+def _from_safetensors(data: bytes) -> Params:
+    size = int.from_bytes(data[:8], "little")
+    if len(data) < 8 + size:
+        raise ValueError(f"the header should take {size} bytes, the file has {len(data)}")
+    header = json.loads(data[8:8 + size])
+    kinds = {code: name for name, code in TYPES.items()}
+    arrays = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        dtype = np.dtype(kinds[entry["dtype"]]).newbyteorder("<")
+        start, end = entry["data_offsets"]
+        body = data[8 + size + start:8 + size + end]
+        if len(body) != int(np.prod(entry["shape"])) * dtype.itemsize:
+            raise ValueError(f"{name}: {len(body)} bytes do not make shape {entry['shape']}")
+        arrays[name] = np.frombuffer(body, dtype).reshape(entry["shape"]).astype(
+            dtype.newbyteorder("="))
+    return arrays

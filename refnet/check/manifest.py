@@ -1,0 +1,66 @@
+"""What a program in another language has to know to recompute the golden vectors."""
+
+from refnet.check.verdict import RULE
+
+__all__ = ["CONVENTIONS"]
+
+CONVENTIONS = {
+    "files": {
+        "cases": "Every case is written three times with the same arrays: NAME.json, NAME.npz, "
+                 "NAME.safetensors. Names of arrays start with in. (what to compute from), out. "
+                 "(results, the float64 nearest to the true value), radius. (the true value is "
+                 "within it of the stored one, proved) and sigma. (how far rounding in float32 "
+                 "is expected to carry it, a power of two).",
+        "json": "{name, net, arrays: {NAME: {dtype, shape, data}}}; data is flat, in C order "
+                "(the last index runs fastest). Numbers are the shortest decimals that give the "
+                "same float64; NaN, Infinity and -Infinity are strings.",
+        "inputs": "Every in. array of dtype float32 is exact in float32 and in float64.",
+        "results": "Write NAME.json as {dtype: \"float32\" or \"float64\", arrays: {loss: {shape: "
+                   "[], data: [0.5]}, dWhh: {shape, data}, ...}}, or .npz or .safetensors with "
+                   "arrays of that dtype; no prefix in the names. dtype is what was computed in. "
+                   "The gradient of every parameter is required; loss, outputs, h, c, dx, dh0 are "
+                   "judged if they are there. Then: refnet vectors judge DIR THEIRS",
+        "rule": RULE,
+    },
+    "names": {
+        "shapes": "T time steps, B examples, D inputs, H hidden units, C outputs, G gates. x (T, "
+                  "B, D), or (B, D) for a feedforward net. Whh (G H, H), Wxh (G H, D), bh (G H), "
+                  "Why (C, H), by (C). h (T + 1, B, H) with h[0] = h0; c the same (lstm).",
+        "gradients": "dNAME is the gradient of the loss in NAME, of its shape.",
+        "h0": "zero unless in.h0 is given: (H), shared by all examples (dh0 is then summed over "
+              "them), or (2, H) = [h, c] for the lstm. If it is not given, dh0 is the gradient at "
+              "the zero start: (B, H), or (2, B, H).",
+    },
+    "recurrent": {
+        "a[t]": "gain * (Wxh x[t] + Whh h[t] + bh) for t = 0 .. T - 1, matrices acting on columns",
+        "rnn": "h[t+1] = f(a[t])",
+        "lstm": "gates stacked i, f, g, o in blocks of H rows; s is the logistic function: "
+                "c[t+1] = s(f) c[t] + s(i) f(g); h[t+1] = s(o) f(c[t+1])",
+        "gru": "gates stacked r, z, n: r = s(a_r), z = s(a_z), n = f(Wxh_n x[t] + bh_n + r (Whh_n "
+               "h[t] + bhn)); h[t+1] = (1 - z) n + z h[t]; bhn (H)",
+        "gru_before": "the same, but n = f(Wxh_n x[t] + bh_n + Whh_n (r h[t])), without bhn",
+        "readout": "outputs = Why h + by: last: of the last state, (B, C); every: of h[1] .. "
+                   "h[T], (T, B, C)",
+        "mask": "bool (T, B), true at the first steps of each example. every: masked steps do not "
+                "count in the loss. last: each example is read at its own last unmasked step. "
+                "States run on through masked steps.",
+    },
+    "feedforward": "h_0 = x; h_l = f(W_l h_(l-1) + b_l) for l = 1 .. L; outputs = W_(L+1) h_L + "
+                   "b_(L+1); parameters W1, b1, W2, ...; states h1, h2, ... (B, width). An "
+                   "activation's own parameters carry the layer's number: slope1, b_mod1.",
+    "activations": {
+        "kinks": "the derivative at a kink is the left-hand one: relu'(0) = 0",
+        "identity": "a", "tanh": "tanh(a)", "sigmoid": "1 / (1 + exp(-a))",
+        "softsign": "a / (1 + |a|)", "relu": "max(a, 0)",
+        "leaky_relu": "a if a > 0 else alpha a", "elu": "a if a > 0 else alpha (exp(a) - 1)",
+        "prelu": "a if a > 0 else slope a; slope () is a parameter",
+        "oplu": "units 2i and 2i + 1 become (max, min) of the pair; equal ones stay as they are",
+        "modrelu": "sign(a) max(|a| + b_mod, 0), 0 at a = 0; b_mod (H) is a parameter",
+    },
+    "losses": {
+        "cross_entropy": "of one prediction: log(sum_c exp(v_c)) - v_y; y are classes 0 .. C - 1",
+        "squared_error": "of one prediction: sum_c (v_c - y_c)^2 / C",
+        "reduction": "the sum over the predictions that count, divided by: sum: 1; mean: their "
+                     "number; batch_mean: B",
+    },
+}

@@ -1,0 +1,269 @@
+"""Golden vectors: exact inputs, correctly rounded results, and what rounding may change.
+
+``write`` makes a folder that any program in any language can be tested against; ``judge``
+reads what that program wrote back. Judging needs nothing but NumPy; writing needs the extra
+``certify``.
+Checked by: tests/test_vectors.py, with clients in C and JavaScript in tests/clients.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refnet.activations import ACTIVATIONS, activation
+from refnet.batch import Array, Batch, Params
+from refnet.check.encodings import ENCODINGS, decode, encode
+from refnet.check.manifest import CONVENTIONS
+from refnet.check.noise import spread, unit
+from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
+from refnet.exact.enclose import Certified, Enclosure, certify
+from refnet.files import write_atomically
+from refnet.gradients import Net
+from refnet.nets import FeedforwardNet, RecurrentNet
+
+__all__ = ["catalogue", "judge", "load", "write"]
+
+Case = tuple[str, Net, Params, Batch]
+
+
+def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) -> Array:
+    """Multiples of 1/1024 of ``scale``, below it: exact in float32 and in short decimals.
+
+    No elementary function is called, so every machine draws the same bits.
+    """
+    return (rng.integers(-1023, 1024, shape) * (scale / 1024)).astype(np.float32)
+
+
+def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs: float = 1,
+          head: float = 1, mask: bool = False, h0: bool = False, kink: bool = False) -> Case:
+    rng = np.random.default_rng(list(name.encode()))
+    start = net.init(np.random.default_rng(0), np.float32)
+    params: Params = {}
+    for key in sorted(start):
+        fan = start[key].shape[-1] if start[key].ndim == 2 else 2
+        size = scale / 2.0 ** round(np.log2(fan) / 2)
+        params[key] = _draw(rng, start[key].shape, size * (head if key in ("Why", "by") else 1))
+    if isinstance(net, RecurrentNet):
+        x, C, every = _draw(rng, (T, B, net.inputs), inputs), net.outputs, net.readout == "every"
+        if h0:
+            lead = (2,) if net.cell == "lstm" else ()
+            params["h0"] = _draw(rng, (*lead, net.hidden))
+    else:
+        x, C, every = _draw(rng, (B, net.widths[0]), inputs), net.widths[-1], False
+    if kink:  # every pre-activation of the first example is exactly zero
+        params["bh"] = np.zeros_like(params["bh"])
+        x[:, 0] = 0
+    shape = (T, B) if every else (B,)
+    y: Array = rng.integers(0, C, shape) if net.loss == "cross_entropy" else _draw(rng, (*shape, C), 2)
+    lengths = rng.integers(1, T + 1, B)
+    lengths[0] = T
+    kept = np.arange(T)[:, None] < lengths if mask else None
+    return name, net, params, Batch(x, y, kept)
+
+
+def catalogue() -> Iterator[Case]:
+    """Cells x activations x losses x sizes x edge cases; name, net, parameters and batch."""
+    for cell in ("rnn", "lstm", "gru", "gru_before"):
+        base = RecurrentNet(2, 4, 3, cell=cell)
+        yield _case(f"{cell}-last", base)
+        yield _case(f"{cell}-every", replace(base, readout="every"))
+        yield _case(f"{cell}-one-step", base, T=1, B=1)
+        yield _case(f"{cell}-masked", replace(base, readout="every"), mask=True)
+        yield _case(f"{cell}-ragged", base, mask=True)
+        yield _case(f"{cell}-h0", base, h0=True)
+        yield _case(f"{cell}-squared", replace(base, loss="squared_error"))
+        yield _case(f"{cell}-saturated", base, scale=16, inputs=16)
+        yield _case(f"{cell}-long", replace(base, hidden=8), T=60, B=2)
+    plain = RecurrentNet(2, 4, 3)
+    for name, act in ACTIVATIONS.items():
+        net = replace(plain, activation=act)
+        yield _case(f"rnn-{name}", net)
+        yield _case(f"rnn-{name}-squared-every", replace(net, loss="squared_error",
+                                                         readout="every"))
+        yield _case(f"feedforward-{name}", FeedforwardNet((3, 4, 4, 2), activation=act), B=4)
+        if not act.smooth:
+            yield _case(f"rnn-{name}-kink", net, kink=True)
+    for reduction in ("sum", "batch_mean"):
+        yield _case(f"rnn-{reduction}", replace(plain, reduction=reduction, readout="every"),
+                    mask=True)
+    yield _case("rnn-huge-logits", plain, head=2.0**14)
+    yield _case("rnn-vanishing", replace(plain, hidden=2), T=100, scale=2.0**-6)
+    yield _case("rnn-exploding", replace(plain, activation=ACTIVATIONS["identity"],
+                                         loss="squared_error"), T=30, scale=4)
+    yield _case("rnn-gain", replace(plain, gain=1.25))
+    yield _case("rnn-wide", RecurrentNet(8, 32, 10), T=20, B=4)
+    yield _case("feedforward-linear", FeedforwardNet((3, 2)), B=2)
+    yield _case("feedforward-deep", FeedforwardNet((8, *(8,) * 10, 4)), B=4)
+    yield _case("feedforward-squared", FeedforwardNet((3, 5, 2), loss="squared_error"), B=1)
+
+
+def _describe(net: Net) -> dict[str, Any]:
+    """The net in words and numbers, as the manifest explains them."""
+    common = {"activation": net.activation.name, "alpha": net.activation.alpha,
+              "loss": net.loss, "reduction": net.reduction}
+    if isinstance(net, FeedforwardNet):
+        return {"kind": "feedforward", "widths": list(net.widths), **common}
+    return {"kind": "recurrent", "cell": net.cell, "inputs": net.inputs, "hidden": net.hidden,
+            "outputs": net.outputs, "readout": net.readout, "gain": net.gain, **common}
+
+
+def _net(about: dict[str, Any]) -> Net:
+    """The net that ``_describe`` described."""
+    facts = dict(about)
+    kind, alpha = facts.pop("kind"), facts.pop("alpha")
+    facts["activation"] = activation(facts["activation"], alpha or None)
+    if kind == "feedforward":
+        return FeedforwardNet(tuple(facts.pop("widths")), **facts)
+    return RecurrentNet(**facts)
+
+
+def _rounded_sigma(sigma: Array) -> Array:
+    """The nearest power of two: what is random in sigma, by machine, is far below that."""
+    with np.errstate(divide="ignore"):
+        return np.where(sigma == 0, 0, np.exp2(np.round(np.log2(sigma))))
+
+
+def _arrays(case: Case) -> Params:
+    """Everything about a case, under in., out., radius. and sigma."""
+    _, net, params, batch = case
+    certified = certify(net, params, batch)
+    sigma = spread(certified, np.float32)
+    inputs = {**params, "x": batch.x, "y": batch.y}
+    if batch.mask is not None:
+        inputs["mask"] = batch.mask
+    arrays = {f"in.{name}": value for name, value in inputs.items()}
+    for name, found in certified.named().items():
+        arrays[f"out.{name}"] = found.value
+        # half a unit in the last place: by now a bound, and the same with every python-flint
+        arrays[f"radius.{name}"] = np.spacing(abs(found.value)) / 2
+        arrays[f"sigma.{name}"] = _rounded_sigma(sigma[name])
+    return arrays
+
+
+def write(folder: Path, cases: Iterator[Case] | None = None,
+          progress: Callable[[str], None] = lambda name: None) -> None:
+    """Write every case in the three encodings, and manifest.json with the sha256 of each.
+
+    The same bytes on every machine. An existing folder's files of these names are replaced.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = {}
+    for case in cases or catalogue():
+        name, net = case[:2]
+        progress(name)
+        about = {"name": name, "net": _describe(net)}
+        arrays = _arrays(case)
+        hashes = {}
+        for encoding in ENCODINGS:
+            data = encode(arrays, encoding, about)
+            hashes[f"{name}.{encoding}"] = hashlib.sha256(data).hexdigest()
+            write_atomically(folder / f"{name}.{encoding}", lambda file: file.write(data))
+        entries[name] = {"net": about["net"], "sha256": hashes,
+                         "arrays": {key: [str(value.dtype), list(value.shape)]
+                                    for key, value in sorted(arrays.items())}}
+    manifest = {"format": "refnet golden vectors", "version": 1, "conventions": CONVENTIONS,
+                "cases": entries}
+    text = json.dumps(manifest, sort_keys=True, indent=1) + "\n"
+    write_atomically(folder / "manifest.json", lambda file: file.write(text.encode()))
+
+
+def load(folder: Path) -> dict[str, Certified]:
+    """The cases of a folder that ``write`` made, with ``exact`` the rounded values.
+
+    Raises ValueError if the manifest is not one, or a file is missing or altered.
+    """
+    return {name: certified for name, (certified, _) in _load(folder).items()}
+
+
+def _load(folder: Path) -> dict[str, tuple[Certified, Params]]:
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        known = manifest["format"] == "refnet golden vectors" and manifest["version"] == 1
+        cases = manifest["cases"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no manifest of golden vectors ({error}); write them with: "
+                         "refnet vectors write DIR") from None
+    if not known:
+        raise ValueError(f"{path} is of another format or version; write it anew with: "
+                         "refnet vectors write DIR")
+    out = {}
+    for name, entry in cases.items():
+        file = folder / f"{name}.npz"
+        if not file.exists():
+            raise ValueError(f"{file} is missing, although the manifest names it")
+        found = hashlib.sha256(file.read_bytes()).hexdigest()
+        if found != entry["sha256"][file.name]:
+            raise ValueError(f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
+                             f"{entry['sha256'][file.name][:12]}...; write the vectors anew")
+        out[name] = _certified(_net(entry["net"]), decode(file)[0])
+    return out
+
+
+def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
+    def part(prefix: str) -> Params:
+        return {name[len(prefix):]: value for name, value in arrays.items()
+                if name.startswith(prefix)}
+
+    params, values, radius = part("in."), part("out."), part("radius.")
+    batch = Batch(params.pop("x"), params.pop("y"), params.pop("mask", None))
+    found = {name: Enclosure(value, value, radius[name]) for name, value in values.items()}
+    gradients = {name[1:]: found.pop(name) for name in list(found) if name.startswith("d")}
+    loss, outputs = found.pop("loss"), found.pop("outputs")
+    return Certified(net, params, batch, loss, outputs, found, gradients, "ball", 0, 0.0
+                     ), part("sigma.")
+
+
+def judge(folder: Path, theirs: Path) -> dict[str, Verdict]:
+    """The verdict on every case, from what another program wrote to ``theirs``.
+
+    ``theirs`` holds NAME.json, NAME.npz or NAME.safetensors for every case it ran, with
+    arrays named loss, outputs, h, dWhh, ...; JSON may say "dtype": "float32" beside "arrays".
+    A case without a file, or with one that cannot be read, is *not rounding* with a note.
+    Raises ValueError if ``folder`` is damaged or ``theirs`` no folder with results.
+    """
+    if not theirs.is_dir():
+        raise ValueError(f"{theirs} is no folder; it has to hold results such as rnn-last.json")
+    cases = _load(folder)
+    if not any((theirs / f"{name}.{kind}").exists() for name in cases for kind in ENCODINGS):
+        raise ValueError(f"{theirs} holds no result of any case; name the files after the cases, "
+                         f"such as {next(iter(cases), 'rnn-last')}.json")
+    return {name: _judged(name, *case, theirs) for name, case in cases.items()}
+
+
+def _judged(name: str, certified: Certified, sigma: Params, theirs: Path) -> Verdict:
+    for encoding in ENCODINGS:
+        path = theirs / f"{name}.{encoding}"
+        if not path.exists():
+            continue
+        try:
+            arrays, about = decode(path)
+            dtype = _dtype(arrays, about)
+        except ValueError as error:
+            return _refused(str(error))
+        scale = unit(dtype) / unit(np.float32)  # to first order, spreads grow with u
+        own = {key: np.maximum(value * scale, unit(np.float64) * abs(
+            certified.named()[key].value)) for key, value in sigma.items()}
+        return compare(arrays, certified, dtype=dtype, sigma=own)
+    return _refused("there is no result for this case")
+
+
+def _dtype(arrays: Params, about: dict[str, Any]) -> Any:
+    named = about.get("dtype")
+    kinds = [named] if named is not None else sorted(
+        {str(value.dtype) for value in arrays.values() if value.dtype.kind == "f"})
+    if not kinds:
+        return np.dtype(np.float64)
+    if kinds[0] not in ("float16", "float32", "float64"):
+        raise ValueError(f"dtype {kinds[0]!r} is none of float16, float32, float64")
+    return np.dtype(kinds[0])
+
+
+def _refused(note: str) -> Verdict:
+    part = Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note=note)
+    return Verdict(NOT_ROUNDING, (part,), "", "float64")

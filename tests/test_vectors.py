@@ -1,0 +1,284 @@
+"""Golden vectors: the same bytes each time, three encodings, judged from C and JavaScript."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refnet.check import vectors
+from refnet.check.encodings import ENCODINGS, decode, encode, from_json, to_json
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
+from refnet.gradients import loss_and_gradients
+
+CLIENTS = Path(__file__).parent / "clients"
+PINNED = "0c12268e8a48eff68fab42e24ae8a0674e14ce1128181c7fb288cb6a13885d66"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    made = tmp_path_factory.mktemp("vectors")
+    vectors.write(made)
+    return made
+
+
+def small(*names):
+    return (case for case in vectors.catalogue() if case[0] in names)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    made = tmp_path_factory.mktemp("few")
+    vectors.write(made, small("rnn-last", "lstm-last"))
+    return made
+
+
+def reference_answers(folder, out, dtype=np.float32, encoding="npz"):
+    """What refnet's own float arithmetic gives, written as any program would."""
+    for name, case in vectors.load(folder).items():
+        low = {key: value.astype(dtype) for key, value in case.params.items()}
+        y = case.batch.y if case.batch.y.dtype.kind == "i" else case.batch.y.astype(dtype)
+        batch = case.batch._replace(x=case.batch.x.astype(dtype), y=y)
+        found = loss_and_gradients(case.net, low, batch)
+        arrays = {"loss": found.loss, "outputs": found.outputs,
+                  **{f"d{key}": value for key, value in found.gradients.items()}}
+        data = encode(arrays, encoding, {"dtype": np.dtype(dtype).name})
+        (out / f"{name}.{encoding}").write_bytes(data)
+
+
+def test_catalogue_covers_what_it_says(folder):
+    cases = vectors.load(folder)
+    recurrent = [case.net for case in cases.values() if hasattr(case.net, "cell")]
+    assert {net.cell for net in recurrent} == {"rnn", "lstm", "gru", "gru_before"}
+    assert len({case.net.activation.name for case in cases.values()}) == 10
+    assert {net.readout for net in recurrent} == {"last", "every"}
+    assert {net.reduction for net in recurrent} == {"mean", "sum", "batch_mean"}
+    assert {case.net.loss for case in cases.values()} == {"cross_entropy", "squared_error"}
+    assert any(case.batch.mask is not None for case in cases.values())
+    assert any("h0" in case.params for case in cases.values())
+    assert any(len(case.batch.x) == 1 for case in cases.values())
+    huge = cases["rnn-huge-logits"].outputs.value
+    assert abs(huge).max() > 1000
+    saturated = cases["rnn-saturated"].states["h"].value
+    assert np.median(abs(saturated[1:])) > 0.999
+    assert abs(cases["rnn-vanishing"].gradients["x"].value[0]).max() < 1e-100
+    assert abs(cases["rnn-exploding"].gradients["x"].value).max() > 1e10
+
+
+def test_inputs_are_exact_in_float32(folder):
+    for case in vectors.load(folder).values():
+        for value in (*case.params.values(), case.batch.x):
+            assert value.dtype == np.float32
+
+
+def test_kinks_are_met_exactly(folder):
+    for name, case in vectors.load(folder).items():
+        if name.endswith("-kink"):
+            assert (case.states["h"].value[:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_the_reference_passes_in_every_encoding(folder, tmp_path, dtype, encoding):
+    reference_answers(folder, tmp_path, dtype, encoding)
+    verdicts = vectors.judge(folder, tmp_path)
+    assert {name for name, verdict in verdicts.items() if not verdict.passed} == set()
+    assert {verdict.dtype for verdict in verdicts.values()} == {np.dtype(dtype).name}
+
+
+def test_same_bytes_each_time(folder, tmp_path):
+    vectors.write(tmp_path, small("rnn-last", "lstm-masked"))
+    again = sorted(path.name for path in tmp_path.iterdir() if path.name != "manifest.json")
+    assert len(again) == 6
+    for name in again:
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_bytes_are_those_of_every_machine(folder):
+    """Pinned: a machine that writes other bytes has another catalogue, and must say so."""
+    data = (folder / "rnn-last.json").read_bytes()
+    assert hashlib.sha256(data).hexdigest() == PINNED
+
+
+def test_manifest_has_every_hash(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    files = {path.name for path in folder.iterdir()} - {"manifest.json"}
+    hashes = {name: digest for case in manifest["cases"].values()
+              for name, digest in case["sha256"].items()}
+    assert set(hashes) == files
+    for name in files:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == hashes[name]
+
+
+def test_three_encodings_hold_the_same(folder):
+    for name in ("rnn-last", "lstm-masked", "rnn-wide"):
+        first, *others = (decode(folder / f"{name}.{kind}")[0] for kind in ENCODINGS)
+        for other in others:
+            assert set(first) == set(other)
+            for key, value in first.items():
+                assert value.dtype == other[key].dtype and value.shape == other[key].shape
+                assert value.tobytes() == other[key].tobytes()
+
+
+def test_safetensors_and_numpy_read_them(folder):
+    numpy = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    theirs = numpy.load_file(folder / "lstm-masked.safetensors")
+    ours, _ = decode(folder / "lstm-masked.safetensors")
+    assert set(theirs) == set(ours)
+    assert all((theirs[name] == ours[name]).all() for name in ours)
+    with np.load(folder / "lstm-masked.npz", allow_pickle=False) as archive:
+        assert all((archive[name] == ours[name]).all() for name in ours)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_order_in_memory_does_not_matter(tmp_path, encoding):
+    """The plain safetensors writer corrupts F-ordered arrays, as those of scipy's qr."""
+    c = np.arange(6.0).reshape(2, 3)
+    for array in (c, np.asfortranarray(c), np.repeat(c, 2, axis=1)[:, ::2], c.astype(">f8")):
+        data = encode({"a": array.astype(array.dtype.newbyteorder("="), order="K")}, encoding, {})
+        (tmp_path / f"f.{encoding}").write_bytes(data)
+        assert (decode(tmp_path / f"f.{encoding}")[0]["a"] == c).all()
+
+
+def test_json_round_trips_every_float():
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**63, 2000, dtype=np.int64).view(np.float64)
+    values = np.concatenate([bits, -bits, [np.nan, np.inf, -np.inf, 0, -0.0, 5e-324]])
+    back = from_json(json.loads(json.dumps(to_json(values), allow_nan=False)))
+    assert back.tobytes() == np.where(np.isnan(values), np.nan, values).tobytes()
+
+
+def compiled(tmp_path, real):
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    program = tmp_path / "rnn"
+    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", f"-DREAL={real}", CLIENTS / "rnn.c", "-lm",
+                    "-o", program], check=True)
+    return program
+
+
+def verdicts_of(folder, out):
+    return {name: verdict for name, verdict in vectors.judge(folder, out).items()
+            if (out / f"{name}.json").exists()}
+
+
+@pytest.mark.parametrize("real", ["float", "double"])
+def test_client_in_c(folder, tmp_path, real):
+    program = compiled(tmp_path, real)
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in vectors.load(folder):
+        status = subprocess.run([program, folder / f"{name}.json", out / f"{name}.json"])
+        assert status.returncode in (0, 2)
+    verdicts = verdicts_of(folder, out)
+    assert len(verdicts) >= 25
+    assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
+
+
+def test_client_in_javascript(folder, tmp_path):
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    subprocess.run(["node", CLIENTS / "rnn.js", folder, tmp_path], check=True)
+    verdicts = verdicts_of(folder, tmp_path)
+    assert len(verdicts) >= 25
+    assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
+
+
+@pytest.mark.parametrize("before, after, convention", [
+    ("Whh[i * H + j] * h[t * S", "Whh[j * H + i] * h[t * S", ""),
+    ("dh[k + j] += da * Whh[i * H + j]", "dh[k + j] += da * Whh[j * H + i]",
+     "Whh is transposed in the backward recursion only"),
+    ("dWhh[i * H + j] += da * h[k + j]", "dWhh[i * H + j] += da * h[k + S + j]",
+     "the gradient of Whh takes h[t] for h[t-1]"),
+    ("case TANH: return 1 - h * h", "case TANH: return 1 - a * a",
+     "tanh' is taken of a where h belongs"),
+    ("for (int t = T - 1; t >= 0; --t)", "for (int t = T - 1; t > 0; --t)", ""),
+    ("dbh[i] += da;", "dbh[i] += 2 * da;",
+     "dbh is doubled: the gradients of two biases are added"),
+], ids=["W transposed forward", "W transposed back", "h[t]", "tanh'", "first step", "two biases"])
+def test_a_wrong_client_is_found_out(few, tmp_path, before, after, convention):
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    source = (CLIENTS / "rnn.c").read_text()
+    assert before in source
+    (tmp_path / "wrong.c").write_text(source.replace(before, after))
+    subprocess.run(["gcc", "-O1", tmp_path / "wrong.c", "-lm", "-o", tmp_path / "wrong"],
+                   check=True)
+    out = tmp_path / "out"
+    out.mkdir()
+    subprocess.run([tmp_path / "wrong", few / "rnn-last.json", out / "rnn-last.json"],
+                   check=True)
+    verdict = vectors.judge(few, out)["rnn-last"]
+    assert verdict.verdict == NOT_ROUNDING
+    assert convention == "" or verdict.convention == convention
+
+
+@pytest.mark.parametrize("encoding, damage, note", [
+    ("json", lambda data: data[:len(data) // 2], "cannot be read"),
+    ("npz", lambda data: data[:len(data) // 2], "cannot be read"),
+    ("safetensors", lambda data: data[:-8], "cannot be read"),
+    ("safetensors", lambda data: data[:5], "cannot be read"),
+    ("json", lambda data: b"[]", 'it has no "arrays"'),
+    ("json", lambda data: data.replace(b'"dtype":"float32"', b'"dtype":"int8"'), "int8"),
+    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [2], "data": [1]}}}', "2"),
+    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": [null]}}}', "no number"),
+    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": ["NaN"]}}}', "shape"),
+    ("json", lambda data: b'{"arrays": {}}', "is missing"),
+])
+def test_damaged_results_never_pass(few, tmp_path, encoding, damage, note):
+    reference_answers(few, tmp_path, encoding=encoding)
+    path = tmp_path / f"rnn-last.{encoding}"
+    path.write_bytes(damage(path.read_bytes()))
+    verdict = vectors.judge(few, tmp_path)["rnn-last"]
+    assert verdict.verdict == NOT_ROUNDING
+    assert any(note in part.note for part in verdict.parts), verdict
+
+
+def test_nan_and_missing_results_never_pass(few, tmp_path):
+    reference_answers(few, tmp_path, encoding="json")
+    path = tmp_path / "rnn-last.json"
+    content = json.loads(path.read_text())
+    content["arrays"]["dWhh"]["data"][3] = "NaN"
+    path.write_text(json.dumps(content))
+    (tmp_path / "lstm-last.json").unlink()
+    verdicts = vectors.judge(few, tmp_path)
+    assert "not finite, the first at [0, 3]" in verdicts["rnn-last"].worst.note
+    assert "no result for this case" in verdicts["lstm-last"].worst.note
+    assert {verdict.verdict for name, verdict in verdicts.items()
+            if name not in ("rnn-last", "lstm-last")} == {EXPLAINED}
+
+
+def test_pickles_are_not_opened(few, tmp_path):
+    reference_answers(few, tmp_path, encoding="npz")
+    np.savez(tmp_path / "rnn-last.npz", dWhh=np.array([{}], object))
+    verdict = vectors.judge(few, tmp_path)["rnn-last"]
+    assert verdict.verdict == NOT_ROUNDING and "allow_pickle" in verdict.worst.note
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (lambda d: (d / "manifest.json").unlink(), "no manifest"),
+    (lambda d: (d / "manifest.json").write_text("{}"), "no manifest"),
+    (lambda d: (d / "manifest.json").write_text("{"), "no manifest"),
+    (lambda d: (d / "manifest.json").write_text(
+        '{"format": "other", "version": 1, "cases": {}}'), "another format"),
+    (lambda d: (d / "rnn-last.npz").unlink(), "is missing"),
+    (lambda d: (d / "rnn-last.npz").write_bytes(b"x"), "is altered"),
+])
+def test_damaged_vectors_are_refused(few, tmp_path, spoil, message):
+    copy = tmp_path / "copy"
+    shutil.copytree(few, copy)
+    spoil(copy)
+    with pytest.raises(ValueError, match=message):
+        vectors.judge(copy, few)
+
+
+def test_a_folder_without_results_is_refused(few, tmp_path):
+    with pytest.raises(ValueError, match="holds no result of any case"):
+        vectors.judge(few, tmp_path)
+    with pytest.raises(ValueError, match="is no folder"):
+        vectors.judge(few, tmp_path / "nowhere")
