@@ -1,20 +1,16 @@
-"""What a run leaves behind: rows, the machine it ran on, a table, a figure."""
+"""What a run records: rows, the machine it ran on, tables."""
 
 import json
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from refnet.files import write_text
 
-if TYPE_CHECKING:
-    from refnet.config import Config
-    from refnet.train import Summary
-
-__all__ = ["append_row", "environment", "read_rows", "table", "write_reports", "write_rows"]
+__all__ = ["append_row", "environment", "finite", "read_rows", "table", "write_rows"]
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:
@@ -70,29 +66,6 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
              for row in cells]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines) + "\n"
-
-
-def write_reports(folder: Path, config: "Config", task: Any, rows: list[dict[str, Any]],
-                  summary: "Summary") -> None:
-    """summary.md and summary.json, and curves.png where matplotlib is installed."""
-    facts = {"task": config.task, "length": config.length or "-", "method": config.method,
-             "state": summary.state, "iterations": summary.iteration,
-             **{f"best {k}": v for k, v in summary.best.items() if k not in ("seconds", "clipped")},
-             "wall time (s)": round(summary.seconds, 1)}
-    text = f"# {config.task}, {config.method}: {summary.state}\n\n"
-    text += f"Success criterion: {task.criterion}\n\n"
-    text += table(["", "value"], [[name, value] for name, value in facts.items()])
-    write_text(folder / "summary.md", text)
-    write_text(folder / "summary.json", json.dumps(
-        {"config": {name: getattr(config, name) for name in config.__dataclass_fields__},
-         "state": summary.state, "iterations": summary.iteration, "best": summary.best,
-         "final": summary.final, "seconds": round(summary.seconds, 1)}, indent=1) + "\n")
-    if rows:
-        try:
-            from refnet.plots import plot_curves
-        except ImportError:
-            return
-        plot_curves(folder / "curves.png", rows, task.metric, f"{config.task}, {config.method}")
 
 
 def finite(values: list[Any]) -> np.ndarray[Any, Any]:

@@ -23,8 +23,9 @@ from refnet.experiment import Experiment, build
 from refnet.files import write_text
 from refnet.gradients import Result, loss_and_gradients
 from refnet.orthogonality import defect
+from refnet.report import Summary, write_reports
 
-__all__ = ["NotFiniteError", "Observer", "Summary", "resume", "train"]
+__all__ = ["NotFiniteError", "Observer", "resume", "train"]
 
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
@@ -32,17 +33,6 @@ Observer = Callable[[str, dict[str, Any]], None]
 
 class NotFiniteError(ArithmeticError):
     """A NaN or an infinity: the message names the step and the first array that has one."""
-
-
-@dataclass
-class Summary:
-    """How a run ended. ``state``: "solved", "finished" (at the limit) or "interrupted"."""
-
-    state: str
-    iteration: int
-    best: dict[str, Any]
-    final: dict[str, Any]
-    seconds: float
 
 
 @dataclass
@@ -226,7 +216,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: list[dict[str, A
         save()
     summary = Summary(state, run.iteration, _final(experiment, run), rows[-1] if rows else {},
                       before + time.perf_counter() - started)
-    record.write_reports(folder, config, task, rows, summary)
+    write_reports(folder, config, task, rows, summary)
     return summary
 
 

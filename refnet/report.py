@@ -1,0 +1,45 @@
+"""How a run ended, told once it has: summary.md, summary.json and curves.png."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from refnet.config import Config
+from refnet.files import write_text
+from refnet.record import table
+
+__all__ = ["Summary", "write_reports"]
+
+
+@dataclass
+class Summary:
+    """How a run ended. ``state``: "solved", "finished" (at the limit) or "interrupted"."""
+
+    state: str
+    iteration: int
+    best: dict[str, Any]
+    final: dict[str, Any]
+    seconds: float
+
+
+def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, Any]],
+                  summary: Summary) -> None:
+    """summary.md and summary.json, and curves.png where matplotlib is installed."""
+    facts = {"task": config.task, "length": config.length or "-", "method": config.method,
+             "state": summary.state, "iterations": summary.iteration,
+             **{f"best {k}": v for k, v in summary.best.items() if k not in ("seconds", "clipped")},
+             "wall time (s)": round(summary.seconds, 1)}
+    text = f"# {config.task}, {config.method}: {summary.state}\n\n"
+    text += f"Success criterion: {task.criterion}\n\n"
+    text += table(["", "value"], [[name, value] for name, value in facts.items()])
+    write_text(folder / "summary.md", text)
+    write_text(folder / "summary.json", json.dumps(
+        {"config": asdict(config), "state": summary.state, "iterations": summary.iteration,
+         "best": summary.best, "final": summary.final, "seconds": round(summary.seconds, 1)}, indent=1) + "\n")
+    if rows:
+        try:
+            from refnet.plots import plot_curves
+        except ImportError:
+            return
+        plot_curves(folder / "curves.png", rows, task.metric, f"{config.task}, {config.method}")
