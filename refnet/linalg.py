@@ -6,6 +6,7 @@ real ones with a step along (refnet.gradients), so nothing is conjugated.
 Checked by: tests/test_linalg.py.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from scipy.linalg import lapack
 from refnet.batch import Array
 from refnet.numeric import matmul, nonpositive, sqrt, times
 
-__all__ = ["Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
+__all__ = ["EXPM", "Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
 
 _GESV = {"f": lapack.sgesv, "d": lapack.dgesv, "F": lapack.cgesv, "D": lapack.zgesv}
 
@@ -88,9 +89,14 @@ def qr(a: Array) -> tuple[Array, Array]:
     return q[:, :columns], np.triu(r[:columns])
 
 
+EXPM: dict[type, Callable[[Array], Array]] = {}
+"""Exponentials of object arrays by element type, for types that enclose the true one."""
+
+
 class Exponential(NamedTuple):
     """``value``: the exponential; the rest is what its adjoint needs: the scaled matrix, the
-    Horner sums of its Taylor polynomial, and the powers before each squaring."""
+    Horner sums of its Taylor polynomial, and the powers before each squaring. Without sums
+    the value is that of ``EXPM``."""
 
     value: Array
     scaled: Array
@@ -122,6 +128,8 @@ def expm(a: Array) -> Exponential:
     Source: Higham, Functions of Matrices (2008), chapter 10.
     Checked by: tests/test_linalg.py::test_expm.
     """
+    if a.dtype == object and a.size and type(a.flat[0]) in EXPM:
+        return Exponential(EXPM[type(a.flat[0])](a), a, [], [])
     norm = np.where(nonpositive(a), -a, a).sum(axis=0)
     squarings = 0
     while not nonpositive(2 * norm - 1).all():
@@ -147,6 +155,11 @@ def expm_pull(tape: Exponential, dvalue: Array) -> Array:
     ``da += dX Y' / k`` and ``dY = a' dX / k``.
     Checked by: tests/test_linalg.py::test_expm_push_equals_pull.
     """
+    if not tape.sums:  # exp of [[a', d], [0, a']] has the derivative at a' along d in its corner
+        n = len(dvalue)
+        turned = tape.scaled.T
+        block = np.block([[turned, dvalue], [np.zeros_like(dvalue), turned]])
+        return expm(block).value[:n, n:]
     d = dvalue
     for power in reversed(tape.powers[:-1]):
         d = matmul(d, power.T) + matmul(power.T, d)

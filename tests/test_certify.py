@@ -15,8 +15,10 @@ from refnet.exact import certify, lift
 from refnet.exact.convert import lift_all, rounded
 from refnet.exact.dual import Dual, dual_array, parts
 from refnet.gradients import jvp, loss_and_gradients
+from refnet.initializers import orthogonal
 from refnet.losses import score, weights
 from refnet.nets import CELLS, FeedforwardNet, RecurrentNet
+from refnet.transitions import TRANSITIONS, transition
 from strategies import SMOOTH, feedforward_cases, rnn_cases
 
 flint = pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
@@ -340,3 +342,48 @@ def test_speed_at_784_steps():
     net = RecurrentNet(1, 32, 10)
     params, batch = random_case(net, T=784, B=4, dtype=np.float32)
     assert certify(net, params, batch).seconds <= 15
+
+
+@pytest.mark.parametrize("name", sorted(TRANSITIONS))
+def test_every_transition_is_certified(name):
+    """A central difference of the loss along a direction, in balls of 900 bits.
+
+    With a step of 2^-200 its truncation error is below 2^-390 times a third derivative, which
+    is below 1e30 here; cancellation leaves 900 - 200 bits.
+    """
+    made = transition(name, margin=0.5) if name == "svd" else transition(name)
+    net = RecurrentNet(2, 4, 3, transition=made)
+    rng = np.random.default_rng(3)
+    params = net.init(rng, np.float64, recurrent=orthogonal)
+    params = {key: value + rng.uniform(-0.3, 0.3, value.shape) for key, value in params.items()}
+    batch = Batch(rng.normal(size=(4, 2, 2)), rng.integers(0, 3, 2))
+    with balls.precision(900):
+        proved = certify(net, params, batch, bits=900)
+        # the constant parts of a transition have no gradient
+        direction = {key: rng.normal(size=value.shape) for key, value in params.items()
+                     if not all(entry == 0 for entry in proved.gradients[key].exact.flat)}
+        step = flint.arb((1, -200))
+
+        def loss(sign):
+            at = lift_all(params, "ball")
+            at |= {key: at[key] + lift(d, "ball") * (sign * step)
+                   for key, d in direction.items()}
+            outputs, _ = net.forward(at, lift(batch.x, "ball"))
+            return score(net.loss, outputs, batch.y, *weights(None, (2,), "mean"))[0].item()
+
+        difference = (loss(1) - loss(-1)) / (2 * step)
+        assert abs(float(difference - along(proved.gradients, direction))) < 1e-80
+    moving = {key for key in params if key.startswith("Whh") and key in direction}
+    assert moving
+
+
+def test_rational_transitions_are_exact():
+    net = RecurrentNet(2, 4, 1, transition=transition("cayley"), loss="squared_error",
+                       activation=ACTIVATIONS["relu"])
+    params, batch = random_case(net)
+    exact = certify(net, params, batch, kind="rational")
+    enclosed = certify(net, params, batch, kind="ball")
+    for name, value in exact.named().items():
+        assert (enclosed.named()[name].value == value.value).all(), name
+    with pytest.raises(ValueError, match="not rational"):
+        certify(replace(net, transition=transition("expm")), params, batch, kind="rational")

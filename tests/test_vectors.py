@@ -15,7 +15,7 @@ from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.gradients import loss_and_gradients
 
 CLIENTS = Path(__file__).parent / "clients"
-PINNED = "0c12268e8a48eff68fab42e24ae8a0674e14ce1128181c7fb288cb6a13885d66"
+PINNED = "2b4bcffbb607c668e6ecbba09d0a181093fb5fe87bc2d8b805c418353924708c"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def small(*names):
 def few(tmp_path_factory):
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     made = tmp_path_factory.mktemp("few")
-    vectors.write(made, small("rnn-last", "lstm-last"))
+    vectors.write(made, small("rnn-last", "lstm-last", "rnn-every"))
     return made
 
 
@@ -59,6 +59,7 @@ def test_catalogue_covers_what_it_says(folder):
     assert {net.readout for net in recurrent} == {"last", "every"}
     assert {net.reduction for net in recurrent} == {"mean", "sum", "batch_mean"}
     assert {case.net.loss for case in cases.values()} == {"cross_entropy", "squared_error"}
+    assert len({type(case.net.transition) for case in cases.values()}) == 9
     assert any(case.batch.mask is not None for case in cases.values())
     assert any("h0" in case.params for case in cases.values())
     assert any(len(case.batch.x) == 1 for case in cases.values())

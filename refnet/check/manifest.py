@@ -57,6 +57,22 @@ CONVENTIONS = {
         "oplu": "units 2i and 2i + 1 become (max, min) of the pair; equal ones stay as they are",
         "modrelu": "sign(a) max(|a| + b_mod, 0), 0 at a = 0; b_mod (H) is a parameter",
     },
+    "transitions": {
+        "what": "null, or what each square matrix (Whh; every gate's by itself as Whh_i, Whh_f, "
+                "...; W1, W2, ... of square hidden layers) is made of: parts named Whh.U and so "
+                "on are the parameters, any values. skew(A) = L - L' with L the part of A "
+                "strictly below the diagonal.",
+        "orthogonal": "W = M", "product": "W = D * S, entry by entry; dD is 0",
+        "svd": "W = U diag(s) V'; margin none: s is a part; margin m > 0: s = 2 m (1 / (1 + "
+               "exp(-p)) - 1/2) + 1",
+        "expm": "W = e^skew(A) base; dbase is 0",
+        "cayley": "W = (I + Y)^-1 (I - Y) base, Y = skew(A); dbase is 0",
+        "scaled_cayley": "W = (I + Y)^-1 (I - Y) diag(D), Y = skew(A); dD is 0",
+        "householder": "W = H_1 ... H_K diag(D), H = I - 2 v v' / v'v with v the rows of V; dD is "
+                       "0",
+        "schur": "W = P (R + T) P': R of 2 x 2 blocks g [[cos a, -sin a], [sin a, cos a]] along "
+                 "the diagonal, of T only what is strictly above the diagonal",
+    },
     "losses": {
         "cross_entropy": "of one prediction: log(sum_c exp(v_c)) - v_y; y are classes 0 .. C - 1",
         "squared_error": "of one prediction: sum_c (v_c - y_c)^2 / C",

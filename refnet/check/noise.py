@@ -143,6 +143,14 @@ class Noisy:
         """See ``exp``."""
         return self.source.noisy(np.sqrt(self.v))
 
+    def cos(self) -> Noisy:
+        """See ``exp``."""
+        return self.source.noisy(np.cos(self.v))
+
+    def sin(self) -> Noisy:
+        """See ``exp``."""
+        return self.source.noisy(np.sin(self.v))
+
     def tanh(self) -> Noisy:
         """See ``exp``."""
         return self.source.noisy(np.tanh(self.v))

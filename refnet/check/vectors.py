@@ -24,7 +24,9 @@ from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
 from refnet.exact.enclose import Certified, Enclosure, certify
 from refnet.files import write_atomically
 from refnet.gradients import Net
+from refnet.initializers import orthogonal
 from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.transitions import TRANSITIONS, transition
 
 __all__ = ["catalogue", "judge", "load", "write"]
 
@@ -42,12 +44,15 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) ->
 def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs: float = 1,
           head: float = 1, mask: bool = False, h0: bool = False, kink: bool = False) -> Case:
     rng = np.random.default_rng(list(name.encode()))
-    start = net.init(np.random.default_rng(0), np.float32)
+    # for the names and shapes alone; every transition takes an orthogonal start
+    start = net.init(np.random.default_rng(0), np.float32, weights=orthogonal)
     params: Params = {}
     for key in sorted(start):
         fan = start[key].shape[-1] if start[key].ndim == 2 else 2
         size = scale / 2.0 ** round(np.log2(fan) / 2)
         params[key] = _draw(rng, start[key].shape, size * (head if key in ("Why", "by") else 1))
+        if key.endswith(".D"):
+            params[key] = np.where(params[key] < 0, -1, 1).astype(np.float32)
     if isinstance(net, RecurrentNet):
         x, C, every = _draw(rng, (T, B, net.inputs), inputs), net.outputs, net.readout == "every"
         if h0:
@@ -59,7 +64,8 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
         params["bh"] = np.zeros_like(params["bh"])
         x[:, 0] = 0
     shape = (T, B) if every else (B,)
-    y: Array = rng.integers(0, C, shape) if net.loss == "cross_entropy" else _draw(rng, (*shape, C), 2)
+    y: Array = (rng.integers(0, C, shape) if net.loss == "cross_entropy"
+                else _draw(rng, (*shape, C), 2))
     lengths = rng.integers(1, T + 1, B)
     lengths[0] = T
     kept = np.arange(T)[:, None] < lengths if mask else None
@@ -67,7 +73,7 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
 
 
 def catalogue() -> Iterator[Case]:
-    """Cells x activations x losses x sizes x edge cases; name, net, parameters and batch."""
+    """Cells x activations x losses x transitions x sizes x edge cases; name, net, parameters and batch."""
     for cell in ("rnn", "lstm", "gru", "gru_before"):
         base = RecurrentNet(2, 4, 3, cell=cell)
         yield _case(f"{cell}-last", base)
@@ -88,6 +94,11 @@ def catalogue() -> Iterator[Case]:
         yield _case(f"feedforward-{name}", FeedforwardNet((3, 4, 4, 2), activation=act), B=4)
         if not act.smooth:
             yield _case(f"rnn-{name}-kink", net, kink=True)
+    for name in TRANSITIONS:
+        made = transition(name, margin=0.5) if name == "svd" else transition(name)
+        yield _case(f"rnn-{name}", replace(plain, transition=made))
+        yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=made))
+    yield _case("lstm-svd", replace(plain, cell="lstm", transition=transition("svd")))
     for reduction in ("sum", "batch_mean"):
         yield _case(f"rnn-{reduction}", replace(plain, reduction=reduction, readout="every"),
                     mask=True)
@@ -104,7 +115,13 @@ def catalogue() -> Iterator[Case]:
 
 def _describe(net: Net) -> dict[str, Any]:
     """The net in words and numbers, as the manifest explains them."""
-    common = {"activation": net.activation.name, "alpha": net.activation.alpha,
+    made: dict[str, Any] | None = None
+    if net.transition is not None:
+        place = f"{type(net.transition).__module__.split('.')[-1]}.{type(net.transition).__name__}"
+        made = {"name": next(name for name, known in TRANSITIONS.items() if known == place)}
+        if hasattr(net.transition, "margin"):
+            made["margin"] = net.transition.margin
+    common = {"transition": made, "activation": net.activation.name, "alpha": net.activation.alpha,
               "loss": net.loss, "reduction": net.reduction}
     if isinstance(net, FeedforwardNet):
         return {"kind": "feedforward", "widths": list(net.widths), **common}
@@ -116,6 +133,8 @@ def _net(about: dict[str, Any]) -> Net:
     """The net that ``_describe`` described."""
     facts = dict(about)
     kind, alpha = facts.pop("kind"), facts.pop("alpha")
+    made = facts.pop("transition")
+    facts["transition"] = transition(**made) if made else None
     facts["activation"] = activation(facts["activation"], alpha or None)
     if kind == "feedforward":
         return FeedforwardNet(tuple(facts.pop("widths")), **facts)

@@ -1,8 +1,9 @@
 """Balls and rationals of python-flint as number types of the nets.
 
 A ball (arb) is a midpoint and a radius that provably contain the true value; every
-operation rounds outwards. Importing this module registers the matrix products, so it is
-imported by whoever lifts to these types. Source: Johansson (2017), "Arb".
+operation rounds outwards. Importing this module registers the matrix products and the
+exponential, so it is imported by whoever lifts to these types.
+Source: Johansson (2017), "Arb".
 Checked by: tests/test_certify.py::test_ball_product_contains_rational_product.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.convert import flint
+from refnet.linalg import EXPM
 from refnet.numeric import MATMUL
 
 __all__ = ["decided", "midpoints", "on_product", "precision", "radii"]
@@ -42,20 +44,24 @@ def on_product(listener: Callable[[], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
+def _array(matrix: Any) -> Array:
+    out = np.empty(matrix.nrows() * matrix.ncols(), object)
+    out[:] = matrix.entries()
+    return out.reshape(matrix.nrows(), matrix.ncols())
+
+
 def _product(matrix: Any) -> Callable[[Array, Array], Array]:
     def product(a: Array, b: Array) -> Array:
         for listener in _listeners:
             listener()
-        made = matrix(*a.shape, a.ravel().tolist()) * matrix(*b.shape, b.ravel().tolist())
-        out = np.empty(a.shape[0] * b.shape[1], object)
-        out[:] = made.entries()
-        return out.reshape(a.shape[0], b.shape[1])
+        return _array(matrix(*a.shape, a.ravel().tolist()) * matrix(*b.shape, b.ravel().tolist()))
 
     return product
 
 
 arb = flint().arb
 MATMUL[arb] = _product(flint().arb_mat)
+EXPM[arb] = lambda a: _array(flint().arb_mat(*a.shape, a.ravel().tolist()).exp())
 MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
 
 # an exact zero in an object array is often the int 0, so every entry passes through arb()

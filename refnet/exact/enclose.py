@@ -19,6 +19,8 @@ from refnet.nets import NetTape, RecurrentNet
 
 __all__ = ["Certified", "Enclosure", "Progress", "certify"]
 
+RATIONAL = ("Orthogonal", "Product", "CayleyMap", "ScaledCayley", "Householder")
+"""The transitions that are rational functions of their parts."""
 Progress = Callable[[int, int, float], None]
 """Told, a few times a second, the bits, the matrix products done with them, the seconds."""
 
@@ -103,7 +105,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         with balls.precision(bits), _clock(started, max_seconds, bits, progress):
             try:
                 named, doubt = _enclosures(_run(net, params, batch, "ball"), radius)
-            except ArithmeticError as error:
+            except (ArithmeticError, np.linalg.LinAlgError) as error:
                 doubt = str(error)
         if doubt is None:
             return _certified(net, params, batch, named, kind, bits, perf_counter() - started)
@@ -124,7 +126,7 @@ def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
 def _is_rational(net: Net) -> bool:
     return (net.activation.rational and net.loss == "squared_error"
             and (not isinstance(net, RecurrentNet) or net.cell == "rnn")
-            and (net.transition is None or getattr(net.transition, "rational", False)))
+            and (net.transition is None or type(net.transition).__name__ in RATIONAL))
 
 
 def run_on(net: Net, params: Params, batch: Batch, lifted: Callable[[Array, str], Array]

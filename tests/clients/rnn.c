@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
     const char *known[] = {"tanh", "relu", "identity", "softsign", "sigmoid"};
     for (int i = 0; i < NONE; ++i)
         if (word_is("activation", known[i])) act = i;
-    if (!word_is("kind", "recurrent") || !word_is("cell", "rnn") || act == NONE) return 2;
+    if (!word_is("kind", "recurrent") || strncmp(after(after(text, "net"), "transition"), "null", 4) || !word_is("cell", "rnn") || act == NONE) return 2;
     int every = word_is("readout", "every"), entropy = word_is("loss", "cross_entropy");
     real gain = (real)strtod(after(after(text, "net"), "gain"), NULL);
     int D = atoi(after(after(text, "net"), "inputs")), H = atoi(after(after(text, "net"), "hidden"));

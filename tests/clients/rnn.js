@@ -122,7 +122,8 @@ const [dir, out] = process.argv.slice(2);
 const manifest = JSON.parse(fs.readFileSync(path.join(dir, "manifest.json"), "utf8"));
 for (const name of Object.keys(manifest.cases)) {
   const { arrays, net } = JSON.parse(fs.readFileSync(path.join(dir, `${name}.json`), "utf8"));
-  if (net.kind !== "recurrent" || net.cell !== "rnn" || !(net.activation in ACTIVATIONS)) continue;
+  if (net.kind !== "recurrent" || net.cell !== "rnn" || net.transition) continue;
+  if (!(net.activation in ACTIVATIONS)) continue;
   const inputs = {};
   for (const key of Object.keys(arrays).filter((k) => k.startsWith("in."))) {
     inputs[key.slice(3)] = nest(arrays[key].data, arrays[key].shape);
