@@ -36,6 +36,8 @@ class Config:
                                              "gaussian:std=0.001")
     input_weights: str = _option("", "initialiser of the input matrix (empty: as weights)")
     recurrent: str = _option("", "initialiser of the recurrent matrix (empty: as weights)")
+    reduction: str = _option("mean", "the loss is a mean (over all predictions), batch_mean (the "
+                                     "sum over a sequence, the mean over sequences) or sum")
     method: str = _option("plain", "plain, oinit (orthogonal pre-training), open (orthogonality "
                                    "penalty) or oinit+open")
     orthogonal: str = _option("hidden", "which matrices oinit and open act on: hidden (recurrent "
@@ -79,8 +81,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "sequential-mnist": _PIXELS,
     "permuted-mnist": {**_FACTORISED, "iterations": 120_000, "evaluate_every": 1000},
     "copy": {**_FACTORISED, "activation": "identity", "iterations": 20_000},
-    "ptb": {**_FACTORISED, "hidden": 512, "rate": 1e-3, "clip_at": 30.0, "iterations": 40_000,
-            "evaluate_every": 200},
+    "ptb": {**_FACTORISED, "hidden": 512, "reduction": "batch_mean", "rate": 1e-3,
+            "clip_at": 30.0, "iterations": 40_000, "evaluate_every": 200},
 }
 """What differs from Config's defaults, by task. The synthetic tasks and MNIST follow Manchev &
 Spratling (their code's RMSprop; their table gives the rates that a grid search chose);

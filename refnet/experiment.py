@@ -169,10 +169,12 @@ def _net(config: Config, task: Any) -> Net:
                          f"{'recurrent' if sequences else 'feedforward'}")
     if not sequences:
         return FeedforwardNet((task.inputs, *[config.hidden] * config.depth, task.outputs),
-                              activation=act, transition=made, loss=task.loss)
+                              activation=act, transition=made, loss=task.loss,
+                              reduction=config.reduction)
     return RecurrentNet(task.inputs, config.hidden, task.outputs, cell=parse_spec(config.cell)[0],
                         activation=act, transition=made, readout=task.readout,
-                        loss=task.loss, gain=config.gain, learn_h0=config.learn_h0,
+                        loss=task.loss, reduction=config.reduction, gain=config.gain,
+                        learn_h0=config.learn_h0,
                         clip_step=config.clip_at if config.clip == "step" else None,
                         backend=config.backend)
 

@@ -28,15 +28,17 @@ def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, 
     """summary.md and summary.json, and curves.png where matplotlib is installed."""
     facts = {"task": config.task, "length": config.length or "-", "method": config.method,
              "state": summary.state, "iterations": summary.iteration,
-             **{f"best {k}": v for k, v in summary.best.items() if k not in ("seconds", "clipped")},
+             **{f"best {k}": v for k, v in summary.best.items()
+                if k not in ("seconds", "clipped")},
              "wall time (s)": round(summary.seconds, 1)}
     text = f"# {config.task}, {config.method}: {summary.state}\n\n"
     text += f"Success criterion: {task.criterion}\n\n"
     text += table(["", "value"], [[name, value] for name, value in facts.items()])
     write_text(folder / "summary.md", text)
-    write_text(folder / "summary.json", json.dumps(
-        {"config": asdict(config), "state": summary.state, "iterations": summary.iteration,
-         "best": summary.best, "final": summary.final, "seconds": round(summary.seconds, 1)}, indent=1) + "\n")
+    record = {"config": asdict(config), "state": summary.state,
+              "iterations": summary.iteration, "best": summary.best, "final": summary.final,
+              "seconds": round(summary.seconds, 1)}
+    write_text(folder / "summary.json", json.dumps(record, indent=1) + "\n")
     if rows:
         try:
             from refnet.plots import plot_curves
