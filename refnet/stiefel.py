@@ -67,6 +67,13 @@ def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
     return qr(target)[0] if retraction == "qr" else _polar(target)
 
 
+def _one_plus(a: Array) -> Array:
+    """``I + a``, in a itself."""
+    diagonal = np.arange(len(a))
+    a[diagonal, diagonal] += 1
+    return a
+
+
 def _square_generator(M: Array, G: Array, metric: str) -> Array:
     """The skew S (N, N) with gradient ``M S``, for a square M: ``M'G - G'M``, or its half."""
     K = matmul(M.T, G)
@@ -102,17 +109,16 @@ def _cayley(M: Array, G: Array, rate: Number, metric: str) -> Array:
     N, P = M.shape
     if N == P:
         S = _square_generator(M, G, metric)
-        MS = matmul(M, S)
-        # X (I + r/2 S) = MS as (I - r/2 S) X' = (MS)', because S' = -S
-        X = solve(eye(N, M.dtype) - times(rate, _half(S)), MS.T).T
+        # X (I + r/2 S) = M S, transposed: LAPACK stores by columns, so neither side is copied
+        # out of order
+        X = solve(_one_plus(times(rate / 2, S)).T, matmul(M, S).T).T
         return np.asarray(M - times(rate, X))
     U, V = _factors(M, G, metric)
     if 2 * P <= N:
-        middle = eye(2 * P, M.dtype) + times(rate, _half(matmul(V.T, U)))
+        middle = _one_plus(times(rate / 2, matmul(V.T, U)))
         return np.asarray(M - times(rate, matmul(U, solve(middle, matmul(V.T, M)))))
     A = matmul(U, V.T)
-    return np.asarray(M - times(rate, solve(eye(N, M.dtype) + times(rate, _half(A)),
-                                            matmul(A, M))))
+    return np.asarray(M - times(rate, solve(_one_plus(times(rate / 2, A)), matmul(A, M))))
 
 
 def _geodesic(M: Array, G: Array, rate: Number, metric: str) -> Array:
