@@ -200,6 +200,7 @@ def _of_the_inputs(case: _Case, variants: dict[str, Params]) -> Candidates:
                                                  for name, value in params.items()}})
     found = case.run(batch=case.batch._replace(x=x[::-1]))
     yield "time is reversed", {**found, "dx": found["dx"][::-1]}
+    yield "time is reversed, and so is the gradient in x", found
     found = case.run(batch=case.batch._replace(x=x.reshape(B, T, D).swapaxes(0, 1)))
     yield "x is read with batch and time swapped", {
         **found, "dx": found["dx"].swapaxes(0, 1).reshape(x.shape)}

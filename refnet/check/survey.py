@@ -5,6 +5,7 @@ Checked by: tests/test_adapters.py::test_survey_rows.
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from refnet.exact.enclose import Certified, certify
 from refnet.gradients import Net
 from refnet.nets import FeedforwardNet, RecurrentNet
 
-__all__ = ["SIZES", "judge_function", "onnx_rows", "row", "jax_rows", "torch_rows"]
+__all__ = ["SIZES", "jax_rows", "judge_function", "model_rows", "onnx_rows", "row", "torch_rows"]
 
 SIZES = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
 """T, H, B of the cases; D = 3 inputs and C = 5 outputs."""
@@ -126,3 +127,20 @@ def onnx_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) ->
                         continue
                     yield row(runtime, package, name, compare(
                         theirs, certified, dtype=dtype, sigma=sigma, required=("h",)), **facts)
+
+
+def model_rows(path: Path, T: int, B: int, seed: int = 0) -> Rows:
+    """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
+    try:
+        made = onnx_nets.read(path)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as an ONNX model: {error}") from None
+    net, params = onnx_nets.load(made)
+    dtype = params["Whh"].dtype
+    batch = random_batch(net, np.random.default_rng(seed), dtype, T, B)
+    certified = certify(net, params, batch)
+    sigma = spread(certified, dtype)
+    for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
+        verdict = compare(onnx_nets.results(made, batch.x, runtime), certified, dtype=dtype,
+                          sigma=sigma, required=("h",))
+        yield row(runtime, package, f"{path.name}: {net.cell}", verdict, T=T, H=net.hidden, B=B)

@@ -73,7 +73,7 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
 
 
 def catalogue() -> Iterator[Case]:
-    """Cells x activations x losses x transitions x sizes x edge cases; name, net, parameters and batch."""
+    """Cells, activations, losses, transitions, sizes, edge cases: name, net, parameters, batch."""
     for cell in ("rnn", "lstm", "gru", "gru_before"):
         base = RecurrentNet(2, 4, 3, cell=cell)
         yield _case(f"{cell}-last", base)

@@ -6,6 +6,7 @@ Source: ONNX operators RNN-22, LSTM-22, GRU-22.
 Checked by: tests/test_adapters.py.
 """
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +16,7 @@ from refnet.batch import Array, Params
 from refnet.check.adapters import exact_sum, reorder
 from refnet.nets import RecurrentNet
 
-__all__ = ["RUNTIMES", "from_onnx", "load", "model", "results", "to_onnx"]
+__all__ = ["RUNTIMES", "from_onnx", "load", "model", "read", "results", "to_onnx"]
 
 ORDER = {"rnn": (0,), "lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "gru_before": (1, 0, 2)}
 OPERATORS = {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "gru_before": "GRU"}
@@ -97,6 +98,14 @@ def model(net: RecurrentNet, params: Params, dtype: Any = np.float32) -> Any:
         [onnx.helper.make_tensor_value_info("Y", kind, ["T", 1, "B", net.hidden])], weights)
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)],
                                   ir_version=10)
+    onnx.checker.check_model(made)
+    return made
+
+
+def read(path: Path) -> Any:
+    """The model in a file, checked for being a valid one."""
+    onnx = _onnx()
+    made = onnx.load(str(path))
     onnx.checker.check_model(made)
     return made
 
