@@ -36,6 +36,8 @@ class Config:
                                              "gaussian:std=0.001")
     input_weights: str = _option("", "initialiser of the input matrix (empty: as weights)")
     recurrent: str = _option("", "initialiser of the recurrent matrix (empty: as weights)")
+    gate_recurrent: str = _option("", "initialiser of the recurrent matrices of a gated cell's "
+                                      "gates, such as ramp (empty: as recurrent)")
     reduction: str = _option("mean", "the loss is a mean (over all predictions), batch_mean (the "
                                      "sum over a sequence, the mean over sequences) or sum")
     method: str = _option("plain", "plain, oinit (orthogonal pre-training), open (orthogonality "

@@ -55,11 +55,11 @@ class Experiment:
         report, one entry a matrix."""
         config = self.config
         rng = np.random.default_rng([config.seed, 0])
-        recurrent, inputs = (_initializer(spec) if spec else None
-                             for spec in (config.recurrent, config.input_weights))
-        cell_options = parse_spec(config.cell)[1] if config.net == "recurrent" else {}
+        recurrent, inputs, gates = (_initializer(spec) if spec else None for spec in (
+            config.recurrent, config.input_weights, config.gate_recurrent))
+        own = {"gates": gates, **parse_spec(config.cell)[1]} if config.net == "recurrent" else {}
         params = self.net.init(rng, config.dtype, _initializer(config.weights), recurrent,
-                               inputs, **cell_options)
+                               inputs, **own)
         if "oinit" not in config.method:
             return params, []
         made, report = orthogonalize_params(

@@ -13,7 +13,7 @@ import numpy as np
 from refnet.batch import Array
 
 __all__ = ["INITIALIZERS", "chain", "fbchain", "gaussian", "glorot_normal", "glorot_uniform",
-           "he", "identity", "initialize", "orthogonal", "orthogonal_svd", "rotations",
+           "he", "identity", "initialize", "orthogonal", "orthogonal_svd", "ramp", "rotations",
            "uniform"]
 
 Shape = tuple[int, int]
@@ -121,9 +121,21 @@ def fbchain(shape: Shape, rng: Rng, feedback: float = 0.04, gain: float = 0.99,
     return chain(shape, rng, gain, diagonal) + feedback * np.eye(shape[0], k=1)
 
 
+def ramp(shape: Shape, rng: Rng, end: float = 0.01) -> Array:
+    """Antisymmetric, growing with the distance from the diagonal: ``end (i - j) / (H - 1)``.
+
+    Orhan & Pitkow's "mixed" start of an LSTM has it in the gates and a chain in the candidate;
+    transposed here, as the chain is.
+    Checked by: tests/test_initializers.py::test_ramp.
+    """
+    size = _square(shape, "ramp")
+    index = np.arange(size)
+    return end * np.subtract.outer(index, index) / max(size - 1, 1)
+
+
 INITIALIZERS: dict[str, Callable[..., Array]] = {f.__name__: f for f in (
     gaussian, uniform, glorot_normal, glorot_uniform, he, identity, orthogonal, orthogonal_svd,
-    rotations, chain, fbchain)}
+    rotations, chain, fbchain, ramp)}
 
 
 def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:

@@ -123,15 +123,19 @@ class RecurrentNet:
 
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
              weights: Initializer = glorot_uniform, recurrent: Initializer | None = None,
-             inputs: Initializer | None = None, **cell_options: Any) -> Params:
+             inputs: Initializer | None = None, gates: Initializer | None = None,
+             **cell_options: Any) -> Params:
         """Start values: ``weights`` draws Why, ``recurrent`` Whh and ``inputs`` Wxh (the same
-        if None), gate by gate; the cell's own ``init`` takes ``cell_options`` (an LSTM's
-        ``forget`` and ``peepholes``) and starts its biases; h0 is zero. Drawn in float64,
-        then rounded.
+        if None), gate by gate; ``gates``, if given, draws the blocks of Whh that only open and
+        close, so that a chain with ``ramp`` gates is Orhan & Pitkow's mixed start. The cell's
+        own ``init`` takes ``cell_options`` (an LSTM's ``forget`` and ``peepholes``) and starts
+        its biases; h0 is zero. Drawn in float64, then rounded.
         """
         cell = import_module(f"refnet.cells.{self.cell}")
         H, G = self.hidden, len(self.gates)
-        start = {slot: (recurrent or weights)((H, H), rng) for slot in self.slots}
+        draw = recurrent or weights
+        start = {slot: (draw if gate == cell.CANDIDATE else gates or draw)((H, H), rng)
+                 for slot, gate in zip(self.slots, self.gates)}
         params: Params = {
             "Wxh": np.concatenate([(inputs or weights)((H, self.inputs), rng)
                                    for _ in range(G)]),

@@ -153,3 +153,17 @@ def test_same_seed_same_bits(name):
 def test_errors(name, shape, options, message):
     with pytest.raises(ValueError, match=message):
         initialize(name, shape, np.random.default_rng(0), **options)
+
+
+def test_ramp():
+    """Antisymmetric, from -end to end; in an LSTM's gates it leaves the chain to the candidate."""
+    from refnet.nets import RecurrentNet
+    W = initialize("ramp", (5, 5), np.random.default_rng(0), end=0.02)
+    assert (W == -W.T).all() and W[4, 0] == 0.02 and (np.diff(W[:, 0]) > 0).all()
+    assert initialize("ramp", (1, 1), np.random.default_rng(0)) == 0
+    drawn = RecurrentNet(2, 3, 2, cell="lstm").init(
+        np.random.default_rng(0), np.float64, recurrent=lambda s, r: initialize("chain", s, r),
+        gates=lambda s, r: initialize("ramp", s, r))["Whh"].reshape(4, 3, 3)
+    ramp, chain = (initialize(name, (3, 3), np.random.default_rng(0)) for name in ("ramp", "chain"))
+    assert all((block == expected).all() for block, expected in zip(drawn, (ramp, ramp, chain,
+                                                                            ramp)))

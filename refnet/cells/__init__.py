@@ -3,8 +3,8 @@
 A cell module has ``GATES``, the gates in the order in which Whh, Wxh and bh stack their
 blocks of H rows; ``STATES``, how many arrays (B, H) its state is made of; a ``Tape`` with
 x (T, B, D) and h (T + 1, B, H); ``forward(p, x, h0, act)`` and
-``backward(p, tape, dh, act, inputs)``. A gated cell has ``init(hidden)``, the start of what is
-neither Wxh nor Whh, and ``CANDIDATE``, the gate that carries new content.
+``backward(p, tape, dh, act, inputs)``. ``init(hidden)`` is the start of what is
+neither Wxh nor Whh; ``CANDIDATE`` is the gate that carries new content.
 """
 
 from refnet.batch import Array, Params

@@ -16,6 +16,7 @@ from refnet.numeric import clamp, matmul
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
 GATES = ("h",)
+CANDIDATE = "h"
 STATES = 1
 
 
