@@ -8,6 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from refnet.check.cli import add_commands
+
 __all__ = ["main"]
 
 TRAIN_EXAMPLES = """examples:
@@ -43,6 +45,7 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_orthogonalize(commands)
+    add_commands(commands)
     _add_info(commands)
     args = parser.parse_args(arguments)
     try:
