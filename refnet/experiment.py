@@ -152,9 +152,11 @@ def _check(config: Config) -> None:
         if not 0 <= getattr(config, name) < np.inf:
             raise ValueError(f"{name} is {getattr(config, name)}; need a finite number that is "
                              "not negative")
-    if config.transition != "dense" and config.method != "plain":
-        raise ValueError(f"method {config.method} acts on dense matrices; transition "
-                         f"{config.transition} already says what they are made of. Use one")
+    penalised = config.method == "open" and config.open_as == "penalty"
+    if config.transition != "dense" and not (config.method == "plain" or penalised):
+        raise ValueError(f"method {config.method} changes a matrix itself; transition "
+                         f"{config.transition} makes it from parts. Of the methods, plain and open "
+                         "as a penalty go with a transition")
 
 
 def _net(config: Config, task: Any) -> Net:

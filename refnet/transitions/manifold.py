@@ -152,6 +152,12 @@ class Product(Manifold):
     high: float = 1.5
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.low <= self.high < float("inf"):
+            raise ValueError(f"transition product: distances are drawn from {self.low} to "
+                             f"{self.high}; need 0 < low <= high, both finite")
+
     @property
     def manifold(self) -> tuple[str, ...]:
         """S moves by a retraction."""
