@@ -77,6 +77,11 @@ class Manifold(Plain):
                                  f"{getattr(self, what)!r} is unknown; choose one of "
                                  f"{', '.join(options)}")
 
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The parts that should be orthogonal, by a constraint or a penalty."""
+        return self.manifold
+
     def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
                 ) -> Moved:
         """One step of the named parts (full names) against their gradients, with the drift
@@ -101,9 +106,9 @@ class Manifold(Plain):
         return Moved(moved, defects, tuple(repaired))
 
     def report(self, parts: Params) -> dict[str, float]:
-        """The sign of det W, and ``||M'M - I||_F`` of every part M on the manifold."""
+        """The sign of det W, and ``||M'M - I||_F`` of every part M that should be orthogonal."""
         narrow = {name: M if M.shape[0] >= M.shape[1] else M.T
-                  for name, M in parts.items() if name in self.manifold}
+                  for name, M in parts.items() if name in self.bases}
         return super().report(parts) | {f"defect_{name}": stiefel.defect(M)
                                         for name, M in narrow.items()}
 

@@ -64,7 +64,12 @@ class SVD(Manifold):
     @property
     def manifold(self) -> tuple[str, ...]:
         """The bases, unless they are softly orthogonal."""
-        return () if self.soft else ("U", "V")
+        return () if self.soft else self.bases
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """U and V."""
+        return ("U", "V")
 
     @property
     def rates(self) -> Mapping[str, Number]:
@@ -147,7 +152,7 @@ class SVD(Manifold):
             value = times(self.prior, (off * off).sum(keepdims=True))[0]
             grads |= self._pull_spectrum(parts, times(2 * self.prior, off))
         if self.soft:
-            more, own = open_penalty({name: parts[name] for name in ("U", "V")}, self.soft)
+            more, own = open_penalty({name: parts[name] for name in self.bases}, self.soft)
             value, grads = value + more[()], grads | own
         return value, grads
 
