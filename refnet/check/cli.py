@@ -143,11 +143,18 @@ def _finish(rows: list[dict[str, Any]], path: Path | None) -> int:
     return 0 if all(row["verdict"] in ("explained by rounding", "refused") for row in rows) else 1
 
 
+def _told(bits: int, products: int, seconds: float) -> None:
+    """The progress of a long certification, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\rcertifying: {bits} bits, {products} matrix products, {seconds:.1f} s", end="\r",
+              file=sys.stderr, flush=True)
+
+
 def _judge_framework(args: argparse.Namespace) -> int:
     from refnet.check import survey
     if args.function is None:
         every = survey.torch_rows if args.judge == "torch" else survey.jax_rows
-        return _finish(_show(every(seed=args.seed), TABLE), args.json)
+        return _finish(_show(every(seed=args.seed, progress=_told), TABLE), args.json)
     return _finish(_show(_own_function(args), TABLE), args.json)
 
 
@@ -164,7 +171,8 @@ def _own_function(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         return gradients(loss, params, batch)
 
     for dtype in (np.float32, np.float64):
-        verdict, _ = survey.judge_function(net, function, dtype, args.steps, args.batch, args.seed)
+        verdict, _ = survey.judge_function(net, function, dtype, args.steps, args.batch,
+                                           args.seed, _told)
         yield survey.row(args.judge, args.judge, args.function, verdict, T=args.steps,
                          H=args.hidden, B=args.batch)
 
@@ -188,8 +196,8 @@ def _loaded(place: str) -> Callable[..., Any]:
 def _judge_onnx(args: argparse.Namespace) -> int:
     from refnet.check import survey
     if args.model is None:
-        return _finish(_show(survey.onnx_rows(seed=args.seed), TABLE), args.json)
-    rows = survey.model_rows(args.model, args.steps, args.batch, args.seed)
+        return _finish(_show(survey.onnx_rows(seed=args.seed, progress=_told), TABLE), args.json)
+    rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _told)
     return _finish(_show(rows, TABLE), args.json)
 
 

@@ -42,7 +42,8 @@ class Split(Exception):
 
 
 class Source:
-    """Random factors ``1 + u g`` for the runs in ``columns``, the same whoever runs beside."""
+    """Random factors ``1 + u g`` for the runs in ``columns``; a run's own factors do not depend
+    on which others run beside it."""
 
     def __init__(self, dtype: Any, seed: int, columns: Array, runs: int) -> None:
         self.u = unit(dtype)
@@ -176,6 +177,11 @@ def _unpacked(values: Array, source: Source) -> Array:
     return out
 
 
+def _power(size: Array) -> Array:
+    """A power of two near each magnitude, 1 for zero: scaling by it is exact."""
+    return np.exp2(np.floor(np.log2(np.where(size == 0, 1, size))))
+
+
 def _product(a: Array, b: Array) -> Array:
     """``a @ b`` with the error of summing K terms in sequence.
 
@@ -184,16 +190,19 @@ def _product(a: Array, b: Array) -> Array:
     """
     source = next(value for value in (*a.flat, *b.flat) if isinstance(value, Noisy)).source
     left, right = _packed(a, len(source.columns)), _packed(b, len(source.columns))
+    # rows and columns are brought to about 1: squares of vanishing gradients would underflow
+    rows, columns = _power(abs(left).max(axis=(0, 2))), _power(abs(right).max(axis=(0, 1)))
+    left, right = left / rows[:, None], right / columns
     K = a.shape[1]
     width = -(-K // CHUNKS)
-    chunks = [slice(k, k + width) for k in range(0, K, width)]
     total = np.zeros((len(left), a.shape[0], b.shape[1]))
     variance = (left * left) @ (right * right)
-    for chunk in chunks:
-        total = total + left[:, :, chunk] @ right[:, chunk]
+    for k in range(0, K, width):
+        total = total + left[:, :, k:k + width] @ right[:, k:k + width]
         variance += width * total * total
-    error = source.u * np.sqrt(variance) + np.where(variance == 0, 0, source.tiny)
-    return _unpacked(total + error * source.normal(*total.shape[1:]), source)
+    draws = source.normal(*total.shape[1:])
+    scaled = (total + source.u * np.sqrt(variance) * draws) * rows[:, None] * columns
+    return _unpacked(scaled + np.where(variance == 0, 0, source.tiny) * draws, source)
 
 
 MATMUL[Noisy] = _product
@@ -230,7 +239,8 @@ def spread(certified: Certified, dtype: Any, runs: int = RUNS, seed: int = 0) ->
     out = {}
     for name, enclosure in certified.named().items():
         deviation = passes[name] - enclosure.value
-        sigma = np.sqrt((deviation * deviation).mean(axis=0))
+        largest = _power(abs(deviation).max(axis=0))
+        sigma = largest * np.sqrt(((deviation / largest) ** 2).mean(axis=0))
         untouched = (sigma == 0) & (enclosure.value == 0) & (enclosure.radius == 0)
         out[name] = np.where(untouched, 0, np.maximum(sigma, float(np.finfo(dtype).tiny)))
     return out

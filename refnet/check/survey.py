@@ -16,13 +16,14 @@ from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.cases import random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare
-from refnet.exact.enclose import Certified, certify
+from refnet.exact.enclose import Certified, Progress, certify
 from refnet.gradients import Net
 from refnet.nets import FeedforwardNet, RecurrentNet
 
 __all__ = ["SIZES", "jax_rows", "judge_function", "model_rows", "onnx_rows", "row", "torch_rows"]
 
-SIZES = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
+Sizes = tuple[tuple[int, int, int], ...]
+SIZES: Sizes = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
 """T, H, B of the cases; D = 3 inputs and C = 5 outputs."""
 
 Rows = Iterator[dict[str, Any]]
@@ -47,14 +48,15 @@ def _case(net: Net, dtype: Any, T: int, B: int, seed: int) -> tuple[Params, Batc
 
 
 def judge_function(net: Net, function: Callable[[Params, Batch], Params], dtype: Any,
-                   T: int, B: int, seed: int = 0) -> tuple[Verdict, Certified]:
+                   T: int, B: int, seed: int = 0, progress: Progress | None = None
+                   ) -> tuple[Verdict, Certified]:
     """Judge any implementation: ``function(params, batch)`` gives arrays by refnet's names."""
     params, batch = _case(net, dtype, T, B, seed)
-    certified = certify(net, params, batch)
+    certified = certify(net, params, batch, progress=progress)
     return compare(function(params, batch), certified, dtype=dtype), certified
 
 
-def torch_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -> Rows:
+def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """torch.nn.RNN (tanh, relu), LSTM, GRU, Linear stacks, orthogonal parametrisations."""
     for T, H, B in sizes:
         nets: dict[str, Net] = {
@@ -69,7 +71,7 @@ def torch_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -
         for dtype in DTYPES:
             for what, net in nets.items():
                 params, batch = _case(net, dtype, T, B, seed)
-                certified = certify(net, params, batch)
+                certified = certify(net, params, batch, progress=progress)
                 sigma = spread(certified, dtype)
                 facts = {"T": T, "H": H, "B": B}
                 verdict = compare(torch_nets.results(net, params, batch), certified, dtype=dtype,
@@ -83,13 +85,13 @@ def torch_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -
             for map_name in ("matrix_exp", "cayley", "householder"):
                 params, batch = _case(net, dtype, T, B, seed)
                 params, theirs = torch_nets.orthogonal_results(net, params, batch, map_name)
-                verdict = compare(theirs, certify(net, params, batch), dtype=dtype,
-                                  required=("dWhh",))
+                certified = certify(net, params, batch, progress=progress)
+                verdict = compare(theirs, certified, dtype=dtype, required=("dWhh",))
                 yield row("PyTorch", "torch", f"orthogonal, {map_name}", verdict, T=T, H=H, B=B,
                           defect=torch_nets.orthogonality_defect(params["Whh"]))
 
 
-def jax_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -> Rows:
+def jax_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """Jitted scans of the three cells."""
     for T, H, B in sizes:
         for dtype in DTYPES:
@@ -99,18 +101,18 @@ def jax_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -> 
                 def scan(params: Params, batch: Batch, net: RecurrentNet = net) -> Params:
                     return jax_nets.results(net, params, batch)
 
-                verdict, _ = judge_function(net, scan, dtype, T, B, seed)
+                verdict, _ = judge_function(net, scan, dtype, T, B, seed, progress)
                 yield row("JAX", "jax", f"lax.scan {cell}", verdict, T=T, H=H, B=B)
 
 
-def onnx_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) -> Rows:
+def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """The forward pass of RNN, LSTM and GRU, by both runtimes."""
     for T, H, B in sizes:
         for dtype in DTYPES:
             for cell in onnx_nets.ORDER:
                 net = RecurrentNet(3, H, 5, cell=cell)
                 params, batch = _case(net, dtype, T, B, seed)
-                certified = certify(net, params, batch)
+                certified = certify(net, params, batch, progress=progress)
                 sigma = spread(certified, dtype)
                 made = onnx_nets.model(net, params, dtype)
                 name = {"gru": "GRU reset after", "gru_before": "GRU reset before"}.get(
@@ -129,7 +131,8 @@ def onnx_rows(sizes: tuple[tuple[int, int, int], ...] = SIZES, seed: int = 0) ->
                         theirs, certified, dtype=dtype, sigma=sigma, required=("h",)), **facts)
 
 
-def model_rows(path: Path, T: int, B: int, seed: int = 0) -> Rows:
+def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None
+               ) -> Rows:
     """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
     try:
         made = onnx_nets.read(path)
@@ -138,7 +141,7 @@ def model_rows(path: Path, T: int, B: int, seed: int = 0) -> Rows:
     net, params = onnx_nets.load(made)
     dtype = params["Whh"].dtype
     batch = random_batch(net, np.random.default_rng(seed), dtype, T, B)
-    certified = certify(net, params, batch)
+    certified = certify(net, params, batch, progress=progress)
     sigma = spread(certified, dtype)
     for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
         verdict = compare(onnx_nets.results(made, batch.x, runtime), certified, dtype=dtype,

@@ -127,15 +127,15 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
     ``variants``: other readings of the parameters to try as explanations, by a label.
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
-    note. Raises ValueError only for a ``dtype`` that is no float type.
+    note. Raises ValueError only for a ``dtype`` that is none of float16, float32 and float64.
     Checked by: tests/test_compare.py.
     """
     if required is None:
         required = tuple(f"d{name}" for name in certified.params)
     dtype = np.dtype(dtype) if dtype is not None else _coarsest(theirs)
-    if dtype.kind != "f":
-        raise ValueError(f"compare: dtype {dtype} is no float type; pass the one that they "
-                         "computed in, such as dtype=np.float32")
+    if dtype.kind != "f" or unit(dtype) < unit(np.float64):
+        raise ValueError(f"compare: dtype {dtype} is none of float16, float32, float64; pass the "
+                         "one that they computed in, such as dtype=np.float32")
     if sigma is None:
         sigma = spread(certified, dtype, runs, seed)
     true = {name: value.value for name, value in certified.named().items()}
