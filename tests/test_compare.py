@@ -12,8 +12,9 @@ from refnet.nets import FeedforwardNet, RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check.noise import RUNS, Noisy, Source, Split, spread  # noqa: E402
+from refnet.check import compare  # noqa: E402
 from refnet.check.verdict import (  # noqa: E402
-    EXPLAINED, NOT_ROUNDING, SUSPICIOUS, compare, judge)
+    EXPLAINED, NOT_ROUNDING, SUSPICIOUS, judge)
 from refnet.exact import certify  # noqa: E402
 
 

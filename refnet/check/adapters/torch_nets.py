@@ -12,6 +12,7 @@ Checked by: tests/test_adapters.py.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -21,9 +22,10 @@ from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import exact_sum
 from refnet.gradients import Net
 from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.transitions import transition
 
 __all__ = ["as_function", "from_state_dict", "gradients", "orthogonal_results",
-           "orthogonality_defect", "results", "state_dict"]
+           "results", "state_dict"]
 
 ACTIVATIONS = {"tanh": "Tanh", "relu": "ReLU", "sigmoid": "Sigmoid", "softsign": "Softsign",
                "elu": "ELU", "leaky_relu": "LeakyReLU", "identity": "Identity"}
@@ -176,31 +178,40 @@ def results(net: Net, params: Params, batch: Batch, second_bias: bool = False) -
 
 
 def orthogonal_results(net: RecurrentNet, params: Params, batch: Batch, map_name: str
-                       ) -> tuple[Params, Params]:
-    """torch's orthogonal parametrisation of Whh: the parameters that it makes, and results.
+                       ) -> tuple[RecurrentNet, Params, Params]:
+    """torch's orthogonal parametrisation of Whh: the net to certify, its parameters, and
+    torch's results.
 
-    ``map_name``: matrix_exp, cayley or householder, away from its start by 0.1 an entry.
-    The net is judged at the matrix that torch itself made, its exact values; dWhh is the
-    gradient in that matrix, before torch pulls it back.
+    ``map_name``: matrix_exp, cayley or householder. The first two are refnet's transitions
+    expm and cayley at the raw matrix X = ``params["Whh"]`` (torch's Cayley map has -X / 2 for
+    refnet's A), so that the gradient in X itself is judged. For householder, whose vectors
+    torch scales in its own way, the net is judged at the matrix that torch made.
     """
     torch = _torch()
     made = module(net, params["Whh"].dtype)
     made.load_state_dict(state_dict(net, params))
     layer = made["rnn"]
     source = torch.nn.Linear(net.hidden, net.hidden, bias=False).to(layer.weight_hh_l0.dtype)
+    householder = map_name == "householder"
     with torch.no_grad():
-        source.weight.copy_(torch.linalg.qr(_tensor(params["Whh"]))[0])
-    torch.nn.utils.parametrizations.orthogonal(source, orthogonal_map=map_name)
-    own = source.parametrizations.weight.original
-    with torch.no_grad():  # householder keeps signs, as integers, on the diagonal
-        own += 0.1 * torch.sign(_tensor(params["Whh"])).fill_diagonal_(0)
+        X = _tensor(params["Whh"])
+        source.weight.copy_(torch.linalg.qr(X)[0] if householder else X)
+    torch.nn.utils.parametrizations.orthogonal(source, orthogonal_map=map_name,
+                                               use_trivialization=householder)
     W = source.weight
     W.retain_grad()
     values = {name: value.detach() for name, value in layer.named_parameters()}
     h, _ = torch.func.functional_call(layer, {**values, "weight_hh_l0": W}, (_tensor(batch.x),))
     loss = _loss(net, made["head"](h if net.readout == "every" else h[-1]), _tensor(batch.y))
     loss.backward()
-    return {**params, "Whh": _array(W)}, {"loss": _array(loss), "dWhh": _array(W.grad)}
+    rest = {name: value for name, value in params.items() if name != "Whh"}
+    if householder:
+        return net, {**rest, "Whh": _array(W)}, {"loss": _array(loss), "dWhh": _array(W.grad)}
+    raw = source.parametrizations.weight.original
+    name, factor = ("expm", 1) if map_name == "matrix_exp" else ("cayley", -2)
+    parts = {"Whh.A": _array(raw) / factor, "Whh.base": np.eye(net.hidden, dtype=_array(W).dtype)}
+    theirs = {"loss": _array(loss), "dWhh.A": _array(raw.grad) * factor}
+    return replace(net, transition=transition(name)), {**rest, **parts}, theirs
 
 
 def gradients(loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, batch: Batch
@@ -245,10 +256,3 @@ def as_function(net: Net) -> Callable[..., Any]:
         return Function.apply(tuple(params), x, *params.values())
 
     return function
-
-
-def orthogonality_defect(W: Array) -> float:
-    """``max |W'W - I|`` in units of the dtype's unit roundoff times sqrt(n)."""
-    wide = np.asarray(W, np.longdouble)
-    defect = abs(wide.T @ wide - np.eye(W.shape[1])).max()
-    return float(defect / (np.finfo(W.dtype).eps / 2 * np.sqrt(len(W))))
