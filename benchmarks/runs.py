@@ -12,6 +12,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "results" / "runs"
 
+MARGINS = ("0", "0.01", "0.1", "1", "none")
+
 RUNS = {
     "temporal-order-plain": "temporal-order --length 60 --method plain",
     "temporal-order-oinit": "temporal-order --length 60 --method oinit",
@@ -21,6 +23,12 @@ RUNS = {
     "mnist-feedforward-open": "mnist --net feedforward --depth 10 --method open",
     "sequential-mnist-oinit": "sequential-mnist --method oinit --iterations 5000 "
                               "--evaluate-every 500",
+    **{f"copy-200-margin-{margin}": f"copy --length 200 --transition svd:margin={margin} "
+                                    "--iterations 3000" for margin in MARGINS},
+    "copy-500-margin-0.1": "copy --length 500 --transition svd:margin=0.1 --iterations 6000 "
+                           "--evaluate-every 200",
+    "ptb-margin-1": "ptb --backend reference --transition svd:margin=1 --manifold-rate 1e-4 "
+                    "--hidden 256 --iterations 8400 --evaluate-every 400",
 }
 
 
