@@ -1,0 +1,1 @@
+"""The cells compiled with Numba."""

@@ -1,0 +1,153 @@
+"""The activations and their slopes on a block of rows, in place.
+
+``CODES`` numbers the entries of ``refnet.activations``; the loops here are their scalar code,
+with the same decisions at kinks and for NaN. Rows are ``width`` apart; ``q`` and ``dq``
+(width,) hold the activation's own parameter of every unit and its gradient.
+Checked by: tests/test_compiled.py::test_matches_the_reference.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.activations import ACTIVATIONS, Activation
+from refnet.batch import Array, Params
+from refnet.compiled._jit import jit
+from refnet.compiled.layout import Layout, aligned
+from refnet.compiled.vector import expm1, number, sigmoid, tanh
+
+__all__ = ["needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
+
+CODES = {name: code for code, name in enumerate(
+    ("identity", "tanh", "sigmoid", "softsign", "relu", "leaky_relu", "prelu", "elu", "oplu",
+     "modrelu"))}
+assert set(CODES) == set(ACTIVATIONS)
+IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU = range(10)
+
+
+def needs_a(act: Activation) -> bool:
+    """Whether the slope follows from the pre-activation only, not from ``h``."""
+    return (act.name in ("softsign", "prelu", "oplu", "modrelu")
+            or act.name in ("leaky_relu", "elu") and not act.alpha > 0)
+
+
+def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
+    """The activation's own parameter for every unit, padded: (width,)."""
+    q = aligned((lay.width,), lay.dtype)
+    for name, *_ in act.start:
+        q[:lay.H] = p[name]
+    return q
+
+
+def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
+    """The gradients of the activation's own parameters from the blocks' (blocks, width)."""
+    total = sum_blocks(dq)[:H]
+    return {name: total if p[name].ndim else np.asarray(total.sum()) for name, *_ in act.start}
+
+
+def sum_blocks(parts: Array) -> Array:
+    """The sum over blocks, one after the other."""
+    total = parts[0].copy() if len(parts) else np.zeros(parts.shape[1:], parts.dtype)
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+@jit
+def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
+    """``c = f(c)`` for c (rows * width,)."""
+    n = rows * width
+    if code == TANH:
+        for i in range(n):
+            c[i] = tanh(c[i])
+    elif code == SIGMOID:
+        for i in range(n):
+            c[i] = sigmoid(c[i])
+    elif code == SOFTSIGN:
+        for i in range(n):
+            size = -c[i] if c[i] <= 0 else c[i]
+            c[i] = c[i] / (number(1.0, size) + size)
+    elif code == RELU:
+        for i in range(n):
+            c[i] = number(0.0, c[i]) if c[i] <= 0 else c[i]
+    elif code == LEAKY:
+        for i in range(n):
+            c[i] = number(alpha, c[i]) * c[i] if c[i] <= 0 else c[i]
+    elif code == ELU:
+        for i in range(n):
+            least = c[i] if c[i] <= 0 else number(0.0, c[i])
+            c[i] = number(alpha, c[i]) * expm1(least) if c[i] <= 0 else c[i]
+    elif code == PRELU:
+        for r in range(rows):
+            for j in range(width):
+                i = r * width + j
+                c[i] = q[j] * c[i] if c[i] <= 0 else c[i]
+    elif code == OPLU:
+        for i in range(0, n - 1, 2):
+            first, second = c[i], c[i + 1]
+            keep = second - first <= 0
+            c[i] = first if keep else second
+            c[i + 1] = second if keep else first
+    elif code == MODRELU:
+        for r in range(rows):
+            for j in range(width):
+                i = r * width + j
+                zero = number(0.0, c[i])
+                grown = (-c[i] if c[i] <= 0 else c[i]) + q[j]
+                signed = (zero if c[i] == 0 else -grown) if c[i] <= 0 else grown
+                c[i] = zero if grown <= 0 else signed
+
+
+@jit
+def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int
+         ) -> None:
+    """``g = f'(a) g``, and ``dq +=`` what the own parameters get; ``a`` is read only where
+    ``needs_a`` says so."""
+    n = rows * width
+    if code == TANH:
+        for i in range(n):
+            g[i] = g[i] * (number(1.0, h[i]) - h[i] * h[i])
+    elif code == SIGMOID:
+        for i in range(n):
+            g[i] = g[i] * (h[i] * (number(1.0, h[i]) - h[i]))
+    elif code == SOFTSIGN:
+        for i in range(n):
+            size = number(1.0, a[i]) + (-a[i] if a[i] <= 0 else a[i])
+            g[i] = g[i] * (number(1.0, size) / size / size)
+    elif code == RELU:
+        for i in range(n):
+            g[i] = number(0.0, g[i]) if h[i] <= 0 else g[i]
+    elif code == LEAKY:
+        negative = h if alpha > 0 else a  # of one sign, but only for a positive constant
+        for i in range(n):
+            g[i] = number(alpha, g[i]) * g[i] if negative[i] <= 0 else g[i]
+    elif code == ELU:
+        negative = h if alpha > 0 else a
+        for i in range(n):
+            g[i] = (h[i] + number(alpha, h[i])) * g[i] if negative[i] <= 0 else g[i]
+    elif code == PRELU:
+        for r in range(rows):
+            for j in range(width):
+                i = r * width + j
+                dq[j] += g[i] * a[i] if a[i] <= 0 else number(0.0, g[i])
+                g[i] = q[j] * g[i] if a[i] <= 0 else g[i]
+    elif code == OPLU:
+        for i in range(0, n - 1, 2):
+            first, second = g[i], g[i + 1]
+            keep = a[i + 1] - a[i] <= 0
+            g[i] = first if keep else second
+            g[i + 1] = second if keep else first
+    elif code == MODRELU:
+        for r in range(rows):
+            for j in range(width):
+                i = r * width + j
+                zero = number(0.0, g[i])
+                off = (-a[i] if a[i] <= 0 else a[i]) + q[j] <= 0
+                signed = (zero if a[i] == 0 else -g[i]) if a[i] <= 0 else g[i]
+                dq[j] += zero if off else signed
+                g[i] = zero if off else g[i]
+
+
+def settings(act: Activation, dtype: Any) -> tuple[int, Any]:
+    """The code and the constant of an activation, as the kernels take them."""
+    return CODES[act.name], act.alpha if dtype == object else float(act.alpha)

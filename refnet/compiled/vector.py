@@ -1,0 +1,276 @@
+"""What LLVM is told directly: fused multiply-add, constants of a type, the register tile; and
+the elementary functions made of them.
+
+Beneath each intrinsic stands its plain twin, which runs when the JIT is off and takes any
+numbers, Fractions included.
+Checked by: tests/test_compiled.py.
+"""
+
+from fractions import Fraction
+from math import factorial, log
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from refnet.compiled._jit import JIT, jit
+
+__all__ = ["BYTES", "ROWS", "VECTORS", "exp", "expm1", "fma", "lanes", "number", "sigmoid",
+           "tanh", "tile"]
+
+_FEATURES = get_host_cpu_features()
+# bytes of a vector register, and how many vectors of a row fit four rows' accumulators, the
+# loaded vectors and a broadcast into the register file: 32 registers (AVX-512, NEON) or 16
+BYTES, VECTORS = ((64, 7) if _FEATURES.get("avx512f") else
+                  (32, 3) if _FEATURES.get("avx2") else
+                  (16, 7) if _FEATURES.get("neon") else (16, 3))
+ROWS = (4, 2, 1)
+
+
+def lanes(dtype: Any) -> int:
+    """How many numbers a vector register holds; 4 for exact numbers, to test the padding."""
+    return BYTES // dtype.itemsize if dtype.kind == "f" else 4
+
+
+def _fma_call(builder: Any, *values: Any) -> Any:
+    type_ = values[0].type
+    vector = isinstance(type_, ir.VectorType)
+    element = type_.element if vector else type_
+    name = ("f32" if element == ir.FloatType() else "f64")
+    if vector:
+        name = f"v{type_.count}{name}"
+    return builder.call(cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(type_, [type_] * 3), f"llvm.fma.{name}"), values)
+
+
+if JIT:
+    @intrinsic  # type: ignore[misc]
+    def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+        """``a b + c``, rounded once."""
+        return a(a, a, a), lambda ctx, builder, sig, args: _fma_call(builder, *args)
+
+    @intrinsic  # type: ignore[misc]
+    def number(context: Any, value: Any, like: Any) -> Any:
+        """The constant ``value`` in the type of ``like``."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return ctx.cast(builder, args[0], value, like)
+
+        return like(value, like), generate
+
+    @intrinsic  # type: ignore[misc]
+    def _power(context: Any, n: Any) -> Any:
+        """2^k from a number whose lowest bits hold k + bias: they are shifted into place."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            bits, shift = (32, 23) if n.bitwidth == 32 else (64, 52)
+            whole = builder.bitcast(args[0], ir.IntType(bits))
+            return builder.bitcast(builder.shl(whole, ir.Constant(whole.type, shift)),
+                                   args[0].type)
+
+        return n(n), generate
+
+    @intrinsic  # type: ignore[misc]
+    def tile(context: Any, c: Any, ci: Any, cs: Any, a: Any, ai: Any, ar: Any, ak: Any, w: Any,
+             wi: Any, ws: Any, depth: Any, rows: Any, vectors: Any, add: Any) -> Any:
+        """One tile of a product, kept in registers over all of ``depth``::
+
+            c[ci + r cs + j] (+)= sum_k a[ai + r ar + k ak] w[wi + k ws + j]
+
+        for r < rows (one of ROWS) and j < vectors * lanes (1 <= vectors <= VECTORS): the flat
+        arrays are read by scalars (a) and whole vectors (w). The sum starts at 0 and runs over
+        k in order with fused multiply-adds, whatever the tile, and then is stored or added.
+        """
+        ints = (types.intp,) * 3
+        sig = types.void(c, types.intp, types.intp, a, *ints, w, types.intp, types.intp,
+                         types.intp, types.intp, types.intp, types.boolean)
+
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return _tiles(ctx, builder, sig, args)
+
+        return sig, generate
+else:
+    def fma(a: Any, b: Any, c: Any) -> Any:
+        """``a b + c``."""
+        return a * b + c
+
+    def number(value: float, like: Any) -> Any:
+        """The constant ``value`` in the type of ``like``."""
+        return like.dtype.type(value) if hasattr(like, "dtype") else Fraction(value)
+
+    def _power(n: Any) -> Any:
+        bits, shift = (np.int32, 23) if n.dtype.itemsize == 4 else (np.int64, 52)
+        return (n.view(bits) << bits(shift)).view(n.dtype)
+
+    def tile(c: Any, ci: int, cs: int, a: Any, ai: int, ar: int, ak: int, w: Any, wi: int,
+             ws: int, depth: int, rows: int, vectors: int, add: bool) -> None:
+        """The micro-kernel in plain Python."""
+        for r in range(rows):
+            for j in range(vectors * lanes(w.dtype)):
+                total = c.dtype.type(0) if c.dtype.kind == "f" else 0
+                for k in range(depth):
+                    total = fma(a[ai + r * ar + k * ak], w[wi + k * ws + j], total)
+                at = ci + r * cs + j
+                c[at] = c[at] + total if add else total
+
+
+def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """A branch for every tile of up to ROWS x VECTORS registers."""
+    c, ci, cs, a, ai, ar, ak, w, wi, ws, depth, rows, vectors, add = args
+    element = ctx.get_data_type(sig.args[0].dtype)
+    count = BYTES // (sig.args[0].dtype.bitwidth // 8)
+    whole, one = ci.type, ir.Constant(ci.type, 1)
+    data = {id(array): ctx.make_array(type_)(ctx, builder, array).data
+            for array, type_ in ((c, sig.args[0]), (a, sig.args[3]), (w, sig.args[7]))}
+    vector = ir.VectorType(element, count)
+    undefined = ir.Constant(vector, ir.Undefined)
+    lane = ir.Constant(ir.IntType(32), 0)
+    every = ir.Constant(ir.VectorType(ir.IntType(32), count), [0] * count)
+    align = sig.args[0].dtype.bitwidth // 8
+
+    def times(index: Any, n: int) -> Any:
+        return builder.mul(index, ir.Constant(whole, n))
+
+    def pointer(array: Any, index: Any) -> Any:
+        return builder.bitcast(builder.gep(data[id(array)], [index]), vector.as_pointer())
+
+    done = builder.append_basic_block("done")
+    nothing = builder.append_basic_block("nothing")
+    with builder.goto_block(nothing):
+        builder.unreachable()
+    shape = builder.add(times(rows, VECTORS + 1), vectors)
+    switch = builder.switch(shape, nothing)
+    for R in ROWS:
+        for V in range(1, VECTORS + 1):
+            entry = builder.append_basic_block(f"tile{R}x{V}")
+            loop, body, end, store, plus = (builder.append_basic_block(name) for name in
+                                            ("loop", "body", "end", "store", "plus"))
+            switch.add_case(ir.Constant(whole, R * (VECTORS + 1) + V), entry)
+            builder.position_at_end(entry)
+            starts = [builder.add(ai, times(ar, r)) for r in range(R)]
+            places = [[pointer(c, builder.add(builder.add(ci, times(cs, r)),
+                                              ir.Constant(whole, v * count)))
+                       for v in range(V)] for r in range(R)]
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            k, aoff, woff = (builder.phi(whole) for _ in range(3))
+            for phi, start in ((k, ir.Constant(whole, 0)), (aoff, ir.Constant(whole, 0)),
+                               (woff, wi)):
+                phi.add_incoming(start, entry)
+            sums = [[builder.phi(vector) for _ in range(V)] for _ in range(R)]
+            for row in sums:
+                for phi in row:
+                    phi.add_incoming(ir.Constant(vector, [0.0] * count), entry)
+            builder.cbranch(builder.icmp_signed("<", k, depth), body, end)
+            builder.position_at_end(body)
+            base = pointer(w, woff)
+            loaded = [builder.load(builder.gep(base, [ir.Constant(whole, v)]), align=align)
+                      for v in range(V)]
+            for r in range(R):
+                scalar = builder.load(builder.gep(data[id(a)], [builder.add(starts[r], aoff)]))
+                spread = builder.shuffle_vector(
+                    builder.insert_element(undefined, scalar, lane), undefined, every)
+                for v in range(V):
+                    sums[r][v].add_incoming(_fma_call(builder, spread, loaded[v], sums[r][v]),
+                                            body)
+            k.add_incoming(builder.add(k, one), body)
+            aoff.add_incoming(builder.add(aoff, ak), body)
+            woff.add_incoming(builder.add(woff, ws), body)
+            builder.branch(loop)
+            builder.position_at_end(end)
+            builder.cbranch(add, plus, store)
+            for block, combine in ((plus, True), (store, False)):
+                builder.position_at_end(block)
+                for r in range(R):
+                    for v in range(V):
+                        total = sums[r][v]
+                        if combine:
+                            total = builder.fadd(builder.load(places[r][v], align=align), total)
+                        builder.store(total, places[r][v], align=align)
+                builder.branch(done)
+    builder.position_at_end(done)
+    return ctx.get_dummy_value()
+
+
+LOG2E = 1 / log(2)
+C = tuple(1 / factorial(k) for k in range(14))
+
+
+@jit
+def _wide(x: Any) -> bool:
+    """Whether x is a float64; a constant once compiled."""
+    return bool(number(1.0, x) + number(1e-10, x) != number(1.0, x))
+
+
+@jit
+def _reduced(x: Any) -> Any:
+    """``n, k, p``: x = k log 2 + f with \\|f\\| <= log(2) / 2, p = e^f - 1 by Taylor's series;
+    n holds k + bias in its lowest bits."""
+    magic = number(6755399441055744.0, x) if _wide(x) else number(12582912.0, x)
+    n = fma(x, number(LOG2E, x), magic)
+    k = n - magic
+    if _wide(x):
+        f = fma(k, number(-6.93147180369123816490e-01, x), x)
+        f = fma(k, number(-1.90821492927058770002e-10, x), f)
+        p = number(C[13], x)
+        p = fma(p, f, number(C[12], x))
+        p = fma(p, f, number(C[11], x))
+        p = fma(p, f, number(C[10], x))
+        p = fma(p, f, number(C[9], x))
+        p = fma(p, f, number(C[8], x))
+        p = fma(p, f, number(C[7], x))
+    else:
+        f = fma(k, number(-0.693359375, x), x)
+        f = fma(k, number(2.12194440e-4, x), f)
+        p = number(C[7], x)
+    p = fma(p, f, number(C[6], x))
+    p = fma(p, f, number(C[5], x))
+    p = fma(p, f, number(C[4], x))
+    p = fma(p, f, number(C[3], x))
+    p = fma(p, f, number(C[2], x))
+    p = fma(p * f, f, f)
+    return n, k, p
+
+
+@jit
+def expm1(x: Any) -> Any:
+    """``e^x - 1`` for x <= 0, good to a few ulps everywhere; NaN stays NaN."""
+    low = number(-50.0, x)
+    n, _, p = _reduced(low if x < low else x)
+    bias = number(1023.0, x) if _wide(x) else number(127.0, x)
+    scale = _power(n + bias)
+    return fma(scale, p, scale - number(1.0, x))
+
+
+@jit
+def exp(x: Any) -> Any:
+    """``e^x`` for x <= 0, down to the subnormal numbers; NaN stays NaN."""
+    low = number(-800.0, x) if _wide(x) else number(-120.0, x)
+    _, k, p = _reduced(low if x < low else x)
+    # 2^k as 2^half 2^(k - half): one factor alone would underflow early
+    magic = number(6755399441055744.0, x) if _wide(x) else number(12582912.0, x)
+    bias = number(1023.0, x) if _wide(x) else number(127.0, x)
+    half = fma(k, number(0.5, x), magic)
+    first = _power(half + bias)
+    second = _power((k - (half - magic)) + magic + bias)
+    return fma(first, p, first) * second
+
+
+@jit
+def tanh(x: Any) -> Any:
+    """``-m / (m + 2)`` with ``m = e^(-2 |x|) - 1``: no cancellation anywhere."""
+    size = -x if x < number(0.0, x) else x
+    m = expm1(number(-2.0, x) * size)
+    t = m / (m + number(2.0, x))
+    return t if x < number(0.0, x) else -t
+
+
+@jit
+def sigmoid(x: Any) -> Any:
+    """``1 / (1 + e^-x)``, by ``e^x / (1 + e^x)`` for negative x."""
+    negative = x < number(0.0, x)
+    e = exp(x if negative else -x)
+    one = number(1.0, x)
+    return (e if negative else one) / (one + e)
