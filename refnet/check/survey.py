@@ -1,6 +1,6 @@
 """Today's frameworks before the judge: one row for every layer, type and size.
 
-Checked by: tests/test_adapters.py::test_survey_rows.
+Checked by: tests/test_adapters.py::test_torch_is_judged and its like.
 """
 
 from collections.abc import Callable, Iterator
