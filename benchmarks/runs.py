@@ -27,6 +27,11 @@ RUNS = {
                                     "--iterations 3000" for margin in MARGINS},
     "copy-500-margin-0.1": "copy --length 500 --transition svd:margin=0.1 --iterations 6000 "
                            "--evaluate-every 200",
+    "permuted-mnist-margin-0.1": "permuted-mnist --transition svd:margin=0.1 "
+                                 "--iterations 3000 --evaluate-every 500",
+    "adding-200": "adding:protocol=002 --length 200 --hidden 128 --batch 50 --activation relu "
+                  "--transition svd:margin=1 --recurrent orthogonal --rate 1e-3 "
+                  "--manifold-rate 1e-3 --clip norm --iterations 6000 --evaluate-every 200",
     "ptb-margin-1": "ptb --backend reference --transition svd:margin=1 --manifold-rate 1e-4 "
                     "--hidden 256 --iterations 8400 --evaluate-every 400",
 }

@@ -22,7 +22,7 @@ def _rich() -> Any:
 
 
 def _facts(row: dict[str, Any]) -> str:
-    names = {"loss": "loss", "accuracy": "accuracy", "bpc": "bpc", "error": "error",
+    names = {"loss": "loss", "accuracy": "accuracy", "bpc": "bpc", "mse": "mse",
              "spectral_radius": "radius", "defect": "defect", "gradient_norm": "|gradient|"}
     return "  ".join(f"{label} {row[name]:.4g}" for name, label in names.items()
                      if row.get(name) is not None)
