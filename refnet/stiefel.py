@@ -95,9 +95,9 @@ def _cayley(M: Array, G: Array, rate: Number, metric: str) -> Array:
 
     The inverse always exists: A is skew, so its eigenvalues are i m with m real, and those of
     I + r/2 A are 1 + i r m / 2, of magnitude at least 1. Hence nothing here guards against a
-    singular matrix. By Sylvester's identity the two smaller matrices below have the same
-    determinant up to eigenvalues 1 or a change of basis, and are regular too. Both forms give
-    ``M - r (...)``, in which rounding errors of the correction shrink with the rate.
+    singular matrix. The two other matrices solved with below are regular for the same reason:
+    S is skew, and det(I + r/2 V'U) = det(I + r/2 U V') by Sylvester's identity. All forms give
+    ``M - r (...)``, in which the rounding errors of the correction shrink with the rate.
 
     Square M: ``A = M S M'`` with ``S = M'G - G'M``, so the step is
     ``M (I - r/2 S) (I + r/2 S)^-1 = M - r M S (I + r/2 S)^-1``, one product with M.
@@ -188,7 +188,7 @@ def guard(M: Array) -> Guarded:
     """Measure the drift of M off the manifold and, past a bound, bring it back.
 
     The bound is ``4 sqrt(P) eps``: the rounding of a perfect M's entries alone gives a defect
-    of about sqrt(P) eps / 2, and 4 leaves a few hundred steps between repairs. A repair is a
+    of about sqrt(P) eps / 2, and 4 leaves some hundred steps between repairs. A repair is a
     Newton-Schulz step towards the polar factor, ``M - M (M'M - I) / 2``, which takes a defect d
     to about 3/4 d^2.
 
