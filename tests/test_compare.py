@@ -324,6 +324,18 @@ def test_conventions_of_gates_are_named(cell, how):
     assert verdict.verdict == NOT_ROUNDING and expected in verdict.convention
 
 
+def test_conventions_know_the_gain():
+    net = RecurrentNet(2, 3, 3, gain=1.5)
+    params, batch = make(net)
+    theirs = results(net, params, batch)
+    theirs["dbh"] = theirs["dbh"] / np.float32(1.5)
+    certified = certify(net, params, batch)
+    assert compare(theirs, certified).convention == ""
+    found = results(net, params, batch._replace(x=batch.x[::-1]))
+    verdict = compare({**found, "dx": found["dx"][::-1]}, certified)
+    assert verdict.convention == "time is reversed"
+
+
 def test_variants_of_the_callers_are_named(small):
     params, batch, certified, sigma = small
     half = {"bh": (params["bh"] / 2).astype(np.float32)}

@@ -82,11 +82,9 @@ class _Case:
     def __init__(self, certified: Certified) -> None:
         net = certified.net
         assert isinstance(net, RecurrentNet)
-        self.params = {name: np.asarray(value, float)
-                       for name, value in certified.params.items()}
-        for name in ("Whh", "Wxh", "bh"):
-            self.params[name] = self.params[name] * net.gain
-        self.gain = net.gain
+        given = {name: np.asarray(value, float) for name, value in certified.params.items()}
+        self.params = net.scaled(given)
+        self.factors = {name: net.gain for name in given if self.params[name] is not given[name]}
         self.net = replace(net, gain=1, backend="reference")
         batch = certified.batch
         y = batch.y if batch.y.dtype.kind in "iu" else np.asarray(batch.y, float)
@@ -133,7 +131,7 @@ class _Case:
 
     def named(self, gradients: Params) -> Params:
         """Gradients under the names of ``Certified.named``, with the gain's factor back."""
-        return {f"d{name}": value * (self.gain if name in ("Whh", "Wxh", "bh") else 1)
+        return {f"d{name}": value * self.factors.get(name, 1)
                 for name, value in gradients.items()}
 
     def pre_activation_gradients(self, shift: int = 0) -> tuple[Array, Array]:

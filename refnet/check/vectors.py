@@ -42,10 +42,11 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) ->
 
 
 def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs: float = 1,
-          head: float = 1, mask: bool = False, h0: bool = False, kink: bool = False) -> Case:
+          head: float = 1, mask: bool = False, h0: bool = False, kink: bool = False,
+          **options: Any) -> Case:
     rng = np.random.default_rng(list(name.encode()))
     # for the names and shapes alone; every transition takes an orthogonal start
-    start = net.init(np.random.default_rng(0), np.float32, weights=orthogonal)
+    start = net.init(np.random.default_rng(0), np.float32, weights=orthogonal, **options)
     params: Params = {}
     for key in sorted(start):
         fan = start[key].shape[-1] if start[key].ndim == 2 else 2
@@ -98,6 +99,8 @@ def catalogue() -> Iterator[Case]:
         made = transition(name, margin=0.5) if name == "svd" else transition(name)
         yield _case(f"rnn-{name}", replace(plain, transition=made))
         yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=made))
+    yield _case("lstm-peepholes", replace(plain, cell="lstm"), peepholes=True)
+    yield _case("gru-gain", replace(plain, cell="gru", gain=1.25))
     yield _case("lstm-svd", replace(plain, cell="lstm", transition=transition("svd")))
     for reduction in ("sum", "batch_mean"):
         yield _case(f"rnn-{reduction}", replace(plain, reduction=reduction, readout="every"),

@@ -12,9 +12,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 
-__all__ = ["KINDS", "flint", "lift", "lift_all", "rounded"]
-
-KINDS = ("fraction", "rational", "ball")
+__all__ = ["flint", "lift", "lift_all", "rounded"]
 
 
 def flint() -> ModuleType:
