@@ -36,9 +36,9 @@ CONVENTIONS = {
         "gain": "Whh, Wxh, bh (and bhn, Wpi, Wpf, Wpo) are multiplied by it before use",
         "rnn": "h[t+1] = f(a[t])",
         "lstm": "gates stacked i, f, g, o in blocks of H rows; s is the logistic function: "
-                "Wpi, Wpf, Wpo (H): Wpi c[t] is added to a_i, Wpf c[t] to a_f, Wpo c[t+1] to "
-                "a_o",
-                "Wpi, Wpf, Wpo (H): Wpi c[t] is added to a_i, Wpf c[t] to a_f, Wpo c[t+1] to a_o",
+                "c[t+1] = s(f) c[t] + s(i) f(g); h[t+1] = s(o) f(c[t+1]). Peepholes Wpi, Wpf, Wpo "
+                "(H), where there are any: Wpi c[t] is added to a_i, Wpf c[t] to a_f, Wpo c[t+1] "
+                "to a_o",
         "gru": "gates stacked r, z, n: r = s(a_r), z = s(a_z), n = f(Wxh_n x[t] + bh_n + r (Whh_n "
                "h[t] + bhn)); h[t+1] = (1 - z) n + z h[t]; bhn (H)",
         "gru_before": "the same, but n = f(Wxh_n x[t] + bh_n + Whh_n (r h[t])), without bhn",
