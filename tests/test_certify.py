@@ -66,6 +66,11 @@ def test_rounding_is_that_of_fractions(number):
     assert known.all() and nearest[0] == float(number / 3) == rounded(third)[0]
 
 
+def test_rounding_beyond_the_range():
+    huge = np.array([Fraction(10) ** 400, -Fraction(10) ** 400, Fraction(1, 10**400)], object)
+    assert rounded(huge).tolist() == [np.inf, -np.inf, 0]
+
+
 def test_lift_takes_every_float_exactly():
     for dtype in (np.float16, np.float32, np.float64, np.longdouble):
         tenth = np.array([dtype(1) / dtype(10)])
