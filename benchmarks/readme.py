@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.runs import FOLDER, RUNS
-from refnet.record import table
+from benchmarks.runs import FOLDER, MARGINS, RUNS
+from refnet.record import read_rows, table
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -39,12 +39,47 @@ def classification(*names: str) -> str:
                   "spectral radius at the end", "wall time"], rows)
 
 
+def copies() -> str:
+    rows = []
+    for name in (*(f"copy-200-margin-{margin}" for margin in MARGINS), "copy-500-margin-0.1"):
+        run = summary(name)
+        final = run["final"]
+        rows.append([command(name), run["state"], run["iterations"], f"{final['accuracy']:.2%}",
+                     f"{final['s_min']:.3f} to {final['s_max']:.3f}", minutes(run["seconds"])])
+    return table(["command", "ended", "iterations", "accuracy on the ten symbols",
+                  "singular values", "wall time"], rows)
+
+
+def characters() -> str:
+    run = summary("ptb-margin-1")
+    best = run["best"]
+    rows = [[split, best[f"{prefix}bpc"], best[f"{prefix}bpc_with_ends"],
+             f"{best[f'{prefix}accuracy']:.2%}"]
+            for split, prefix in (("validation", ""), ("test", "test_"))]
+    return (f"{command('ptb-margin-1')}, {run['iterations']} iterations in "
+            f"{minutes(run['seconds'])}:\n\n"
+            + table(["split", "bits per character", "with the trivial end symbols", "accuracy"],
+                    rows))
+
+
+def spectrum() -> str:
+    name = "permuted-mnist-margin-0.1"
+    rows = [[row["iteration"], f"{row['accuracy']:.2%}", f"{row['s_min']:.4f}",
+             f"{row['s_mean']:.4f}", f"{row['s_max']:.4f}"]
+            for row in read_rows(FOLDER / name / "rows.jsonl")]
+    return f"{command(name)}:\n\n" + table(
+        ["iteration", "test accuracy", "smallest singular value", "mean", "largest"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "temporal-order": lambda: classification(*(f"temporal-order-{m}"
                                                for m in ("plain", "oinit", "open"))),
     "mnist-feedforward": lambda: classification(*(f"mnist-feedforward-{m}"
                                                   for m in ("plain", "oinit", "open"))),
     "sequential-mnist": lambda: classification("sequential-mnist-oinit"),
+    "copy": copies,
+    "permuted-mnist": spectrum,
+    "ptb": characters,
 }
 
 
