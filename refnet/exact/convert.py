@@ -79,7 +79,7 @@ def _to_float(value: Any) -> float:
         over, under = _ratio(value)
         return over / under  # Python's division of integers is correctly rounded
     except OverflowError:
-        return float(np.copysign(np.inf, over))
+        return np.inf if over > 0 else -np.inf
 
 
 def rounded(array: Array) -> Array:
