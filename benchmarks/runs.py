@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "results" / "runs"
 MARGINS = ("0", "0.01", "0.1", "1", "none")
 
 RUNS = {
-    "temporal-order-plain": "temporal-order --length 60 --method plain",
+    "temporal-order-plain": "temporal-order --length 60 --method plain --iterations 20000",
     "temporal-order-oinit": "temporal-order --length 60 --method oinit",
     "temporal-order-open": "temporal-order --length 60 --method open",
     "mnist-feedforward-plain": "mnist --net feedforward --depth 10 --method plain",
