@@ -71,6 +71,38 @@ def spectrum() -> str:
         ["iteration", "test accuracy", "smallest singular value", "mean", "largest"], rows)
 
 
+def result(name: str) -> dict:
+    return json.loads((FOLDER.parent / f"{name}.json").read_text())
+
+
+def frameworks() -> str:
+    worst: dict[tuple[str, ...], dict] = {}
+    for name in ("check_torch", "check_jax", "check_onnx"):
+        for row in result(name)["rows"]:
+            key = (row["framework"], row["version"], row["what"], row["dtype"])
+            if key not in worst or row.get("z", 0) > worst[key].get("z", 0):
+                worst[key] = row
+    rows = [[f"{key[0]} {key[1]}", *key[2:], row.get("z"), row.get("worst"),
+             f"T = {row['T']}, H = {row['H']}", row["verdict"]] for key, row in worst.items()]
+    return table(["framework", "what", "dtype", "worst z", "in", "at", "verdict"], rows)
+
+
+def checkers() -> str:
+    names = ["refnet float32", "refnet float64", "gradcheck", "check_grads", "allclose",
+             "assert_allclose"]
+    labels = {"gradcheck": "torch.autograd.gradcheck", "check_grads": "jax check_grads",
+              "allclose": "np.allclose", "assert_allclose": "np.testing.assert_allclose"}
+    rows = []
+    for name in names:
+        judged = [row for row in result("check_checkers")["rows"] if row[name] is not None]
+        right = [row[name] for row in judged if row["bug"] == "none"]
+        wrong = [row for row in judged if row["bug"] != "none"]
+        caught = sum(not row[name] for row in wrong)
+        rows.append([labels.get(name, name), f"{sum(right)} of {len(right)}",
+                     f"{caught} of {len(wrong)}"])
+    return table(["checker", "correct gradients accepted", "planted bugs rejected"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "temporal-order": lambda: classification(*(f"temporal-order-{m}"
                                                for m in ("plain", "oinit", "open"))),
@@ -80,6 +112,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "copy": copies,
     "permuted-mnist": spectrum,
     "ptb": characters,
+    "checkers": checkers,
+    "frameworks": frameworks,
 }
 
 

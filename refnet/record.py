@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet import __version__
 from refnet.files import write_text
 
 __all__ = ["append_row", "environment", "finite", "read_rows", "table", "write_rows"]
@@ -41,14 +42,9 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def environment() -> dict[str, Any]:
     """Versions and machine, for whoever compares two runs."""
-    from importlib.metadata import PackageNotFoundError, version
-    versions = {}
-    for package in ("refnet", "numpy", "scipy", "numba"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return {"python": platform.python_version(), **versions, "machine": platform.machine(),
+    from importlib.metadata import version
+    versions = {package: version(package) for package in ("numpy", "scipy", "numba")}
+    return {"python": platform.python_version(), "refnet": __version__, **versions, "machine": platform.machine(),
             "system": platform.system(), "cpus": os.cpu_count()}
 
 
