@@ -7,19 +7,18 @@ instead of an exception, without which no division is vectorised.
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 from numba.core import caching, config
 
-__all__ = ["JIT", "cache_folder", "compiled_kernels", "jit", "parallel_jit", "run"]
+__all__ = ["JIT", "cache_folder", "compiled_kernels", "jit", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 JIT: bool = not config.DISABLE_JIT
-_LOCK = threading.Lock()
 _KERNELS: list[Any] = []
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
@@ -78,18 +77,13 @@ class _Cache(caching.FunctionCache):  # type: ignore[misc]
             return None
 
 
-def jit(function: Function, parallel: bool = False) -> Function:
+def jit(function: Function) -> Function:
     """Compile at the first call, for the types of that call; as it is if the JIT is off."""
-    kernel: Any = numba.njit(parallel=parallel, **_OPTIONS)(function)
+    kernel: Any = numba.njit(**_OPTIONS)(function)
     if JIT:
         kernel._cache = _Cache(function)
         _KERNELS.append(kernel)
     return kernel  # type: ignore[no-any-return]
-
-
-def parallel_jit(function: Function) -> Function:
-    """``jit`` with the iterations of ``prange`` on Numba's threads."""
-    return jit(function, parallel=True)
 
 
 def compiled_kernels() -> list[str]:
@@ -98,24 +92,24 @@ def compiled_kernels() -> list[str]:
             if kernel.signatures]
 
 
-_layer_of: list[int] = []  # the process that started the threading layer
+_pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def run(task: Any, loop: Any, blocks: int, *arguments: Any) -> None:
-    """``task(b, *arguments)`` for every block b of rows, on Numba's threads.
+def run(kernel: Any, blocks: int, *arguments: Any) -> None:
+    """``kernel(first, last, *arguments)`` over the blocks of rows, a run of blocks a thread.
 
-    ``loop(blocks, *arguments)`` is the same loop as a ``prange``. Without threads to gain,
-    or in a forked child, whose copy of the threading layer is dead, the loop runs serially:
-    blocks are independent, so the bits are the same. Numba's layers are not all safe when two
-    Python threads start parallel kernels at once, hence the lock.
+    As many threads as Numba is told to use. They are Python's own: kernels hold no lock on the
+    interpreter, blocks are independent, and so nothing of Numba's threading layers (one aborts
+    when two Python threads start kernels at once, one dies in a forked child) is needed.
     """
-    serial = (blocks < 2 or numba.get_num_threads() < 2
-              or (_layer_of and _layer_of[0] != os.getpid()))
-    if serial:
-        for b in range(blocks):
-            task(b, *arguments)
-        return
-    with _LOCK:
-        if not _layer_of:
-            _layer_of.append(os.getpid())
-        loop(blocks, *arguments)
+    threads = min(numba.get_num_threads(), blocks)
+    edges = [blocks * n // max(threads, 1) for n in range(threads + 1)]
+    waiting = []
+    if threads > 1:
+        pool = _pools.setdefault(os.getpid(), ThreadPoolExecutor(config.NUMBA_NUM_THREADS))
+        waiting = [pool.submit(kernel, first, last, *arguments)
+                   for first, last in zip(edges[1:], edges[2:])]
+    if blocks:
+        kernel(0, edges[1], *arguments)
+    for future in waiting:
+        future.result()

@@ -9,13 +9,12 @@ steps that one product of weight gradients takes.
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from refnet.activations import Activation
 from refnet.batch import Array, Params
 from refnet.cells import check_shapes
 from refnet.cells.rnn import GATES, STATES, Tape, init
-from refnet.compiled._jit import jit, parallel_jit, run
+from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (needs_a, own_gradients, own_parameter, pull, push,
                                          settings, sum_blocks)
 from refnet.compiled.layout import aligned, layout, normal, pack, product, unpack
@@ -45,45 +44,39 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     w = pack([p["Whh"].T, p["Wxh"].T, p["bh"][None]], 1, lay.lane, lay.dtype)
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
     work = aligned((lay.blocks, lay.rows * (depth + lay.width)), lay.dtype)
-    run(_forward_block, _forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane,
+    run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane,
         *settings(act, lay.dtype), own_parameter(act, p, lay), w, x, a, h, work)
     return Tape(x, a if needs_a(act) else None, h)  # type: ignore[arg-type]
 
 
 @jit
-def _forward_block(b: int, starts: Any, width: int, lane: int, code: int, alpha: Any, q: Any,
+def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, code: int, alpha: Any, q: Any,
                    w: Any, x: Any, a: Any, h: Any, work: Any) -> None:
     T, _, D = x.shape
     H = h.shape[2]
-    start, rows = starts[b], starts[b + 1] - starts[b]
-    c = work[b, :rows * width]
-    row = H + D + 1
-    inputs = work[b, rows * width:rows * (width + row)]  # [h | x | 1]
-    for r in range(rows):
-        for j in range(H):
-            inputs[r * row + j] = h[0, start + r, j]
-        inputs[r * row + H + D] = 1
-    for t in range(T):
-        for r in range(rows):
-            for d in range(D):
-                inputs[r * row + H + d] = x[t, start + r, d]
-        product(c, width, inputs, row, 1, w, 0, row, rows, width // lane, lane, False)
-        if len(a):
-            for r in range(rows):
-                for j in range(H):
-                    a[t, start + r, j] = c[r * width + j]
-        push(code, alpha, q, c, rows, width)
+    for b in range(begin, end):
+        start, rows = starts[b], starts[b + 1] - starts[b]
+        c = work[b, :rows * width]
+        row = H + D + 1
+        inputs = work[b, rows * width:rows * (width + row)]  # [h | x | 1]
         for r in range(rows):
             for j in range(H):
-                h[t + 1, start + r, j] = c[r * width + j]
-                inputs[r * row + j] = c[r * width + j]
-
-
-@parallel_jit
-def _forward_blocks(blocks: int, starts: Any, width: int, lane: int, code: int, alpha: Any,
-                    q: Any, w: Any, x: Any, a: Any, h: Any, work: Any) -> None:
-    for b in prange(blocks):
-        _forward_block(b, starts, width, lane, code, alpha, q, w, x, a, h, work)
+                inputs[r * row + j] = h[0, start + r, j]
+            inputs[r * row + H + D] = 1
+        for t in range(T):
+            for r in range(rows):
+                for d in range(D):
+                    inputs[r * row + H + d] = x[t, start + r, d]
+            product(c, width, inputs, row, 1, w, 0, row, rows, width // lane, lane, False)
+            if len(a):
+                for r in range(rows):
+                    for j in range(H):
+                        a[t, start + r, j] = c[r * width + j]
+            push(code, alpha, q, c, rows, width)
+            for r in range(rows):
+                for j in range(H):
+                    h[t + 1, start + r, j] = c[r * width + j]
+                    inputs[r * row + j] = c[r * width + j]
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
@@ -114,7 +107,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)
-    run(_backward_block, _backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
+    run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), own_parameter(act, p, lay), clip is not None, clip or 0.0,
         w, wx, x, a, h, dh, inputs, dx, dh0, total, dq, clipped, work)
     sums = unpack(sum_blocks(total).reshape(row, lay.width), 1, H)
@@ -130,81 +123,73 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
 
 
 @jit
-def _backward_block(b: int, starts: Any, width: int, lane: int, chunk: int, code: int,
+def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int, code: int,
                     alpha: Any, q: Any, clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any,
                     h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any, total: Any, dq: Any,
                     clipped: Any, work: Any) -> None:
     T, _, D = x.shape
     H = h.shape[2]
-    start, rows = starts[b], starts[b + 1] - starts[b]
     first = T - len(dh)
-    size = rows * width
-    carry, state, before = work[b, :size], work[b, size:2 * size], work[b, 2 * size:3 * size]
-    padded, row = (D + lane - 1) // lane * lane, H + D + 1
-    at = 3 * size
-    das = work[b, at:at + chunk * width]
-    at += chunk * width
-    dinputs = work[b, at:at + chunk * padded]
-    at += chunk * padded
-    seen = work[b, at:at + chunk * row]  # rows [h | x | 1], beside das
-    held = 0
-    for t in range(T - 1, -1, -1):
+    for b in range(begin, end):
+        start, rows = starts[b], starts[b + 1] - starts[b]
+        size = rows * width
+        carry, state = work[b, :size], work[b, size:2 * size]
+        before = work[b, 2 * size:3 * size]
+        padded, row = (D + lane - 1) // lane * lane, H + D + 1
+        at = 3 * size
+        das = work[b, at:at + chunk * width]
+        at += chunk * width
+        dinputs = work[b, at:at + chunk * padded]
+        at += chunk * padded
+        seen = work[b, at:at + chunk * row]  # rows [h | x | 1], beside das
+        held = 0
+        for t in range(T - 1, -1, -1):
+            for r in range(rows):
+                for j in range(H):
+                    state[r * width + j] = h[t + 1, start + r, j]
+            if len(a):
+                for r in range(rows):
+                    for j in range(H):
+                        before[r * width + j] = a[t, start + r, j]
+            if t >= first:
+                for r in range(rows):
+                    for j in range(H):
+                        carry[r * width + j] += dh[t - first, start + r, j]
+            da = das[held * width:held * width + size]
+            for i in range(size):
+                da[i] = carry[i]
+            pull(code, alpha, q, before, state, da, dq[b], rows, width)
+            if clips:
+                limit = number(clip, da[0])
+                for r in range(rows):
+                    for j in range(H):
+                        i = r * width + j
+                        if da[i] > limit:
+                            da[i] = limit
+                            clipped[b] += 1
+                        elif da[i] < -limit:
+                            da[i] = -limit
+                            clipped[b] += 1
+            product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
+            for r in range(rows):
+                to = (held + r) * row
+                for j in range(H):
+                    seen[to + j] = h[t, start + r, j]
+                for d in range(D):
+                    seen[to + H + d] = x[t, start + r, d]
+                seen[to + H + D] = 1
+            held += rows
+            if held + rows > chunk or t == 0:
+                product(total[b], width, seen, 1, row, das, width, held, row, width // lane, lane,
+                        True)
+                if wants_dx:
+                    product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane, lane,
+                            False)
+                    for i in range(held):
+                        for d in range(D):
+                            dx[t + (held - 1 - i) // rows, start + i % rows, d] = (
+                                dinputs[i * padded + d])
+                held = 0
         for r in range(rows):
             for j in range(H):
-                state[r * width + j] = h[t + 1, start + r, j]
-        if len(a):
-            for r in range(rows):
-                for j in range(H):
-                    before[r * width + j] = a[t, start + r, j]
-        if t >= first:
-            for r in range(rows):
-                for j in range(H):
-                    carry[r * width + j] += dh[t - first, start + r, j]
-        da = das[held * width:held * width + size]
-        for i in range(size):
-            da[i] = carry[i]
-        pull(code, alpha, q, before, state, da, dq[b], rows, width)
-        if clips:
-            limit = number(clip, da[0])
-            for r in range(rows):
-                for j in range(H):
-                    i = r * width + j
-                    if da[i] > limit:
-                        da[i] = limit
-                        clipped[b] += 1
-                    elif da[i] < -limit:
-                        da[i] = -limit
-                        clipped[b] += 1
-        product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
-        for r in range(rows):
-            to = (held + r) * row
-            for j in range(H):
-                seen[to + j] = h[t, start + r, j]
-            for d in range(D):
-                seen[to + H + d] = x[t, start + r, d]
-            seen[to + H + D] = 1
-        held += rows
-        if held + rows > chunk or t == 0:
-            product(total[b], width, seen, 1, row, das, width, held, row, width // lane, lane,
-                    True)
-            if wants_dx:
-                product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane, lane,
-                        False)
-                for i in range(held):
-                    for d in range(D):
-                        dx[t + (held - 1 - i) // rows, start + i % rows, d] = (
-                            dinputs[i * padded + d])
-            held = 0
-    for r in range(rows):
-        for j in range(H):
-            dh0[start + r, j] = carry[r * width + j]
-
-
-@parallel_jit
-def _backward_blocks(blocks: int, starts: Any, width: int, lane: int, chunk: int, code: int,
-                     alpha: Any, q: Any, clips: bool, clip: Any, w: Any, wx: Any, x: Any,
-                     a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any, total: Any,
-                     dq: Any, clipped: Any, work: Any) -> None:
-    for b in prange(blocks):
-        _backward_block(b, starts, width, lane, chunk, code, alpha, q, clips, clip, w, wx, x, a,
-                        h, dh, wants_dx, dx, dh0, total, dq, clipped, work)
+                dh0[start + r, j] = carry[r * width + j]
