@@ -32,6 +32,13 @@ def test_help_teaches_with_an_example(command, capsys):
     assert f"refnet {command}" in capsys.readouterr().out.split("xample", 1)[1]
 
 
+def test_info_names_the_cache(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert main(["info"]) == 0
+    facts = capsys.readouterr().out
+    assert str(tmp_path) in facts and "none yet" in facts and "BLAS" in facts
+
+
 def test_an_error_is_one_line(capsys):
     assert main(["train", "temporal-order", "--method", "magic", "--quiet"]) == 1
     message = capsys.readouterr().err

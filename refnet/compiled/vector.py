@@ -48,12 +48,12 @@ def _fma_call(builder: Any, *values: Any) -> Any:
 
 
 if JIT:
-    @intrinsic  # type: ignore[misc]
+    @intrinsic  # type: ignore[untyped-decorator]
     def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
         """``a b + c``, rounded once."""
         return a(a, a, a), lambda ctx, builder, sig, args: _fma_call(builder, *args)
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic  # type: ignore[untyped-decorator]
     def number(context: Any, value: Any, like: Any) -> Any:
         """The constant ``value`` in the type of ``like``."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -61,7 +61,7 @@ if JIT:
 
         return like(value, like), generate
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic  # type: ignore[untyped-decorator]
     def _power(context: Any, n: Any) -> Any:
         """2^k from a number whose lowest bits hold k + bias: they are shifted into place."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -72,7 +72,7 @@ if JIT:
 
         return n(n), generate
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic  # type: ignore[untyped-decorator]
     def tile(context: Any, c: Any, ci: Any, cs: Any, a: Any, ai: Any, ar: Any, ak: Any, w: Any,
              wi: Any, ws: Any, depth: Any, rows: Any, vectors: Any, add: Any) -> Any:
         """One tile of a product, kept in registers over all of ``depth``::
