@@ -44,8 +44,8 @@ def environment() -> dict[str, Any]:
     """Versions and machine, for whoever compares two runs."""
     from importlib.metadata import version
     versions = {package: version(package) for package in ("numpy", "scipy", "numba")}
-    return {"python": platform.python_version(), "refnet": __version__, **versions, "machine": platform.machine(),
-            "system": platform.system(), "cpus": os.cpu_count()}
+    return {"python": platform.python_version(), "refnet": __version__, **versions,
+            "machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()}
 
 
 def _cell(value: Any) -> str:
