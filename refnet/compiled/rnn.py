@@ -50,8 +50,8 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
 
 
 @jit
-def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, code: int, alpha: Any, q: Any,
-                   w: Any, x: Any, a: Any, h: Any, work: Any) -> None:
+def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, code: int,
+                    alpha: Any, q: Any, w: Any, x: Any, a: Any, h: Any, work: Any) -> None:
     T, _, D = x.shape
     H = h.shape[2]
     for b in range(begin, end):
@@ -123,10 +123,10 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
 
 
 @jit
-def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int, code: int,
-                    alpha: Any, q: Any, clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any,
-                    h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any, total: Any, dq: Any,
-                    clipped: Any, work: Any) -> None:
+def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int,
+                     code: int, alpha: Any, q: Any, clips: bool, clip: Any, w: Any, wx: Any,
+                     x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
+                     total: Any, dq: Any, clipped: Any, work: Any) -> None:
     T, _, D = x.shape
     H = h.shape[2]
     first = T - len(dh)

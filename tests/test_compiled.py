@@ -1,0 +1,387 @@
+"""The compiled core against the reference, and what it promises besides: the same bits with
+any number of threads, NaN never hidden, any layout of the inputs, no dtype but its own."""
+
+import os
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from refnet import compiled
+from refnet.activations import ACTIVATIONS
+from refnet.cells import rnn as reference
+from refnet.compiled import _jit, rnn, vector
+
+# Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
+# an entry is a sum of K products and goes through a Lipschitz chain of T steps, each worth
+# K u of its terms. 8 covers the elementary functions' 3 ulps and the rounding of both sides.
+SAFETY = 8
+
+
+def draw_case(rng, act, T, B, D, H, K, dtype):
+    p = {"Whh": rng.standard_normal((H, H)) / max(H, 1) ** .5,
+         "Wxh": rng.standard_normal((H, D)), "bh": rng.standard_normal(H), **act.init(H)}
+    if act.name == "modrelu":
+        p["b_mod"] = rng.standard_normal(H) / 3
+    p = {name: np.asarray(value, dtype) for name, value in p.items()}
+    return (p, rng.standard_normal((T, B, D)).astype(dtype),
+            rng.standard_normal((B, H)).astype(dtype), rng.standard_normal((K, B, H)).astype(dtype))
+
+
+def magnitudes(p, x, h0, dh, act, T):
+    """Bounds of every quantity if all terms had one sign: the scale that rounding acts on."""
+    size = {name: abs(value.astype(float)) for name, value in p.items()}
+    spread = 1 + np.linalg.norm(size["Whh"], 2) if size["Whh"].size else 1.0
+    growth = min(spread ** T, 1e30)
+    inputs = size["Wxh"].sum(axis=1, initial=0).max(initial=0) * abs(x).max(initial=0)
+    state = growth * (abs(h0).max(initial=0) + T * (inputs + size["bh"].max(initial=0)) + 1)
+    return growth, state, abs(dh).max(initial=0)
+
+
+def compare(p, x, h0, dh, act, dtype, inputs=True):
+    """Assert that forward and backward agree within the derived bound."""
+    T, B, D = x.shape
+    H = len(p["bh"])
+    want = reference.forward(p, x, h0, act)
+    got = rnn.forward(p, x, h0, act)
+    growth, state, dstate = magnitudes(p, x, h0, dh, act, T)
+    unit = SAFETY * (T + 1) * (H + D + 8) * float(np.finfo(dtype).eps) / 2
+    assert got.h.dtype == dtype and got.h.shape == want.h.shape
+    assert np.all(abs(got.h - want.h) <= unit * state)
+    # the same tape for both, so that a kink is decided alike
+    tape = reference.Tape(got.x, want.a, want.h)
+    kept = tape._replace(a=None if got.a is None else want.a)
+    expected = reference.backward(p, tape, dh, act, inputs=inputs)
+    gradients = rnn.backward(p, kept, dh, act, inputs=inputs)
+    assert set(gradients) == set(expected)
+    carried = growth * (len(dh) + 1) * dstate * (H + 1) * max(
+        [1.0, *(float(abs(p[name]).max(initial=0)) for name in ("Wxh", "slope") if name in p)])
+    seen = max(1.0, float(abs(want.h).max(initial=0)), float(abs(x).max(initial=0)),
+               float(abs(want.a).max(initial=0)))
+    for name, value in expected.items():
+        assert gradients[name].shape == value.shape and gradients[name].dtype == dtype
+        bound = unit * carried * seen * max(1, T * B)
+        assert np.all(abs(gradients[name] - value) <= bound), name
+
+
+@st.composite
+def cases(draw):
+    act = ACTIVATIONS[draw(st.sampled_from(sorted(ACTIVATIONS)))]
+    dtype = np.dtype(draw(st.sampled_from(["f4", "f8"])))
+    T, B = draw(st.integers(0, 6)), draw(st.sampled_from([0, 1, 2, 3, 5, 8, 17, 33]))
+    D = draw(st.sampled_from([0, 1, 2, 17]))
+    H = 2 * draw(st.sampled_from([1, 4, 8, 9, 17, 60]))
+    K = draw(st.integers(0, T))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    return (*draw_case(rng, act, T, B, D, H, K, dtype), act, dtype)
+
+
+@given(cases())
+def test_matches_the_reference(case):
+    compare(*case)
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tight_on_a_short_run(name, dtype):
+    """Few steps and tame weights: the whole difference is some tens of eps of the scale."""
+    act = ACTIVATIONS[name]
+    p, x, h0, dh = draw_case(np.random.default_rng(1), act, 4, 19, 3, 34, 2, np.dtype(dtype))
+    want, got = reference.forward(p, x, h0, act), rnn.forward(p, x, h0, act)
+    tolerance = 64 * np.finfo(dtype).eps
+    assert abs(got.h - want.h).max() <= tolerance * abs(want.h).max()
+    expected = reference.backward(p, want, dh, act)
+    gradients = rnn.backward(p, got, dh, act)
+    for key, value in expected.items():
+        assert abs(gradients[key] - value).max() <= tolerance * abs(value).max(), key
+
+
+@pytest.mark.parametrize("break_it", [
+    lambda g: {**g, "Whh": g["Whh"].T}, lambda g: {**g, "bh": g["bh"] * np.float32(1.001)},
+    lambda g: {**g, "h0": g["h0"] * 0}, lambda g: {**g, "x": np.roll(g["x"], 1, axis=0)}])
+def test_tight_rejects_planted_bugs(break_it, monkeypatch):
+    honest = rnn.backward
+    monkeypatch.setattr(rnn, "backward", lambda *args, **kw: break_it(honest(*args, **kw)))
+    with pytest.raises(AssertionError):
+        test_tight_on_a_short_run("tanh", np.float32)
+
+
+def test_clip():
+    act = ACTIVATIONS["tanh"]
+    p, x, h0, dh = draw_case(np.random.default_rng(2), act, 5, 6, 2, 10, 5, np.dtype("f8"))
+    tape = reference.forward(p, x, h0, act)
+    want = reference.backward(p, tape, dh, act, clip=0.2)
+    got = rnn.backward(p, tape, dh, act, clip=0.2)
+    assert want["clipped"] > 0 and got["clipped"] == want["clipped"]
+    np.testing.assert_allclose(got["Whh"], want["Whh"], rtol=0, atol=1e-13)
+
+
+def bits(p, x, h0, dh, act):
+    tape = rnn.forward(p, x, h0, act)
+    gradients = rnn.backward(p, tape, dh, act)
+    return [tape.h.tobytes(), *(gradients[name].tobytes() for name in sorted(gradients))]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", ["tanh", "prelu"])
+def test_same_bits(name, dtype):
+    """At every number of threads, over repeats, and from two Python threads at once."""
+    act = ACTIVATIONS[name]
+    case = (*draw_case(np.random.default_rng(3), act, 30, 37, 3, 50, 7, np.dtype(dtype)), act)
+    before = numba.get_num_threads()
+    try:
+        results = []
+        for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+            numba.set_num_threads(threads)
+            results += [bits(*case), bits(*case)]
+        assert all(result == results[0] for result in results)
+        found = []
+        both = [threading.Thread(target=lambda: found.append(bits(*case))) for _ in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        assert found == [results[0], results[0]]
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_rows_do_not_depend_on_their_neighbours():
+    """A sequence's states have the same bits alone and in any place of a batch."""
+    act = ACTIVATIONS["tanh"]
+    p, x, h0, _ = draw_case(np.random.default_rng(4), act, 9, 13, 2, 30, 1, np.dtype("f4"))
+    whole = rnn.forward(p, x, h0, act).h
+    for b in range(13):
+        alone = rnn.forward(p, x[:, b:b + 1], h0[b:b + 1], act).h
+        assert np.array_equal(alone[:, 0], whole[:, b])
+
+
+@pytest.mark.parametrize("change", [
+    np.asfortranarray, lambda v: v.astype(v.dtype.newbyteorder(">")),
+    lambda v: np.repeat(v, 2, axis=-1)[..., ::2], lambda v: v[..., ::-1].copy()[..., ::-1],
+    lambda v: np.frombuffer(b"\0" + v.tobytes(), np.uint8)[1:].view(v.dtype).reshape(v.shape)],
+    ids=["fortran", "big-endian", "strided", "reversed", "unaligned, read-only"])
+def test_any_layout_gives_the_same_bits(change):
+    act = ACTIVATIONS["tanh"]
+    p, x, h0, dh = draw_case(np.random.default_rng(5), act, 4, 6, 3, 10, 2, np.dtype("f4"))
+    want = bits(p, x, h0, dh, act)
+    got = bits({name: change(value) for name, value in p.items()}, change(x), change(h0),
+               change(dh), act)
+    assert got == want
+    assert all(len(kernel.signatures) <= 2 for kernel in (rnn._forward_blocks,
+                                                          rnn._backward_blocks))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.longdouble, np.complex128, object])
+def test_other_dtypes_are_refused(dtype):
+    act = ACTIVATIONS["tanh"]
+    p, x, h0, dh = draw_case(np.random.default_rng(6), act, 2, 2, 1, 2, 1, np.dtype("f4"))
+    with pytest.raises(TypeError, match='backend="reference"'):
+        rnn.forward({name: value.astype(dtype) for name, value in p.items()}, x.astype(dtype),
+                    h0.astype(dtype), act)
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_not_hidden(name, bad):
+    """They come out exactly where the reference has them, forward and backward."""
+    act = ACTIVATIONS[name]
+    for where in ("x", "h0", "bh"):
+        p, x, h0, dh = draw_case(np.random.default_rng(7), act, 3, 5, 2, 6, 1, np.dtype("f4"))
+        {"x": x[1, 2], "h0": h0[2], "bh": p["bh"]}[where][0] = bad
+        with np.errstate(all="ignore"):
+            want = reference.forward(p, x, h0, act)
+            got = rnn.forward(p, x, h0, act)
+            assert np.array_equal(np.isnan(got.h), np.isnan(want.h))
+            expected = reference.backward(p, want, dh, act)
+            gradients = rnn.backward(p, got, dh, act)
+        for key in ("Whh", "Wxh", "bh", "h0"):
+            assert np.array_equal(np.isfinite(gradients[key]), np.isfinite(expected[key])), key
+        assert not np.isnan(want.h).any() or np.isnan(got.h).any()
+
+
+@_jit.jit
+def _map(which, x, out):
+    for i in range(len(x)):
+        if which == 0:
+            out[i] = vector.tanh(x[i])
+        elif which == 1:
+            out[i] = vector.sigmoid(x[i])
+        elif which == 2:
+            out[i] = vector.exp(x[i])
+        else:
+            out[i] = vector.expm1(x[i])
+
+
+EXACT = (np.tanh, lambda v: np.where(v < 0, np.exp(v), 1) / (1 + np.exp(-abs(v))), np.exp,
+         np.expm1)
+ULPS = (2.6, 2.6, 1.2, 1.2)  # measured over all float32: see test_ulps_of_all_floats
+
+
+def worst(which, x):
+    """The largest error over x in units of the last place of the result."""
+    out = np.empty_like(x)
+    _map(which, x, out)
+    with np.errstate(all="ignore"):
+        true = EXACT[which](x.astype(np.float64 if x.dtype == np.float32 else np.longdouble))
+        unit = np.spacing(abs(true).astype(x.dtype)).astype(true.dtype)
+        error = abs(out - true) / unit
+    assert np.array_equal(np.isnan(out), np.isnan(x))
+    return np.nanmax(error, initial=0)
+
+
+def float32_range(start, stop):
+    x = np.arange(start, stop, dtype=np.uint32).view(np.float32)
+    return x
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_ulps(which):
+    rng = np.random.default_rng(8)
+    x = rng.integers(0, 2 ** 32, 300_000, dtype=np.uint32).view(np.float32)
+    near = rng.standard_normal(300_000) * 4
+    x = np.concatenate([x, near.astype(np.float32), np.array([0, np.inf, np.nan], np.float32)])
+    x, wide = (x, near) if which < 2 else (-abs(x), -abs(near))
+    assert worst(which, x) <= ULPS[which]
+    assert worst(which, wide) <= ULPS[which]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", range(4))
+def test_ulps_of_all_floats(which):
+    found = 0.0
+    for start in range(0 if which < 2 else 2 ** 31, 2 ** 32, 2 ** 24):
+        found = max(found, worst(which, float32_range(start, start + 2 ** 24)))
+    print(f"{['tanh', 'sigmoid', 'exp', 'expm1'][which]}: {found:.3f} ulp over all float32")
+    assert found <= ULPS[which]
+
+
+EXACT_RUN = """
+from fractions import Fraction
+import numpy as np
+from refnet.activations import ACTIVATIONS
+from refnet.cells import rnn as reference
+from refnet.compiled import rnn
+rng = np.random.default_rng(0)
+def draw(*shape):
+    out = np.empty(shape, object)
+    for i in np.ndindex(shape): out[i] = Fraction(int(rng.integers(-6, 7)), int(rng.integers(1, 4)))
+    return out
+count = 0
+for name, act in ACTIVATIONS.items():
+    if not act.rational: continue
+    for T, B, D, H in ((3, 2, 1, 2), (2, 5, 3, 6), (0, 2, 1, 2), (2, 0, 1, 2)):
+        p = {"Whh": draw(H, H), "Wxh": draw(H, D), "bh": draw(H),
+             **{n: draw(*shape(H)) if shape(H) else np.array(Fraction(1, 3), object)
+                for n, shape, _ in act.start}}
+        x, h0, dh = draw(T, B, D), draw(B, H), draw(min(T, 2), B, H)
+        a, b = reference.forward(p, x, h0, act), rnn.forward(p, x, h0, act)
+        assert (a.h == b.h).all(), name
+        for clip in (None, Fraction(1, 2)):
+            ga = reference.backward(p, a, dh, act, clip=clip)
+            gb = rnn.backward(p, b, dh, act, clip=clip)
+            for k in ga:
+                assert ga[k].shape == gb[k].shape and np.all(ga[k] == gb[k]), (name, k)
+                count += 1
+print(count)
+"""
+
+
+def run_python(code, **environment):
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True,
+                          text=True, env={**os.environ, **environment}, timeout=120)
+
+
+def test_source_is_exact_on_fractions():
+    """The kernels' Python source, the JIT off, equals the reference with ==."""
+    result = run_python(EXACT_RUN, NUMBA_DISABLE_JIT="1")
+    assert result.returncode == 0 and int(result.stdout) > 100, result.stderr
+
+
+@given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 2 * vector.VECTORS + 1),
+       st.booleans(), st.integers(0, 99))
+@settings(max_examples=40)
+def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
+    """Integers small enough to be exact: the micro-kernel gives the very numbers."""
+    from refnet.compiled.layout import aligned, pack, product
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype("f4")
+    lane = vector.lanes(dtype)
+    a, w, c = (rng.integers(-9, 10, shape).astype(dtype) for shape in
+               ((rows, depth), (depth, vectors * lane), (rows, vectors * lane)))
+    want = a @ w + (c if add else 0)
+    packed = pack([w], 1, lane, dtype) if depth else aligned((lane,), dtype)
+    for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
+        out = c.copy().reshape(-1)
+        product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak, packed, 0,
+                depth, rows, vectors, lane, add)
+        assert np.array_equal(out.reshape(want.shape), want)
+
+
+SMALL_RUN = """
+import numpy as np
+from refnet.activations import ACTIVATIONS
+from refnet.compiled import rnn
+p = {"Whh": np.eye(4, dtype="f4"), "Wxh": np.ones((4, 1), "f4"), "bh": np.zeros(4, "f4")}
+def gradient():
+    tape = rnn.forward(p, np.ones((3, 4, 1), "f4"), np.zeros((4, 4), "f4"), ACTIVATIONS["tanh"])
+    return rnn.backward(p, tape, np.ones((1, 4, 4), "f4"), ACTIVATIONS["tanh"])["bh"].sum()
+"""
+
+
+def test_a_cache_that_cannot_be_written_or_read(tmp_path):
+    """A file where the folder should be; then damaged files in a good folder."""
+    (tmp_path / "file").write_text("")
+    first = run_python(SMALL_RUN + "print(gradient())",
+                       NUMBA_CACHE_DIR=str(tmp_path / "file" / "below"))
+    assert first.returncode == 0, first.stderr
+    folder = tmp_path / "cache"
+    for _ in range(2):
+        again = run_python(SMALL_RUN + "print(gradient())", NUMBA_CACHE_DIR=str(folder))
+        assert again.returncode == 0 and again.stdout == first.stdout, again.stderr
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert files
+        for path in files:
+            path.write_bytes(b"not a kernel")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_child_processes(method, tmp_path):
+    """A forked and a spawned child compute what the parent, which used threads, computed."""
+    script = tmp_path / "children.py"
+    script.write_text(SMALL_RUN + f"""
+import multiprocessing
+def work(queue): queue.put(float(gradient()))
+if __name__ == "__main__":
+    mine = float(gradient())
+    context = multiprocessing.get_context("{method}")
+    queue = context.Queue()
+    child = context.Process(target=work, args=(queue,))
+    child.start()
+    assert queue.get(timeout=90) == mine
+    child.join()
+    assert child.exitcode == 0
+""")
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
+                            timeout=120, env=found)
+    assert result.returncode == 0, result.stderr
+
+
+def test_nothing_is_compiled_at_import():
+    result = run_python("from refnet.compiled import rnn, _jit; print(_jit.compiled_kernels())")
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_info():
+    test_clip()
+    facts = compiled.info()
+    assert "refnet.compiled.rnn._backward_blocks" in facts["kernels"]
+    assert facts["threads"] == numba.get_num_threads() and facts["cpu"] and facts["cache"]
+    assert Fraction(facts["vector bytes"]) in (16, 32, 64)
