@@ -80,7 +80,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     ``max_bits``, ``max_seconds``: ArithmeticError or TimeoutError, naming the first entry that
     is not decided, once these do not suffice. A kink that stays inside a ball, and a value
     that lies exactly between two float64, can only be decided by rationals.
-    Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_speed.
+    Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()
     if kind is None:
