@@ -50,6 +50,14 @@ def copies() -> str:
                   "singular values", "wall time"], rows)
 
 
+def adding() -> str:
+    run = summary("adding-200-lstm")
+    return table(["command", "ended", "iterations", "mean squared error", "baseline",
+                  "wall time"],
+                 [[command("adding-200-lstm"), run["state"], run["iterations"],
+                   run["best"]["mse"], 1 / 6, minutes(run["seconds"])]])
+
+
 def characters() -> str:
     run = summary("ptb-margin-1")
     best = run["best"]
@@ -110,6 +118,7 @@ TABLES: dict[str, Callable[[], str]] = {
                                                   for m in ("plain", "oinit", "open"))),
     "sequential-mnist": lambda: classification("sequential-mnist-oinit"),
     "copy": copies,
+    "adding": adding,
     "permuted-mnist": spectrum,
     "ptb": characters,
     "checkers": checkers,

@@ -29,9 +29,9 @@ RUNS = {
                            "--evaluate-every 200",
     "permuted-mnist-margin-0.1": "permuted-mnist --transition svd:margin=0.1 "
                                  "--iterations 3000 --evaluate-every 500",
-    "adding-200": "adding:protocol=002 --length 200 --hidden 128 --batch 50 --activation relu "
-                  "--transition svd:margin=1 --recurrent orthogonal --rate 1e-3 "
-                  "--manifold-rate 1e-3 --clip norm --iterations 6000 --evaluate-every 200",
+    "adding-200-lstm": "adding:protocol=002,samples=1000 --length 200 --cell lstm --hidden 64 "
+                       "--batch 50 --optimizer adam --rate 2e-3 --clip norm --backend reference "
+                       "--iterations 6000",
     "ptb-margin-1": "ptb --backend reference --transition svd:margin=1 --manifold-rate 1e-4 "
                     "--hidden 256 --iterations 8400 --evaluate-every 400",
 }
