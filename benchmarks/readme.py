@@ -111,6 +111,17 @@ def checkers() -> str:
     return table(["checker", "correct gradients accepted", "planted bugs rejected"], rows)
 
 
+def rates() -> str:
+    counts = result("check_rates")["summary"]
+    return table(["", "results", "judged wrongly", "largest z of a correct one"], [
+        ["correct results", counts["correct"], counts["false_alarms"],
+         counts["largest_z_of_correct"]],
+        [f"planted bugs of {counts['kinds_of_bugs']} kinds", counts["bugs"], counts["missed"],
+         None],
+        ["of these, smaller than what rounding hides", counts["hidden_in_rounding"], None, None],
+    ])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "temporal-order": lambda: classification(*(f"temporal-order-{m}"
                                                for m in ("plain", "oinit", "open"))),
@@ -121,6 +132,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adding": adding,
     "permuted-mnist": spectrum,
     "ptb": characters,
+    "rates": rates,
     "checkers": checkers,
     "frameworks": frameworks,
 }

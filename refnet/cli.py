@@ -192,7 +192,8 @@ def _add_info(commands: Any) -> None:
 
 
 def _info(args: argparse.Namespace) -> int:
-    from refnet.compiled.info import info
+    from refnet.compiled import info
     from refnet.record import table
-    print(table(["", "value"], [list(row) for row in info().items()]))
+    print(table(["", "value"], [[name, ", ".join(value) if isinstance(value, list) else value]
+                             for name, value in info().items()]))
     return 0

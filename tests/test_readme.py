@@ -36,7 +36,7 @@ def test_info_names_the_cache(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert main(["info"]) == 0
     facts = capsys.readouterr().out
-    assert str(tmp_path) in facts and "none yet" in facts and "BLAS" in facts
+    assert str(tmp_path) in facts and "blas" in facts
 
 
 def test_an_error_is_one_line(capsys):
