@@ -194,6 +194,7 @@ def _add_info(commands: Any) -> None:
 def _info(args: argparse.Namespace) -> int:
     from refnet.compiled import info
     from refnet.record import table
-    print(table(["", "value"], [[name, ", ".join(value) if isinstance(value, list) else value]
-                             for name, value in info().items()]))
+    rows = [[name, ", ".join(value) if isinstance(value, list) else value]
+            for name, value in info().items()]
+    print(table(["", "value"], rows))
     return 0
