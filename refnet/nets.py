@@ -107,9 +107,18 @@ class RecurrentNet:
 
     @property
     def module(self) -> ModuleType:
-        """The cell's forward and backward on this net's backend."""
+        """The cell's forward and backward on this net's backend.
+
+        Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
+        """
         room = "cells" if self.backend == "reference" else "compiled"
-        return import_module(f"refnet.{room}.{self.cell}")
+        try:
+            return import_module(f"refnet.{room}.{self.cell}")
+        except ModuleNotFoundError as error:
+            if error.name != f"refnet.{room}.{self.cell}":
+                raise
+            raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
+                             "'reference' (--backend reference)") from None
 
     @property
     def gates(self) -> tuple[str, ...]:

@@ -285,6 +285,13 @@ def test_unknown_choices_are_refused(bad):
         RecurrentNet(**{"inputs": 1, "hidden": 1, "outputs": 1, **bad})
 
 
+def test_a_cell_without_a_kernel_is_refused(monkeypatch):
+    net = RecurrentNet(1, 2, 1, backend="compiled")
+    monkeypatch.setitem(__import__("sys").modules, "refnet.compiled.rnn", None)
+    with pytest.raises(ValueError, match="--backend reference"):
+        net.module
+
+
 def test_feedforward_refuses_what_it_cannot_run():
     net = FeedforwardNet((2, 3, 1))
     with pytest.raises(ValueError, match="widths are"):
