@@ -23,12 +23,13 @@ __all__ = ["BYTES", "ROWS", "VECTORS", "exp", "expm1", "fma", "lanes", "number",
            "tanh", "tile"]
 
 _FEATURES = get_host_cpu_features()
-# bytes of a vector register, and how many vectors of a row fit four rows' accumulators, the
-# loaded vectors and a broadcast into the register file: 32 registers (AVX-512, NEON) or 16
+# bytes of a vector register, and the tile: three rows' accumulators, a row of loaded vectors and
+# a broadcast fit the register file, 3 * 7 + 7 + 1 of 32 registers (AVX-512, NEON) or
+# 3 * 3 + 3 + 1 of 16; a fourth row spills, and cost a third of the speed
 BYTES, VECTORS = ((64, 7) if _FEATURES.get("avx512f") else
                   (32, 3) if _FEATURES.get("avx2") else
                   (16, 7) if _FEATURES.get("neon") else (16, 3))
-ROWS = (4, 2, 1)
+ROWS = (3, 2, 1)
 
 
 def lanes(dtype: Any) -> int:
