@@ -79,9 +79,9 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
             c[i] = number(alpha, c[i]) * expm1(least) if c[i] <= 0 else c[i]
     elif code == PRELU:
         for r in range(rows):
+            row = c[r * width:(r + 1) * width]  # known not to be indexed from its end
             for j in range(width):
-                i = r * width + j
-                c[i] = q[j] * c[i] if c[i] <= 0 else c[i]
+                row[j] = q[j] * row[j] if row[j] <= 0 else row[j]
     elif code == OPLU:
         for i in range(0, n - 1, 2):
             first, second = c[i], c[i + 1]
@@ -90,12 +90,12 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
             c[i + 1] = second if keep else first
     elif code == MODRELU:
         for r in range(rows):
+            row = c[r * width:(r + 1) * width]
             for j in range(width):
-                i = r * width + j
-                zero = number(0.0, c[i])
-                grown = (-c[i] if c[i] <= 0 else c[i]) + q[j]
-                signed = (zero if c[i] == 0 else -grown) if c[i] <= 0 else grown
-                c[i] = zero if grown <= 0 else signed
+                zero = number(0.0, row[j])
+                grown = (-row[j] if row[j] <= 0 else row[j]) + q[j]
+                signed = (zero if row[j] == 0 else -grown) if row[j] <= 0 else grown
+                row[j] = zero if grown <= 0 else signed
 
 
 @jit
@@ -127,10 +127,10 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
             g[i] = (h[i] + number(alpha, h[i])) * g[i] if negative[i] <= 0 else g[i]
     elif code == PRELU:
         for r in range(rows):
+            below, row = a[r * width:(r + 1) * width], g[r * width:(r + 1) * width]
             for j in range(width):
-                i = r * width + j
-                dq[j] += g[i] * a[i] if a[i] <= 0 else number(0.0, g[i])
-                g[i] = q[j] * g[i] if a[i] <= 0 else g[i]
+                dq[j] += row[j] * below[j] if below[j] <= 0 else number(0.0, row[j])
+                row[j] = q[j] * row[j] if below[j] <= 0 else row[j]
     elif code == OPLU:
         for i in range(0, n - 1, 2):
             first, second = g[i], g[i + 1]
@@ -139,13 +139,13 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
             g[i + 1] = second if keep else first
     elif code == MODRELU:
         for r in range(rows):
+            below, row = a[r * width:(r + 1) * width], g[r * width:(r + 1) * width]
             for j in range(width):
-                i = r * width + j
-                zero = number(0.0, g[i])
-                off = (-a[i] if a[i] <= 0 else a[i]) + q[j] <= 0
-                signed = (zero if a[i] == 0 else -g[i]) if a[i] <= 0 else g[i]
+                zero = number(0.0, row[j])
+                off = (-below[j] if below[j] <= 0 else below[j]) + q[j] <= 0
+                signed = (zero if below[j] == 0 else -row[j]) if below[j] <= 0 else row[j]
                 dq[j] += zero if off else signed
-                g[i] = zero if off else g[i]
+                row[j] = zero if off else row[j]
 
 
 def settings(act: Activation, dtype: Any) -> tuple[int, Any]:

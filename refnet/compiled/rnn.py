@@ -18,7 +18,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (needs_a, own_gradients, own_parameter, pull, push,
                                          settings, sum_blocks)
 from refnet.compiled.layout import aligned, layout, normal, pack, product, unpack
-from refnet.compiled.vector import number
+from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -52,31 +52,28 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
 @jit
 def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, code: int,
                     alpha: Any, q: Any, w: Any, x: Any, a: Any, h: Any, work: Any) -> None:
-    T, _, D = x.shape
-    H = h.shape[2]
+    (T, B, D), H = x.shape, h.shape[2]
+    xs, states, kept = x.reshape(-1), h.reshape(-1), a.reshape(-1)
+    row = H + D + 1
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         c = work[b, :rows * width]
-        row = H + D + 1
         inputs = work[b, rows * width:rows * (width + row)]  # [h | x | 1]
         for r in range(rows):
-            for j in range(H):
-                inputs[r * row + j] = h[0, start + r, j]
+            copy(inputs, r * row, states, (start + r) * H, H)
             inputs[r * row + H + D] = 1
         for t in range(T):
+            at = t * B + start
             for r in range(rows):
-                for d in range(D):
-                    inputs[r * row + H + d] = x[t, start + r, d]
+                copy(inputs, r * row + H, xs, (at + r) * D, D)
             product(c, width, inputs, row, 1, w, 0, row, rows, width // lane, lane, False)
             if len(a):
                 for r in range(rows):
-                    for j in range(H):
-                        a[t, start + r, j] = c[r * width + j]
+                    copy(kept, (at + r) * H, c, r * width, H)
             push(code, alpha, q, c, rows, width)
             for r in range(rows):
-                for j in range(H):
-                    h[t + 1, start + r, j] = c[r * width + j]
-                    inputs[r * row + j] = c[r * width + j]
+                copy(states, (at + B + r) * H, c, r * width, H)
+                copy(inputs, r * row, c, r * width, H)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
@@ -127,15 +124,15 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
                      code: int, alpha: Any, q: Any, clips: bool, clip: Any, w: Any, wx: Any,
                      x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
                      total: Any, dq: Any, clipped: Any, work: Any) -> None:
-    T, _, D = x.shape
-    H = h.shape[2]
+    (T, B, D), H = x.shape, h.shape[2]
+    xs, states, kept, slopes = x.reshape(-1), h.reshape(-1), a.reshape(-1), dx.reshape(-1)
     first = T - len(dh)
+    padded, row = (D + lane - 1) // lane * lane, H + D + 1
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
         carry, state = work[b, :size], work[b, size:2 * size]
         before = work[b, 2 * size:3 * size]
-        padded, row = (D + lane - 1) // lane * lane, H + D + 1
         at = 3 * size
         das = work[b, at:at + chunk * width]
         at += chunk * width
@@ -144,17 +141,19 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
         seen = work[b, at:at + chunk * row]  # rows [h | x | 1], beside das
         held = 0
         for t in range(T - 1, -1, -1):
+            at = t * B + start
             for r in range(rows):
-                for j in range(H):
-                    state[r * width + j] = h[t + 1, start + r, j]
-            if len(a):
-                for r in range(rows):
+                copy(state, r * width, states, (at + B + r) * H, H)
+                copy(seen, (held + r) * row, states, (at + r) * H, H)
+                copy(seen, (held + r) * row + H, xs, (at + r) * D, D)
+                seen[(held + r) * row + H + D] = 1
+                if len(a):
+                    copy(before, r * width, kept, (at + r) * H, H)
+                if t >= first:
+                    direct = dh[t - first, start + r]
+                    sums = carry[r * width:r * width + H]
                     for j in range(H):
-                        before[r * width + j] = a[t, start + r, j]
-            if t >= first:
-                for r in range(rows):
-                    for j in range(H):
-                        carry[r * width + j] += dh[t - first, start + r, j]
+                        sums[j] += direct[j]
             da = das[held * width:held * width + size]
             for i in range(size):
                 da[i] = carry[i]
@@ -162,8 +161,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
             if clips:
                 limit = number(clip, da[0])
                 for r in range(rows):
-                    for j in range(H):
-                        i = r * width + j
+                    for i in range(r * width, r * width + H):
                         if da[i] > limit:
                             da[i] = limit
                             clipped[b] += 1
@@ -171,24 +169,16 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
                             da[i] = -limit
                             clipped[b] += 1
             product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
-            for r in range(rows):
-                to = (held + r) * row
-                for j in range(H):
-                    seen[to + j] = h[t, start + r, j]
-                for d in range(D):
-                    seen[to + H + d] = x[t, start + r, d]
-                seen[to + H + D] = 1
             held += rows
             if held + rows > chunk or t == 0:
-                product(total[b], width, seen, 1, row, das, width, held, row, width // lane, lane,
-                        True)
+                product(total[b], width, seen, 1, row, das, width, held, row, width // lane,
+                        lane, True)
                 if wants_dx:
-                    product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane, lane,
-                            False)
+                    product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane,
+                            lane, False)
                     for i in range(held):
-                        for d in range(D):
-                            dx[t + (held - 1 - i) // rows, start + i % rows, d] = (
-                                dinputs[i * padded + d])
+                        copy(slopes, (at + (held - 1 - i) // rows * B + i % rows) * D, dinputs,
+                             i * padded, D)
                 held = 0
         for r in range(rows):
             for j in range(H):

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, jit
 
-__all__ = ["BYTES", "ROWS", "VECTORS", "exp", "expm1", "fma", "lanes", "number", "sigmoid",
+__all__ = ["BYTES", "ROWS", "VECTORS", "copy", "exp", "expm1", "fma", "lanes", "number", "sigmoid",
            "tanh", "tile"]
 
 _FEATURES = get_host_cpu_features()
@@ -74,6 +74,18 @@ if JIT:
         return n(n), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
+    def copy(context: Any, to: Any, at: Any, source: Any, start: Any, count: Any) -> Any:
+        """``to[at:at + count] = source[start:start + count]`` for flat arrays that do not
+        overlap; a loop over computed indices would not be vectorised."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            place, found = (builder.gep(ctx.make_array(sig.args[n])(ctx, builder, args[n]).data,
+                                        [args[n + 1]]) for n in (0, 2))
+            cgutils.raw_memcpy(builder, place, found, args[4], sig.args[0].dtype.bitwidth // 8)
+            return ctx.get_dummy_value()
+
+        return types.void(to, types.intp, source, types.intp, types.intp), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
     def tile(context: Any, c: Any, ci: Any, cs: Any, a: Any, ai: Any, ar: Any, ak: Any, w: Any,
              wi: Any, ws: Any, depth: Any, rows: Any, vectors: Any, add: Any) -> Any:
         """One tile of a product, kept in registers over all of ``depth``::
@@ -104,6 +116,10 @@ else:
     def _power(n: Any) -> Any:
         bits, shift = (np.int32, 23) if n.dtype.itemsize == 4 else (np.int64, 52)
         return (n.view(bits) << bits(shift)).view(n.dtype)
+
+    def copy(to: Any, at: int, source: Any, start: int, count: int) -> None:
+        """``to[at:at + count] = source[start:start + count]``."""
+        to[at:at + count] = source[start:start + count]
 
     def tile(c: Any, ci: int, cs: int, a: Any, ai: int, ar: int, ak: int, w: Any, wi: int,
              ws: int, depth: int, rows: int, vectors: int, add: bool) -> None:
