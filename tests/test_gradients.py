@@ -29,7 +29,10 @@ def test_complex_step(case):
 @given(rnn_cases(names=["elu", "leaky_relu", "prelu", "relu"], exact=False,
                  loss="squared_error"))
 def test_complex_step_with_kinks(case):
-    """A kink is decided by the real part alone, so the two agree there too."""
+    """A kink is decided by the real part alone. Its rounding may differ between real and
+    complex products, so a pre-activation that is zero but for rounding is left out."""
+    tape = case.net.forward(case.params, case.batch.x, case.batch.mask)[1].cell
+    assume((abs(tape.a) > 2.0 ** -40).all())  # 2^12 eps: far above the rounding of a short sum
     assert abs(loss_push_minus_pull(case)) <= 16 * rounding_bound(case)
 
 
