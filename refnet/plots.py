@@ -20,7 +20,7 @@ def plot_curves(path: Path, rows: list[dict[str, Any]], metric: str, title: str)
     Columns that a run does not have (a net without square hidden matrices has no spectral
     radius) are left out. Written atomically, as PNG.
     """
-    panels = [("loss", "training loss", "log"), (metric, metric, "linear"),
+    panels = [("loss", "training loss, with penalties", "log"), (metric, metric, "linear"),
               ("gradient_norm", "gradient norm", "log"),
               ("spectral_radius", "spectral radius", "linear"),
               ("defect", "orthogonality defect", "log")]

@@ -24,7 +24,7 @@ def test_an_edited_number_would_be_found():
     assert edited != text and generate(edited) == text
 
 
-@pytest.mark.parametrize("command", ["train", "orthogonalize", "info"])
+@pytest.mark.parametrize("command", ["train", "orthogonalize", "check", "vectors", "info"])
 def test_help_teaches_with_an_example(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
