@@ -1,0 +1,192 @@
+"""One training step against the others: ``python -m benchmarks.peers [--quick]``.
+
+First every peer's loss and gradients are checked against float64's; then forward + backward +
+SGD step are timed, the peers taking turns, on one core and on two, and each is taken at its
+best. Medians, quartiles and ratios are printed and go to benchmarks/results/peers.json. The
+machine should have nothing else to do: the large product's rate of the same minutes is the
+yardstick.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peer_steps import PEERS, draw
+from refnet.files import write_text
+from refnet.record import environment, table
+
+RESULTS = Path(__file__).parent / "results" / "peers.json"
+SIZES = ((784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
+         (300, 49, 512, 50))
+"""(T, D, H, B): sequential MNIST of two papers, temporal order, copying, and a wide net."""
+LARGE = 1000
+AGREE = 300
+"""How far a gradient may be off, in eps of its largest entry: T dependent roundings."""
+
+
+def seconds(run: Any) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def verify(size: tuple[int, ...], dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
+    """The peers for a size, and how far each one's worst gradient is from float64's in eps of
+    its largest entry (for float64 itself: from the NumPy loop's)."""
+    problem = draw(*size)
+    loss, exact = PEERS["numpy"](problem).gradients()
+    eps = float(np.finfo(dtype).eps)
+    peers, off = {}, {}
+    for name, make in PEERS.items():
+        peers[name] = make(problem.cast(dtype))
+        value, found = peers[name].gradients()
+        off[name] = max([abs(value - loss) / (eps * abs(loss))] + [
+            float(abs(found[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
+            for key in problem.params])
+        if not off[name] <= AGREE:
+            raise ArithmeticError(f"{name} at {size} in {dtype}: a gradient is {off[name]:.0f} "
+                                  f"eps of its largest entry from float64's; need {AGREE}")
+    return peers, off
+
+
+def measure(size: tuple[int, ...], dtype: str, budget: float) -> dict[str, Any]:
+    """Times of all peers on the cores this process may use, in turns for ``budget`` seconds."""
+    peers, off = verify(size, dtype)
+    a = np.ones((LARGE, LARGE), dtype)
+    runs = {**{name: peer.step for name, peer in peers.items()}, "large product": lambda: a @ a}
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    start = time.perf_counter()
+    while time.perf_counter() - start < budget or len(times["large product"]) < 5:
+        for name, run in runs.items():
+            time.sleep(0.05)  # idle threads of the peer before go on spinning for a while
+            run()
+            times[name] += [seconds(run) for _ in range(3)]
+    return {"off": off, "times": times}
+
+
+def child(size: tuple[int, ...], dtype: str, cores: int, budget: float) -> dict[str, Any]:
+    """``measure`` in a process of its own, held to that many cores before anything starts."""
+    held = sorted(os.sched_getaffinity(0))[:cores]
+    code = (f"import os; os.sched_setaffinity(0, {held}); import json, sys; "
+            "from benchmarks.peers import measure; "
+            f"json.dump(measure({size}, {dtype!r}, {budget}), sys.stdout)")
+    threads = {name: str(cores) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                             "NUMBA_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, **threads})
+    if done.returncode:
+        raise RuntimeError(f"{size} {dtype} on {cores} cores: {done.stderr.strip()[-400:]}")
+    return dict(json.loads(done.stdout))
+
+
+def compare(size: tuple[int, ...], dtype: str, budget: float) -> dict[str, Any]:
+    """One row of the record: every peer at its better number of threads."""
+    found = {cores: child(size, dtype, cores, budget) for cores in (1, 2)}
+    T, D, H, B = size
+    row: dict[str, Any] = {"T": T, "D": D, "H": H, "B": B, "dtype": dtype, "off": found[1]["off"],
+                           "peers": {}}
+    for name in (*PEERS, "large product"):
+        best = min(found, key=lambda n: statistics.median(found[n]["times"][name]))
+        low, median, high = statistics.quantiles(found[best]["times"][name], n=4)
+        row["peers"][name] = {"threads": best, "median": median, "quartiles": [low, high]}
+    mine = row["peers"]["compiled"]["median"]
+    row["ratios"] = {name: row["peers"][name]["median"] / mine for name in PEERS}
+    work = 6 * T * B * H * (H + D)
+    rate = 2 * LARGE ** 3 / row["peers"]["large product"]["median"]
+    row["share of the large product's rate"] = work / mine / rate
+    row["large product, GFLOP/s"] = rate / 1e9
+    row["two threads over one"] = (statistics.median(found[1]["times"]["compiled"])
+                                   / statistics.median(found[2]["times"]["compiled"]))
+    return row
+
+
+def roofline(size: tuple[int, ...], dtype: str) -> dict[str, Any]:
+    """The compiled step on one thread by parts; "rest" is what they leave of it."""
+    import numba
+
+    from benchmarks.roofline import once, parts
+    numba.set_num_threads(1)
+    peer = PEERS["compiled"](draw(*size).cast(dtype))
+    peer.step()
+    found = parts(*size, dtype)
+    whole = once(peer.step, 1)
+    T, D, H, B = size
+    return {"size": size, "dtype": dtype, "step": whole, **found,
+            "rest": whole - sum(found.values()),
+            "GFLOP/s of the step": 6 * T * B * H * (H + D) / whole / 1e9}
+
+
+def lengths() -> list[dict[str, Any]]:
+    """Seconds per time step, and what a step allocates at its peak, as T grows."""
+    from benchmarks.roofline import once
+    rows = []
+    for T in (100, 1000, 10_000):
+        peer = PEERS["compiled"](draw(T, 1, 100, 16).cast("f4"))
+        peer.step()
+        each = once(peer.step, T)
+        tracemalloc.start()
+        peer.step()
+        _, memory = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        rows.append({"T": T, "seconds per time step": each, "peak bytes of a step": memory,
+                     "over one tape of states": memory / (4 * (T + 1) * 16 * 100)})
+    return rows
+
+
+def report(record: dict[str, Any]) -> str:
+    """The record as tables."""
+    rows = [[f"({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
+             *(f"{row['peers'][name]['median'] * 1e3:.2f} "
+               f"[{row['peers'][name]['quartiles'][0] * 1e3:.2f}, "
+               f"{row['peers'][name]['quartiles'][1] * 1e3:.2f}] "
+               f"({row['ratios'][name]:.2f})" for name in PEERS),
+             f"{row['share of the large product' + chr(39) + 's rate']:.0%}",
+             row["large product, GFLOP/s"], row["two threads over one"],
+             " ".join(f"{off:.1f}" for off in row["off"].values())] for row in record["sizes"]]
+    parts = ["product forward", "product backward", "weight gradient", "activation", "rest"]
+    return "\n".join([
+        "ms a step, median [quartiles] (times the compiled one):\n",
+        table(["(T, D, H, B)", "dtype", *PEERS, "of large product", "its GFLOP/s",
+               "2 threads / 1", "eps off: " + " ".join(PEERS)], rows),
+        "one thread, ms by part:\n",
+        table(["(T, D, H, B)", "dtype", "step", *parts, "GFLOP/s"],
+              [[str(tuple(row["size"])), row["dtype"], row["step"] * 1e3,
+                *(row[part] * 1e3 for part in parts), row["GFLOP/s of the step"]]
+               for row in record["roofline"]]),
+        "H = 100, B = 16, float32, as T grows:\n",
+        table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]])])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Time a training step against other frameworks.",
+                                     epilog="Example: python -m benchmarks.peers --quick")
+    parser.add_argument("--quick", action="store_true",
+                        help="the two smallest sizes, a second each; nothing is recorded")
+    quick = parser.parse_args().quick
+    sizes = (SIZES[2], SIZES[0]) if quick else SIZES
+    record: dict[str, Any] = {"environment": environment(), "sizes": [], "roofline": []}
+    for size in sizes:
+        for dtype in ("float32", "float64"):
+            print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
+            record["sizes"].append(compare(size, dtype, 1 if quick else 8))
+            record["roofline"].append(roofline(size, dtype))
+    record["lengths"] = lengths()
+    print(report(record))
+    if not quick:
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Where the compiled net's time goes: its inner parts alone, beside a large product.
+
+Each part runs on one thread, over and over on the same rows, as it does inside the recursion.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refnet.compiled.activations import pull, push, settings
+from refnet.compiled._jit import jit
+from refnet.compiled.layout import aligned, layout, pack, product
+from refnet.compiled.rnn import CHUNK
+from refnet.activations import ACTIVATIONS
+
+REPEATS = 300
+
+
+@jit
+def _products(n: int, c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: int,
+              rows: int, vectors: int, lane: int, add: bool) -> None:
+    for _ in range(n):
+        product(c, cs, a, ar, ak, w, ws, depth, rows, vectors, lane, add)
+
+
+@jit
+def _activations(n: int, code: int, c: Any, h: Any, q: Any, rows: int, width: int,
+                 back: bool) -> None:
+    for _ in range(n):
+        if back:
+            pull(code, 0.0, q, h, h, c, q, rows, width)
+        else:
+            push(code, 0.0, q, c, rows, width)
+
+
+def once(run: Callable[[], None], repeats: int) -> float:
+    """Seconds of one of the repeats, the best of several runs."""
+    best = float("inf")
+    for _ in range(7):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best / repeats
+
+
+def parts(T: int, D: int, H: int, B: int, dtype: Any) -> dict[str, float]:
+    """Seconds of one training step on one thread that each part takes."""
+    dtype = np.dtype(dtype)
+    p = {"Whh": np.zeros((H, H), dtype)}
+    lay = layout("roofline", p, np.zeros((T, B, D), dtype))
+    rows, width, row = lay.rows, lay.width, H + D + 1
+    vectors, n = width // lay.lane, max(1, REPEATS * 100 ** 2 // H ** 2)
+    w = pack([np.full((row, H), 1e-3, dtype)], 1, lay.lane, dtype)
+    chunk = max(CHUNK // rows, 1) * rows
+    a, c = aligned((chunk * row,), dtype), aligned((rows * width,), dtype)
+    das, total = aligned((chunk * width,), dtype), aligned((row * width,), dtype)
+    q = aligned((width,), dtype)
+    code, _ = settings(ACTIVATIONS["tanh"], dtype)
+    h = aligned((rows * width,), dtype)
+    forward = once(lambda: _products(n, c, width, a, row, 1, w, 0, row, rows, vectors, lay.lane,
+                                     False), n)
+    backward = once(lambda: _products(n, c, width, das, width, 1, w, 0, H, rows, vectors,
+                                      lay.lane, False), n)
+    weights = once(lambda: _products(n, total, width, a, 1, row, das, width, chunk, row, vectors,
+                                     lay.lane, True), n)
+    c[:] = np.random.default_rng(0).standard_normal(c.size)
+    steps = T * B / rows
+    return {"product forward": forward * steps, "product backward": backward * steps,
+            "weight gradient": weights * T * B / chunk,
+            "activation": steps * sum(once(lambda: _activations(
+                n, code, c, h, q, rows, width, back), n) for back in (False, True))}
