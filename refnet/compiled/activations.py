@@ -13,10 +13,10 @@ import numpy as np
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit
-from refnet.compiled.layout import Layout, aligned
+from refnet.compiled.layout import Layout, aligned, sum_blocks
 from refnet.compiled.vector import expm1, number, sigmoid, tanh
 
-__all__ = ["needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
+__all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 
 CODES = {name: code for code, name in enumerate(
     ("identity", "tanh", "sigmoid", "softsign", "relu", "leaky_relu", "prelu", "elu", "oplu",
@@ -43,14 +43,6 @@ def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
     """The gradients of the activation's own parameters from the blocks' (blocks, width)."""
     total = sum_blocks(dq)[:H]
     return {name: total if p[name].ndim else np.asarray(total.sum()) for name, *_ in act.start}
-
-
-def sum_blocks(parts: Array) -> Array:
-    """The sum over blocks, one after the other."""
-    total = parts[0].copy() if len(parts) else np.zeros(parts.shape[1:], parts.dtype)
-    for part in parts[1:]:
-        total += part
-    return total
 
 
 @jit
@@ -146,6 +138,21 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
                 signed = (zero if below[j] == 0 else -row[j]) if below[j] <= 0 else row[j]
                 dq[j] += zero if off else signed
                 row[j] = zero if off else row[j]
+
+
+@jit
+def clamp(da: Any, limit: Any, rows: int, width: int, H: int) -> int:
+    """Bring the entries of da into [-limit, limit]; how many changed."""
+    count = 0
+    for r in range(rows):
+        for i in range(r * width, r * width + H):
+            if da[i] > limit:
+                da[i] = limit
+                count += 1
+            elif da[i] < -limit:
+                da[i] = -limit
+                count += 1
+    return count
 
 
 def settings(act: Activation, dtype: Any) -> tuple[int, Any]:

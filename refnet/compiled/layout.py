@@ -12,9 +12,10 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, jit
-from refnet.compiled.vector import BYTES, ROWS, VECTORS, lanes, tile
+from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
-__all__ = ["Layout", "aligned", "layout", "normal", "pack", "product", "unpack"]
+__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "pack_gates", "product",
+           "store", "sum_blocks", "unpack"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -82,19 +83,17 @@ def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
     return Layout(dtype, T, B, D, H, lane, width, starts)
 
 
-def pack(parts: list[Array], gates: int, lane: int, dtype: Any) -> Array:
-    """Stack ``parts`` (k, gates * H) to (depth, gates * H), pad each gate to whole vectors and
-    lay out panel after panel as ``product`` walks them, flat."""
-    depth, columns = sum(len(part) for part in parts), parts[0].shape[1]
-    H = columns // gates
+def pack(parts: list[Array], lane: int, dtype: Any) -> Array:
+    """Stack ``parts`` (k, H) to (depth, H), pad the columns to whole vectors and lay out panel
+    after panel as ``product`` walks them, flat."""
+    depth, H = sum(len(part) for part in parts), parts[0].shape[1]
     width = -(-H // lane) * lane
-    rows = aligned((depth, gates, width), dtype)
+    flat = aligned((depth, width), dtype)
     at = 0
     for part in parts:
-        rows[at:at + len(part), :, :H] = part.reshape(len(part), gates, H)
+        flat[at:at + len(part), :H] = part
         at += len(part)
-    flat = rows.reshape(depth, gates * width)
-    vectors = gates * width // lane
+    vectors = width // lane
     panels = -(-vectors // VECTORS)
     if panels < 2:
         return flat.reshape(-1)
@@ -105,10 +104,42 @@ def pack(parts: list[Array], gates: int, lane: int, dtype: Any) -> Array:
     return out
 
 
-def unpack(total: Array, gates: int, H: int) -> Array:
-    """(depth, gates * width) without the padding and transposed: (gates * H, depth)."""
-    kept = total.reshape(len(total), gates, -1)[:, :, :H]
-    return np.ascontiguousarray(kept.reshape(len(total), gates * H).T)
+def pack_gates(parts: list[Array], gates: int, lane: int, dtype: Any) -> Array:
+    """``pack`` for each gate's columns of ``parts`` (k, gates * H): (gates, size)."""
+    columns = [np.split(part, gates, axis=1) for part in parts]
+    packed = [pack(list(own), lane, dtype) for own in zip(*columns)]
+    out = aligned((gates, -(-packed[0].size // lane) * lane), dtype)
+    for n, flat in enumerate(packed):
+        out[n, :flat.size] = flat
+    return out
+
+
+def unpack(total: Array, H: int) -> Array:
+    """(gates, depth, width) without the padding and transposed: (gates * H, depth)."""
+    gates, depth, _ = total.shape
+    return np.ascontiguousarray(total[:, :, :H].transpose(0, 2, 1)).reshape(gates * H, depth)
+
+
+def sum_blocks(parts: Array) -> Array:
+    """The sum over blocks, one after the other."""
+    total = parts[0].copy() if len(parts) else np.zeros(parts.shape[1:], parts.dtype)
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+@jit
+def load(to: Any, source: Any, at: int, step: int, rows: int, width: int, H: int) -> None:
+    """Rows of H numbers, ``step`` apart from ``at`` on, into rows that are ``width`` apart."""
+    for r in range(rows):
+        copy(to, r * width, source, at + r * step, H)
+
+
+@jit
+def store(to: Any, at: int, step: int, source: Any, rows: int, width: int, H: int) -> None:
+    """The way back from ``load``."""
+    for r in range(rows):
+        copy(to, at + r * step, source, r * width, H)
 
 
 @jit

@@ -15,9 +15,10 @@ from refnet.batch import Array, Params
 from refnet.cells import check_shapes
 from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
-from refnet.compiled.activations import (needs_a, own_gradients, own_parameter, pull, push,
-                                         settings, sum_blocks)
-from refnet.compiled.layout import aligned, layout, normal, pack, product, unpack
+from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
+                                         push, settings)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store,
+                                    sum_blocks, unpack)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -41,7 +42,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     h = np.empty((T + 1, B, H), lay.dtype)
     h[0] = h0
     a = np.empty((T, B, H) if needs_a(act) else (0, 0, 0), lay.dtype)
-    w = pack([p["Whh"].T, p["Wxh"].T, p["bh"][None]], 1, lay.lane, lay.dtype)
+    w = pack([p["Whh"].T, p["Wxh"].T, p["bh"][None]], lay.lane, lay.dtype)
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
     work = aligned((lay.blocks, lay.rows * (depth + lay.width)), lay.dtype)
     run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane,
@@ -64,16 +65,13 @@ def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, co
             inputs[r * row + H + D] = 1
         for t in range(T):
             at = t * B + start
-            for r in range(rows):
-                copy(inputs, r * row + H, xs, (at + r) * D, D)
+            load(inputs[H:], xs, at * D, D, rows, row, D)
             product(c, width, inputs, row, 1, w, 0, row, rows, width // lane, lane, False)
             if len(a):
-                for r in range(rows):
-                    copy(kept, (at + r) * H, c, r * width, H)
+                store(kept, at * H, H, c, rows, width, H)
             push(code, alpha, q, c, rows, width)
-            for r in range(rows):
-                copy(states, (at + B + r) * H, c, r * width, H)
-                copy(inputs, r * row, c, r * width, H)
+            store(states, (at + B) * H, H, c, rows, width, H)
+            store(inputs, 0, row, c, rows, width, H)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
@@ -92,8 +90,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     x, h, dh = (normal(value, lay.dtype) for value in (tape.x, tape.h, dh))
     a = (np.empty((0, 0, 0), lay.dtype) if tape.a is None or not needs_a(act)
          else normal(tape.a, lay.dtype))
-    w = pack([p["Whh"]], 1, lay.lane, lay.dtype)
-    wx = pack([p["Wxh"]], 1, lay.lane, lay.dtype)
+    w = pack([p["Whh"]], lay.lane, lay.dtype)
+    wx = pack([p["Wxh"]], lay.lane, lay.dtype)
     padded = -(-D // lay.lane) * lay.lane
     row = H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
@@ -107,7 +105,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), own_parameter(act, p, lay), clip is not None, clip or 0.0,
         w, wx, x, a, h, dh, inputs, dx, dh0, total, dq, clipped, work)
-    sums = unpack(sum_blocks(total).reshape(row, lay.width), 1, H)
+    sums = unpack(sum_blocks(total).reshape(1, row, lay.width), H)
     grads = {"Whh": np.ascontiguousarray(sums[:, :H]),
              "Wxh": np.ascontiguousarray(sums[:, H:H + D]),
              "bh": np.ascontiguousarray(sums[:, H + D]), "h0": dh0,
@@ -142,13 +140,13 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
+            load(state, states, (at + B) * H, H, rows, width, H)
+            if len(a):
+                load(before, kept, at * H, H, rows, width, H)
             for r in range(rows):
-                copy(state, r * width, states, (at + B + r) * H, H)
                 copy(seen, (held + r) * row, states, (at + r) * H, H)
                 copy(seen, (held + r) * row + H, xs, (at + r) * D, D)
                 seen[(held + r) * row + H + D] = 1
-                if len(a):
-                    copy(before, r * width, kept, (at + r) * H, H)
                 if t >= first:
                     direct = dh[t - first, start + r]
                     sums = carry[r * width:r * width + H]
@@ -159,15 +157,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
                 da[i] = carry[i]
             pull(code, alpha, q, before, state, da, dq[b], rows, width)
             if clips:
-                limit = number(clip, da[0])
-                for r in range(rows):
-                    for i in range(r * width, r * width + H):
-                        if da[i] > limit:
-                            da[i] = limit
-                            clipped[b] += 1
-                        elif da[i] < -limit:
-                            da[i] = -limit
-                            clipped[b] += 1
+                clipped[b] += clamp(da, number(clip, da[0]), rows, width, H)
             product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
             held += rows
             if held + rows > chunk or t == 0:

@@ -1,0 +1,283 @@
+"""The LSTM of ``refnet.cells.lstm``, compiled: the simple net's products once a gate.
+
+Blocks of rows, tape and bits as in ``refnet.compiled.rnn``; ``a`` is kept only where a slope
+does not follow from the gates' values.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.activations import Activation
+from refnet.batch import Array, Params
+from refnet.cells import check_shapes
+from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
+from refnet.compiled._jit import jit, run
+from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
+                                         push, settings)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack_gates, product, store,
+                                    sum_blocks, unpack)
+from refnet.compiled.rnn import CHUNK
+from refnet.compiled.vector import copy, number
+
+__all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
+
+
+def _used(p: Params, act: Activation) -> Params:
+    names = ("Whh", "Wxh", "bh", *PEEPHOLES, *(name for name, *_ in act.start))
+    return {name: p[name] for name in names if name in p}
+
+
+def _peepholes(p: Params, width: int, dtype: Any) -> Array:
+    """Wpi, Wpf, Wpo padded, (3, width), zero for those that p lacks; (0, width) without any."""
+    present = any(name in p for name in PEEPHOLES)
+    out = aligned((3 * present, width), dtype)
+    for n, name in enumerate(PEEPHOLES):
+        if name in p:
+            out[n, :p[name].size] = p[name]
+    return out
+
+
+def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+    """As ``refnet.cells.lstm.forward``, float32 or float64; the tape's ``a`` may be None.
+
+    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    """
+    check_shapes("lstm", p, x, h0, 4, STATES, tuple(name for name in PEEPHOLES if name in p))
+    lay = layout("lstm.forward", _used(p, act), x, h0)
+    T, B, D, H = lay.T, lay.B, lay.D, lay.H
+    h, c = (np.empty((T + 1, B, H), lay.dtype) for _ in range(2))
+    h[0], c[0] = h0
+    keeps = needs_a(act) or needs_a(gate)
+    a = np.empty((T, B, 4, H) if keeps else (0, 0, 4, 0), lay.dtype)
+    v, k = np.empty((T, B, 4, H), lay.dtype), np.empty((T, B, H), lay.dtype)
+    x = normal(x, lay.dtype)
+    w = pack_gates([p["Whh"].T, p["Wxh"].T, p["bh"][None]], 4, lay.lane, lay.dtype)
+    depth = -(-(H + D + 1) // lay.lane) * lay.lane
+    work = aligned((lay.blocks, lay.rows * (depth + 6 * lay.width)), lay.dtype)
+    run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, *settings(act, lay.dtype),
+        *settings(gate, lay.dtype), own_parameter(act, p, lay), _peepholes(p, lay.width, lay.dtype),
+        w, x, a, v, k, h, c, work)
+    return Tape(x, h, c, a if keeps else None, v, k)  # type: ignore[arg-type]
+
+
+@jit
+def _add_product(c: Any, w: Any, s: Any, rows: int, width: int) -> None:
+    """``c += w s``, one w a unit."""
+    for r in range(rows):
+        to, by = c[r * width:(r + 1) * width], s[r * width:(r + 1) * width]
+        for j in range(width):
+            to[j] += w[j] * by[j]
+
+
+@jit
+def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, code: int,
+                    alpha: Any, gate: int, beta: Any, own: Any, peep: Any, w: Any, x: Any,
+                    a: Any, v: Any, k: Any, h: Any, c: Any, work: Any) -> None:
+    (T, B, D), H = x.shape, h.shape[2]
+    xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
+    values, kept = v.reshape(-1), a.reshape(-1)
+    row = H + D + 1
+    for b in range(begin, end):
+        start, rows = starts[b], starts[b + 1] - starts[b]
+        size = rows * width
+        z = work[b, :4 * size]
+        i, f, g, o = z[:size], z[size:2 * size], z[2 * size:3 * size], z[3 * size:]
+        cell, squashed = work[b, 4 * size:5 * size], work[b, 5 * size:6 * size]
+        inputs = work[b, 6 * size:6 * size + rows * row]  # [h | x | 1]
+        load(inputs, states, start * H, H, rows, row, H)
+        load(cell, cells, start * H, H, rows, width, H)
+        for r in range(rows):
+            inputs[r * row + H + D] = 1
+        for t in range(T):
+            at = t * B + start
+            load(inputs[H:], xs, at * D, D, rows, row, D)
+            for n in range(4):
+                product(z[n * size:(n + 1) * size], width, inputs, row, 1, w[n], 0, row, rows,
+                        width // lane, lane, False)
+            if len(peep):
+                _add_product(i, peep[0], cell, rows, width)
+                _add_product(f, peep[1], cell, rows, width)
+            if len(a):
+                for n in range(3):
+                    store(kept, (at * 4 + n) * H, 4 * H, z[n * size:], rows, width, H)
+            push(gate, beta, own, z[:2 * size], 2 * rows, width)
+            push(code, alpha, own, g, rows, width)
+            for j in range(size):
+                cell[j] = f[j] * cell[j] + i[j] * g[j]
+            if len(peep):
+                _add_product(o, peep[2], cell, rows, width)
+            if len(a):
+                store(kept, (at * 4 + 3) * H, 4 * H, o, rows, width, H)
+            push(gate, beta, own, o, rows, width)
+            for n in range(4):
+                store(values, (at * 4 + n) * H, 4 * H, z[n * size:], rows, width, H)
+            for j in range(size):
+                squashed[j] = cell[j]
+            push(code, alpha, own, squashed, rows, width)
+            store(cells, (at + B) * H, H, cell, rows, width, H)
+            store(outs, at * H, H, squashed, rows, width, H)
+            for j in range(size):
+                squashed[j] = o[j] * squashed[j]
+            store(states, (at + B) * H, H, squashed, rows, width, H)
+            store(inputs, 0, row, squashed, rows, width, H)
+
+
+def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
+             gate: Activation = SIGMOID, dc: Array | None = None, clip: float | None = None
+             ) -> Params:
+    """As ``refnet.cells.lstm.backward``, float32 or float64; the bits as in
+    ``refnet.compiled.rnn.backward``.
+
+    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    """
+    dc = np.zeros_like(tape.c[0]) if dc is None else dc
+    lay = layout("lstm.backward", _used(p, act), tape.x, tape.h, dh, dc)
+    T, B, D, H = lay.T, lay.B, lay.D, lay.H
+    x, h, c, v, k, dh, dc = (normal(value, lay.dtype) for value in (
+        tape.x, tape.h, tape.c, tape.v, tape.k, dh, dc))
+    keeps = needs_a(act) or needs_a(gate)
+    a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 4, 0), lay.dtype)
+    w = pack_gates([p["Whh"].reshape(4, H, H).transpose(1, 0, 2).reshape(H, 4 * H)], 4, lay.lane,
+                   lay.dtype)
+    wx = pack_gates([p["Wxh"].reshape(4, H, D).transpose(1, 0, 2).reshape(H, 4 * D)], 4, lay.lane,
+                    lay.dtype)
+    padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
+    chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
+    peep = _peepholes(p, lay.width, lay.dtype)
+    work = aligned((lay.blocks, lay.rows * 12 * lay.width + chunk * (
+        4 * lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype)
+    total = aligned((lay.blocks, 4, row * lay.width), lay.dtype)
+    dq = aligned((lay.blocks, lay.width), lay.dtype)
+    dpeep = aligned((lay.blocks, 3, lay.width), lay.dtype)
+    dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
+    dh0 = np.empty((2, B, H), lay.dtype)
+    clipped = np.zeros(lay.blocks, np.int64)
+    run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
+        *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), peep,
+        clip is not None, clip or 0.0, w, wx, x, a, v, k, h, c, dh, dc, inputs, dx, dh0, total,
+        dq, dpeep, clipped, work)
+    sums = unpack(sum_blocks(total).reshape(4, row, lay.width), H)
+    grads = {"Whh": np.ascontiguousarray(sums[:, :H]),
+             "Wxh": np.ascontiguousarray(sums[:, H:H + D]),
+             "bh": np.ascontiguousarray(sums[:, H + D]), "h0": dh0,
+             **own_gradients(act, p, dq, H)}
+    slopes = sum_blocks(dpeep)
+    grads |= {name: slopes[n, :H].copy() for n, name in enumerate(PEEPHOLES) if name in p}
+    if clip is not None:
+        grads["clipped"] = np.asarray(int(clipped.sum()))
+    if inputs:
+        grads["x"] = dx
+    return grads
+
+
+@jit
+def _add_rows(total: Any, da: Any, s: Any, rows: int, width: int) -> None:
+    """``total += sum over rows of da s``."""
+    for r in range(rows):
+        one, two = da[r * width:(r + 1) * width], s[r * width:(r + 1) * width]
+        for j in range(width):
+            total[j] += one[j] * two[j]
+
+
+@jit
+def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int,
+                     code: int, alpha: Any, gate: int, beta: Any, own: Any, peep: Any,
+                     clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any, k: Any,
+                     h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any, dh0: Any,
+                     total: Any, dq: Any, dpeep: Any, clipped: Any, work: Any) -> None:
+    (T, B, D), H = x.shape, h.shape[2]
+    xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
+    values, kept, slopes = v.reshape(-1), a.reshape(-1), dx.reshape(-1)
+    starting = dh0.reshape(-1)
+    first = T - len(dh)
+    padded, row = (D + lane - 1) // lane * lane, H + D + 1
+    for b in range(begin, end):
+        start, rows = starts[b], starts[b + 1] - starts[b]
+        size = rows * width
+        scratch = work[b]
+        e, q, out = scratch[:size], scratch[size:2 * size], scratch[2 * size:3 * size]
+        gates, pre = scratch[3 * size:7 * size], scratch[7 * size:11 * size]
+        cell = scratch[11 * size:12 * size]
+        i, f, g, o = (gates[:size], gates[size:2 * size], gates[2 * size:3 * size],
+                      gates[3 * size:])
+        at = 12 * size
+        das = scratch[at:at + 4 * chunk * width]
+        at += 4 * chunk * width
+        dinputs = scratch[at:at + chunk * padded]
+        at += chunk * padded
+        seen = scratch[at:at + chunk * row]
+        load(q, dc.reshape(-1), start * H, H, rows, width, H)
+        held = 0
+        for t in range(T - 1, -1, -1):
+            at = t * B + start
+            load(out, outs, at * H, H, rows, width, H)
+            load(cell, cells, (at + B) * H, H, rows, width, H)
+            for n in range(4):
+                load(gates[n * size:], values, (at * 4 + n) * H, 4 * H, rows, width, H)
+                if len(a):
+                    load(pre[n * size:], kept, (at * 4 + n) * H, 4 * H, rows, width, H)
+            if t >= first:
+                for r in range(rows):
+                    sums = e[r * width:r * width + H]
+                    own_row = dh[t - first, start + r]
+                    for j in range(H):
+                        sums[j] += own_row[j]
+            base, part = held * width, chunk * width
+            di, df = das[base:base + size], das[part + base:part + base + size]
+            dg = das[2 * part + base:2 * part + base + size]
+            do = das[3 * part + base:3 * part + base + size]
+            for j in range(size):
+                do[j] = e[j] * out[j]
+            pull(gate, beta, own, pre[3 * size:], o, do, dq[b], rows, width)
+            if clips:
+                clipped[b] += clamp(do, number(clip, do[0]), rows, width, H)
+            for j in range(size):
+                e[j] = e[j] * o[j]
+            pull(code, alpha, own, cell, out, e, dq[b], rows, width)
+            for j in range(size):
+                q[j] += e[j]
+            if len(peep):
+                _add_product(q, peep[2], do, rows, width)
+                _add_rows(dpeep[b, 2], do, cell, rows, width)
+            load(cell, cells, at * H, H, rows, width, H)
+            for j in range(size):
+                di[j] = q[j] * g[j]
+                df[j] = q[j] * cell[j]
+                dg[j] = q[j] * i[j]
+            pull(gate, beta, own, pre, i, di, dq[b], rows, width)
+            pull(gate, beta, own, pre[size:], f, df, dq[b], rows, width)
+            pull(code, alpha, own, pre[2 * size:], g, dg, dq[b], rows, width)
+            if clips:
+                for n in range(3):
+                    da = das[n * part + base:n * part + base + size]
+                    clipped[b] += clamp(da, number(clip, da[0]), rows, width, H)
+            for j in range(size):
+                q[j] = q[j] * f[j]
+            if len(peep):
+                _add_product(q, peep[0], di, rows, width)
+                _add_product(q, peep[1], df, rows, width)
+                _add_rows(dpeep[b, 0], di, cell, rows, width)
+                _add_rows(dpeep[b, 1], df, cell, rows, width)
+            for n in range(4):
+                product(e, width, das[n * part + base:], width, 1, w[n], 0, H, rows,
+                        width // lane, lane, n > 0)
+            for r in range(rows):
+                copy(seen, (held + r) * row, states, (at + r) * H, H)
+                copy(seen, (held + r) * row + H, xs, (at + r) * D, D)
+                seen[(held + r) * row + H + D] = 1
+            held += rows
+            if held + rows > chunk or t == 0:
+                for n in range(4):
+                    product(total[b, n], width, seen, 1, row, das[n * part:(n + 1) * part],
+                            width, held, row, width // lane, lane, True)
+                    if wants_dx:
+                        product(dinputs, padded, das[n * part:(n + 1) * part], width, 1, wx[n],
+                                0, H, held, padded // lane, lane, n > 0)
+                if wants_dx:
+                    for m in range(held):
+                        copy(slopes, (at + (held - 1 - m) // rows * B + m % rows) * D, dinputs,
+                             m * padded, D)
+                held = 0
+        store(starting, start * H, H, e, rows, width, H)
+        store(starting, (B + start) * H, H, q, rows, width, H)
