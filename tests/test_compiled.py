@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from fractions import Fraction
+from importlib import import_module
 
 import hypothesis.strategies as st
 import numba
@@ -110,6 +111,61 @@ def test_tight_rejects_planted_bugs(break_it, monkeypatch):
     monkeypatch.setattr(rnn, "backward", lambda *args, **kw: break_it(honest(*args, **kw)))
     with pytest.raises(AssertionError):
         test_tight_on_a_short_run("tanh", np.float32)
+
+
+def draw_gated(rng, cell, act, T, B, D, H, K, dtype, peepholes=True):
+    """Parameters, x, h0 and dh of a gated cell, every entry drawn."""
+    G = len(cell.GATES)
+    start = {**(cell.init(H, 1, peepholes) if cell.STATES == 2 else cell.init(H)), **act.init(H)}
+    p = {"Whh": rng.standard_normal((G * H, H)) / H ** .5, "Wxh": rng.standard_normal((G * H, D)),
+         **{name: rng.standard_normal(value.shape) / 2 for name, value in start.items()}}
+    lead = (2,) if cell.STATES == 2 else ()
+    return ({name: np.asarray(value, dtype) for name, value in p.items()},
+            *(rng.standard_normal(shape).astype(dtype)
+              for shape in ((T, B, D), (*lead, B, H), (K, B, H))))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["lstm", "gru", "gru_before"])
+def test_gated_matches_the_reference(name, dtype):
+    """Every activation, a gate whose slope needs the pre-activation, clipping, every edge."""
+    plain = import_module(f"refnet.cells.{name}")
+    fast = import_module(f"refnet.compiled.{name}")
+    rng = np.random.default_rng(9)
+    tolerance = 256 * np.finfo(dtype).eps  # some tens of roundings a step, four steps
+    for n, act in enumerate(ACTIVATIONS.values()):
+        for T, B, D, H in ((4, 19, 3, 34), (3, 2, 1, 6), (0, 3, 1, 4), (2, 0, 1, 4)):
+            gate = ACTIVATIONS[["sigmoid", "softsign"][n % 2]]
+            p, x, h0, dh = draw_gated(rng, plain, act, T, B, D, H, min(T, 2), dtype, B == 19)
+            options = {"clip": 0.3} if B == 2 else {}
+            want, got = plain.forward(p, x, h0, act, gate), fast.forward(p, x, h0, act, gate)
+            assert got.h.dtype == dtype and got.h.shape == want.h.shape
+            assert np.all(abs(got.h - want.h) <= tolerance * abs(want.h).max(initial=1))
+            expected = plain.backward(p, want, dh, act, gate=gate, **options)
+            # the same tape, so that kinks and clipping are decided alike
+            gradients = fast.backward(p, want, dh, act, gate=gate, **options)
+            assert set(gradients) == set(expected)
+            for key, value in expected.items():
+                assert gradients[key].shape == value.shape, (act.name, key)
+                scale = abs(value).max(initial=np.finfo(dtype).tiny)
+                assert np.all(abs(gradients[key] - value) <= tolerance * scale), (act.name, key)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "gru_before"])
+def test_gated_same_bits(name):
+    fast = import_module(f"refnet.compiled.{name}")
+    act = ACTIVATIONS["tanh"]
+    p, x, h0, dh = draw_gated(np.random.default_rng(3), fast, act, 30, 37, 3, 20, 7, np.float32)
+    before, found = numba.get_num_threads(), []
+    try:
+        for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+            numba.set_num_threads(threads)
+            tape = fast.forward(p, x, h0, act)
+            gradients = fast.backward(p, tape, dh, act)
+            found.append([gradients[key].tobytes() for key in sorted(gradients)])
+    finally:
+        numba.set_num_threads(before)
+    assert all(bits == found[0] for bits in found)
 
 
 def test_clip():
@@ -264,31 +320,37 @@ def test_ulps_of_all_floats(which):
 
 EXACT_RUN = """
 from fractions import Fraction
+from importlib import import_module
 import numpy as np
 from refnet.activations import ACTIVATIONS
-from refnet.cells import rnn as reference
-from refnet.compiled import rnn
 rng = np.random.default_rng(0)
 def draw(*shape):
     out = np.empty(shape, object)
     for i in np.ndindex(shape): out[i] = Fraction(int(rng.integers(-6, 7)), int(rng.integers(1, 4)))
     return out
 count = 0
-for name, act in ACTIVATIONS.items():
-    if not act.rational: continue
-    for T, B, D, H in ((3, 2, 1, 2), (2, 5, 3, 6), (0, 2, 1, 2), (2, 0, 1, 2)):
-        p = {"Whh": draw(H, H), "Wxh": draw(H, D), "bh": draw(H),
-             **{n: draw(*shape(H)) if shape(H) else np.array(Fraction(1, 3), object)
-                for n, shape, _ in act.start}}
-        x, h0, dh = draw(T, B, D), draw(B, H), draw(min(T, 2), B, H)
-        a, b = reference.forward(p, x, h0, act), rnn.forward(p, x, h0, act)
-        assert (a.h == b.h).all(), name
-        for clip in (None, Fraction(1, 2)):
-            ga = reference.backward(p, a, dh, act, clip=clip)
-            gb = rnn.backward(p, b, dh, act, clip=clip)
-            for k in ga:
-                assert ga[k].shape == gb[k].shape and np.all(ga[k] == gb[k]), (name, k)
-                count += 1
+for cell in ("rnn", "lstm", "gru", "gru_before"):
+    plain, fast = (import_module(f"refnet.{room}.{cell}") for room in ("cells", "compiled"))
+    G, lead = len(plain.GATES), (2,) if plain.STATES == 2 else ()
+    extra = {} if cell == "rnn" else {"gate": ACTIVATIONS["softsign"]}
+    for name, act in ACTIVATIONS.items():
+        if not act.rational: continue
+        for T, B, D, H in ((2, 2, 1, 2), (1, 3, 2, 6 if cell == "rnn" else 2), (0, 2, 1, 2)):
+            shapes = {k: v.shape for k, v in plain.init(H).items()}
+            if cell == "lstm" and B == 3: shapes |= {k: (H,) for k in plain.PEEPHOLES}
+            p = {"Whh": draw(G * H, H), "Wxh": draw(G * H, D),
+                 **{k: draw(*s) for k, s in shapes.items()},
+                 **{n: draw(*shape(H)) if shape(H) else np.array(Fraction(1, 3), object)
+                    for n, shape, _ in act.start}}
+            x, h0, dh = draw(T, B, D), draw(*lead, B, H), draw(min(T, 2), B, H)
+            a, b = plain.forward(p, x, h0, act, **extra), fast.forward(p, x, h0, act, **extra)
+            assert (a.h == b.h).all(), name
+            for clip in (None, Fraction(1, 2)):
+                ga = plain.backward(p, a, dh, act, clip=clip, **extra)
+                gb = fast.backward(p, b, dh, act, clip=clip, **extra)
+                for k in ga:
+                    assert ga[k].shape == gb[k].shape and np.all(ga[k] == gb[k]), (cell, name, k)
+                    count += 1
 print(count)
 """
 

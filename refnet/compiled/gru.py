@@ -1,0 +1,277 @@
+"""The gated recurrent units of ``refnet.cells.gru`` and ``gru_before``, compiled.
+
+Both are one recursion: ``before`` says whether the reset gate multiplies the state before the
+product with Whn or what comes out of it. Blocks of rows, tape and bits as in
+``refnet.compiled.rnn``; ``a`` is kept only where a slope does not follow from the gates' values.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.activations import Activation
+from refnet.batch import Array, Params
+from refnet.cells import check_shapes
+from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
+from refnet.compiled._jit import jit, run
+from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
+                                         push, settings)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, pack_gates, product,
+                                    store, sum_blocks, unpack)
+from refnet.compiled.rnn import CHUNK
+from refnet.compiled.vector import copy, number
+
+__all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init", "recur",
+           "recur_back"]
+
+
+def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+    """As ``refnet.cells.gru.forward``, float32 or float64; the tape's ``a`` may be None.
+
+    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    """
+    check_shapes("gru", p, x, h0, 3, vectors=("bhn",))
+    x, h, a, v, u = recur("gru.forward", p, x, h0, act, gate, before=False)
+    return Tape(x, h, a, v, u)
+
+
+def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
+             gate: Activation = SIGMOID, clip: float | None = None) -> Params:
+    """As ``refnet.cells.gru.backward``, float32 or float64; the bits as in
+    ``refnet.compiled.rnn.backward``.
+
+    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    """
+    return recur_back("gru.backward", p, tape, tape.u, dh, act, inputs, gate, clip, before=False)
+
+
+def _used(p: Params, act: Activation, before: bool) -> Params:
+    names = ("Whh", "Wxh", "bh", *(() if before else ("bhn",)), *(name for name, *_ in act.start))
+    return {name: p[name] for name in names}
+
+
+def recur(where: str, p: Params, x: Array, h0: Array, act: Activation, gate: Activation,
+          before: bool) -> tuple[Array, Array, Any, Array, Array]:
+    """``x, h, a, v, u`` of either unit; u is empty if ``before``."""
+    lay = layout(where, _used(p, act, before), x, h0)
+    T, B, D, H = lay.T, lay.B, lay.D, lay.H
+    h = np.empty((T + 1, B, H), lay.dtype)
+    h[0] = h0
+    keeps = needs_a(act) or needs_a(gate)
+    a = np.empty((T, B, 3, H) if keeps else (0, 0, 3, 0), lay.dtype)
+    v = np.empty((T, B, 3, H), lay.dtype)
+    u = np.empty((0, 0, 0) if before else (T, B, H), lay.dtype)
+    x = normal(x, lay.dtype)
+    stacked = [p["Whh"].T, p["Wxh"].T, p["bh"][None]]
+    w = pack_gates(stacked, 3, lay.lane, lay.dtype)
+    apart = [part[:, 2 * H:] for part in stacked]  # of the candidate, state and inputs apart
+    wu, wn = pack(apart[:1], lay.lane, lay.dtype), pack(apart[1:], lay.lane, lay.dtype)
+    bias = aligned((lay.width,), lay.dtype)
+    if not before:
+        bias[:H] = p["bhn"]
+    depth = -(-(H + D + 1) // lay.lane) * lay.lane
+    work = aligned((lay.blocks, lay.rows * (2 * depth + 5 * lay.width)), lay.dtype)
+    run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, before,
+        *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), w, wu,
+        wn, bias, x, a, v, u, h, work)
+    return x, h, a if keeps else None, v, u
+
+
+@jit
+def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, before: bool,
+                    code: int, alpha: Any, gate: int, beta: Any, own: Any, w: Any, wu: Any,
+                    wn: Any, bias: Any, x: Any, a: Any, v: Any, u: Any, h: Any, work: Any) -> None:
+    (T, B, D), H = x.shape, h.shape[2]
+    xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
+                                          a.reshape(-1), u.reshape(-1))
+    row = H + D + 1
+    for b in range(begin, end):
+        start, rows = starts[b], starts[b + 1] - starts[b]
+        size = rows * width
+        z = work[b, :3 * size]
+        reset, update, new = z[:size], z[size:2 * size], z[2 * size:]
+        state, other = work[b, 3 * size:4 * size], work[b, 4 * size:5 * size]
+        inputs = work[b, 5 * size:5 * size + rows * row]  # [h | x | 1]
+        second = work[b, 5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
+        load(state, states, start * H, H, rows, width, H)
+        for r in range(rows):
+            inputs[r * row + H + D] = 1
+            second[r * row + H + D] = 1
+        for t in range(T):
+            at = t * B + start
+            store(inputs, 0, row, state, rows, width, H)
+            load(inputs[H:], xs, at * D, D, rows, row, D)
+            for n in range(2):
+                product(z[n * size:(n + 1) * size], width, inputs, row, 1, w[n], 0, row, rows,
+                        width // lane, lane, False)
+            if len(a):
+                for n in range(2):
+                    store(kept, (at * 3 + n) * H, 3 * H, z[n * size:], rows, width, H)
+            push(gate, beta, own, z[:2 * size], 2 * rows, width)
+            if before:
+                for j in range(size):
+                    other[j] = reset[j] * state[j]
+                store(second, 0, row, other, rows, width, H)
+                load(second[H:], xs, at * D, D, rows, row, D)
+                product(new, width, second, row, 1, w[2], 0, row, rows, width // lane, lane,
+                        False)
+            else:
+                product(other, width, inputs, row, 1, wu, 0, H, rows, width // lane, lane, False)
+                for r in range(rows):
+                    line = other[r * width:(r + 1) * width]
+                    for j in range(width):
+                        line[j] += bias[j]
+                store(products, at * H, H, other, rows, width, H)
+                product(new, width, inputs[H:], row, 1, wn, 0, D + 1, rows, width // lane, lane,
+                        False)
+                for j in range(size):
+                    new[j] += reset[j] * other[j]
+            if len(a):
+                store(kept, (at * 3 + 2) * H, 3 * H, new, rows, width, H)
+            push(code, alpha, own, new, rows, width)
+            for j in range(size):
+                state[j] = (number(1.0, new[j]) - update[j]) * new[j] + update[j] * state[j]
+            for n in range(3):
+                store(values, (at * 3 + n) * H, 3 * H, z[n * size:], rows, width, H)
+            store(states, (at + B) * H, H, state, rows, width, H)
+
+
+def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activation,
+               inputs: bool, gate: Activation, clip: float | None, before: bool) -> Params:
+    """The gradients of either unit; u is what the reset gate multiplied, empty if ``before``."""
+    lay = layout(where, _used(p, act, before), tape.x, tape.h, dh)
+    T, B, D, H = lay.T, lay.B, lay.D, lay.H
+    x, h, v, u, dh = (normal(value, lay.dtype) for value in (tape.x, tape.h, tape.v, u, dh))
+    keeps = needs_a(act) or needs_a(gate)
+    a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 3, 0), lay.dtype)
+    w = pack_gates([np.concatenate(np.split(p["Whh"], 3), axis=1)], 3, lay.lane, lay.dtype)
+    wx = pack_gates([np.concatenate(np.split(p["Wxh"], 3), axis=1)], 3, lay.lane, lay.dtype)
+    padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
+    chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
+    work = aligned((lay.blocks, lay.rows * 11 * lay.width + chunk * (
+        4 * lay.width + padded + 2 * -(-row // lay.lane) * lay.lane)), lay.dtype)
+    total = aligned((lay.blocks, 4, row * lay.width), lay.dtype)
+    dq = aligned((lay.blocks, lay.width), lay.dtype)
+    dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
+    dh0 = np.empty((B, H), lay.dtype)
+    clipped = np.zeros(lay.blocks, np.int64)
+    run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk, before,
+        *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay),
+        clip is not None, clip or 0.0, w, wx, x, a, v, u, h, dh, inputs, dx, dh0, total, dq,
+        clipped, work)
+    parts = sum_blocks(total).reshape(4, row, lay.width)
+    sums = unpack(parts[:3], H)
+    grads = {"Whh": np.ascontiguousarray(sums[:, :H]),
+             "Wxh": np.ascontiguousarray(sums[:, H:H + D]),
+             "bh": np.ascontiguousarray(sums[:, H + D]), "h0": dh0,
+             **own_gradients(act, p, dq, H)}
+    if not before:
+        through = unpack(parts[3:], H)
+        grads["Whh"][2 * H:] = through[:, :H]
+        grads["bhn"] = np.ascontiguousarray(through[:, H + D])
+    if clip is not None:
+        grads["clipped"] = np.asarray(int(clipped.sum()))
+    if inputs:
+        grads["x"] = dx
+    return grads
+
+
+@jit
+def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int,
+                     before: bool, code: int, alpha: Any, gate: int, beta: Any, own: Any,
+                     clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any, u: Any,
+                     h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any, total: Any, dq: Any,
+                     clipped: Any, work: Any) -> None:
+    (T, B, D), H = x.shape, h.shape[2]
+    xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
+                                          a.reshape(-1), u.reshape(-1))
+    slopes, starting = dx.reshape(-1), dh0.reshape(-1)
+    first = T - len(dh)
+    padded, row = (D + lane - 1) // lane * lane, H + D + 1
+    part = chunk * width
+    for b in range(begin, end):
+        start, rows = starts[b], starts[b + 1] - starts[b]
+        size = rows * width
+        scratch = work[b]
+        e, state, other = scratch[:size], scratch[size:2 * size], scratch[2 * size:3 * size]
+        gates, pre = scratch[3 * size:6 * size], scratch[6 * size:9 * size]
+        reset, update, new = gates[:size], gates[size:2 * size], gates[2 * size:3 * size]
+        at = 9 * size
+        das = scratch[at:at + 4 * part]  # of r, z, n, and n's times r
+        at += 4 * part
+        dinputs = scratch[at:at + chunk * padded]
+        at += chunk * padded
+        seen = scratch[at:at + chunk * row]  # [h | x | 1]
+        at += chunk * row
+        second = scratch[at:at + chunk * row]  # [r h | x | 1]
+        held = 0
+        for t in range(T - 1, -1, -1):
+            at = t * B + start
+            load(state, states, at * H, H, rows, width, H)
+            for n in range(3):
+                load(gates[n * size:], values, (at * 3 + n) * H, 3 * H, rows, width, H)
+                if len(a):
+                    load(pre[n * size:], kept, (at * 3 + n) * H, 3 * H, rows, width, H)
+            if t >= first:
+                for r in range(rows):
+                    sums = e[r * width:r * width + H]
+                    direct = dh[t - first, start + r]
+                    for j in range(H):
+                        sums[j] += direct[j]
+            base = held * width
+            dr, dz = das[base:base + size], das[part + base:part + base + size]
+            dn = das[2 * part + base:2 * part + base + size]
+            drn = das[3 * part + base:3 * part + base + size]
+            for j in range(size):
+                dn[j] = e[j] * (number(1.0, e[j]) - update[j])
+                dz[j] = e[j] * (state[j] - new[j])
+            pull(code, alpha, own, pre[2 * size:], new, dn, dq[b], rows, width)
+            pull(gate, beta, own, pre[size:], update, dz, dq[b], rows, width)
+            if clips:
+                clipped[b] += clamp(dn, number(clip, dn[0]), rows, width, H)
+                clipped[b] += clamp(dz, number(clip, dz[0]), rows, width, H)
+            if before:
+                product(other, width, dn, width, 1, w[2], 0, H, rows, width // lane, lane, False)
+                for j in range(size):
+                    dr[j] = other[j] * state[j]
+                    e[j] = e[j] * update[j] + other[j] * reset[j]
+                    other[j] = reset[j] * state[j]
+                store(second, held * row, row, other, rows, width, H)
+            else:
+                load(other, products, at * H, H, rows, width, H)
+                for j in range(size):
+                    dr[j] = dn[j] * other[j]
+                    drn[j] = dn[j] * reset[j]
+                    e[j] = e[j] * update[j]
+                product(e, width, drn, width, 1, w[2], 0, H, rows, width // lane, lane, True)
+            pull(gate, beta, own, pre, reset, dr, dq[b], rows, width)
+            if clips:
+                clipped[b] += clamp(dr, number(clip, dr[0]), rows, width, H)
+            for n in range(2):
+                product(e, width, das[n * part + base:], width, 1, w[n], 0, H, rows,
+                        width // lane, lane, True)
+            for r in range(rows):
+                to = (held + r) * row
+                copy(seen, to, states, (at + r) * H, H)
+                copy(seen, to + H, xs, (at + r) * D, D)
+                seen[to + H + D] = 1
+                copy(second, to + H, seen, to + H, D + 1)
+            held += rows
+            if held + rows > chunk or t == 0:
+                for n in range(4):
+                    da = das[n * part:(n + 1) * part]
+                    if n != 2 or before:
+                        product(total[b, n], width, second if n == 2 else seen, 1, row, da,
+                                width, held, row, width // lane, lane, True)
+                    else:  # its product with the state went through the reset gate: part 3
+                        product(total[b, n, H * width:], width, seen[H:], 1, row, da, width,
+                                held, D + 1, width // lane, lane, True)
+                    if wants_dx and n < 3:
+                        product(dinputs, padded, da, width, 1, wx[n], 0, H, held, padded // lane,
+                                lane, n > 0)
+                if wants_dx:
+                    for m in range(held):
+                        copy(slopes, (at + (held - 1 - m) // rows * B + m % rows) * D, dinputs,
+                             m * padded, D)
+                held = 0
+        store(starting, start * H, H, e, rows, width, H)
