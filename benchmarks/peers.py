@@ -179,7 +179,7 @@ def main() -> int:
     for size in sizes:
         for dtype in ("float32", "float64"):
             print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
-            record["sizes"].append(compare(size, dtype, 1 if quick else 8))
+            record["sizes"].append(compare(size, dtype, 1 if quick else 4))
             record["roofline"].append(roofline(size, dtype))
     record["lengths"] = lengths()
     print(report(record))
