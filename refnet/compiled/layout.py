@@ -6,6 +6,7 @@ bias and recursion are one product, and likewise gets all three gradients from o
 starts at a multiple of the padded ``width``.
 """
 
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     """Zeros that start at a multiple of the vector size (loads across cache lines are slow)."""
     if dtype.kind != "f":
         return np.zeros(shape, dtype)
-    n = int(np.prod(shape))
+    n = prod(shape)
     raw = np.zeros(n + BYTES // dtype.itemsize, dtype)
     skip = -raw.ctypes.data % BYTES // dtype.itemsize
     return raw[skip:skip + n].reshape(shape)
@@ -38,7 +39,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
 
 class Layout(NamedTuple):
     """dtype; sizes T, B, D, H; ``lane`` numbers a vector; ``width`` is H padded to whole
-    vectors; ``starts`` (blocks + 1,) are the first rows of the blocks of the batch."""
+    vectors; ``starts`` (blocks + 1,) are the first rows of the blocks of the batch, of which
+    none has more than ``rows``."""
 
     dtype: Any
     T: int
@@ -47,17 +49,13 @@ class Layout(NamedTuple):
     H: int
     lane: int
     width: int
+    rows: int
     starts: Array
 
     @property
     def blocks(self) -> int:
         """How many blocks of rows there are."""
         return len(self.starts) - 1
-
-    @property
-    def rows(self) -> int:
-        """The most rows a block has."""
-        return int(np.diff(self.starts).max(initial=0))
 
 
 def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
@@ -80,27 +78,23 @@ def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
     pairs = max(1, round(B / 16)) if p["Whh"].size * dtype.itemsize <= SMALL else 1
     blocks = min(B, 2 * pairs)
     starts = np.arange(blocks + 1) * B // max(blocks, 1)
-    return Layout(dtype, T, B, D, H, lane, width, starts)
+    return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts)
 
 
 def pack(parts: list[Array], lane: int, dtype: Any) -> Array:
     """Stack ``parts`` (k, H) to (depth, H), pad the columns to whole vectors and lay out panel
     after panel as ``product`` walks them, flat."""
     depth, H = sum(len(part) for part in parts), parts[0].shape[1]
-    width = -(-H // lane) * lane
-    flat = aligned((depth, width), dtype)
-    at = 0
-    for part in parts:
-        flat[at:at + len(part), :H] = part
-        at += len(part)
-    vectors = width // lane
+    vectors = -(-H // lane)
     panels = -(-vectors // VECTORS)
-    if panels < 2:
-        return flat.reshape(-1)
-    out = aligned((flat.size,), dtype)
-    edges = [vectors * n // panels * lane for n in range(panels + 1)]
+    out = aligned((depth * vectors * lane,), dtype)
+    edges = [vectors * n // max(panels, 1) * lane for n in range(panels + 1)]
     for first, last in zip(edges, edges[1:]):
-        out[first * depth:last * depth] = flat[:, first:last].reshape(-1)
+        panel = out[first * depth:last * depth].reshape(depth, last - first)
+        at = 0
+        for part in parts:
+            panel[at:at + len(part), :H - first] = part[:, first:last]
+            at += len(part)
     return out
 
 

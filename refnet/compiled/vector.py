@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -23,13 +23,13 @@ __all__ = ["BYTES", "ROWS", "VECTORS", "copy", "exp", "expm1", "fma", "lanes", "
            "tanh", "tile"]
 
 _FEATURES = get_host_cpu_features()
-# bytes of a vector register, and the tile: three rows' accumulators, a row of loaded vectors and
-# a broadcast fit the register file, 3 * 7 + 7 + 1 of 32 registers (AVX-512, NEON) or
-# 3 * 3 + 3 + 1 of 16; a fourth row spills, and cost a third of the speed
-BYTES, VECTORS = ((64, 7) if _FEATURES.get("avx512f") else
-                  (32, 3) if _FEATURES.get("avx2") else
-                  (16, 7) if _FEATURES.get("neon") else (16, 3))
-ROWS = (3, 2, 1)
+# bytes of a vector register (of half of one where the processor has halves only, as the padding
+# is less then), and the tile: its accumulators, a row of loaded vectors and a broadcast fit the
+# register file, 4 * 5 + 5 + 1 of 32 registers (AVX-512, NEON) or 3 * 3 + 3 + 1 of 16
+_WIDE = bool(_FEATURES.get("avx512f"))
+BYTES = (32 if _WIDE and get_host_cpu_name() == "znver4" else 64 if _WIDE else
+         32 if _FEATURES.get("avx2") else 16)
+VECTORS, ROWS = (5, (4, 3, 2, 1)) if _WIDE or _FEATURES.get("neon") else (3, (3, 2, 1))
 
 
 def lanes(dtype: Any) -> int:
