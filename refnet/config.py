@@ -63,6 +63,9 @@ class Config:
     seed: int = _option(0, "seed of everything random")
     dtype: str = _option("float32", "float32 or float64")
     backend: str = _option("compiled", "compiled (Numba) or reference (NumPy)")
+    checkpoint: str = _option("none", "gradient checkpointing of a recurrent net: none, or sqrt "
+                                      "(memory grows with the square root of the sequence "
+                                      "length; each step is run forward twice)")
 
 
 _SYNTHETIC = {"optimizer": "rmsprop:form=lasagne", "rate": 1e-4, "strength": 1.0}

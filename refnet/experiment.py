@@ -178,7 +178,7 @@ def _net(config: Config, task: Any) -> Net:
                         loss=task.loss, reduction=config.reduction, gain=config.gain,
                         learn_h0=config.learn_h0,
                         clip_step=config.clip_at if config.clip == "step" else None,
-                        backend=config.backend)
+                        backend=config.backend, checkpoint=config.checkpoint)
 
 
 def build(config: Config) -> Experiment:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet import checkpointing
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params, last_steps
 from refnet.initializers import glorot_uniform
@@ -31,9 +32,10 @@ class NetTape(NamedTuple):
     """What a net's backward pass needs.
 
     ``p``: the parameters with every transition's matrix made. ``made``: the transitions'
-    tapes. ``cell``: the cell's tape, or the feedforward net's pre-activations. ``rows``:
-    the states read out, as rows. ``steps``: for a read-out at the last step, the index of
-    each sequence's last state in h[0] .. h[T]; None for one at every step.
+    tapes. ``cell``: the cell's tape, or its checkpoints, or the feedforward net's
+    pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
+    the last step only). ``steps``: for a read-out at the last step, the index of each
+    sequence's last state in h[0] .. h[T]; None for one at every step.
     """
 
     p: Params
@@ -76,6 +78,8 @@ class RecurrentNet:
     by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).
     ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
     ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+    ``checkpoint``: "none", or "sqrt" to hold the tape of about 4 sqrt(T) steps rather than of T
+    and run every step forward twice (``refnet.checkpointing``).
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
@@ -94,6 +98,7 @@ class RecurrentNet:
     learn_h0: bool = False
     clip_step: float | None = None
     backend: str = "reference"
+    checkpoint: str = "none"
 
     def __post_init__(self) -> None:
         _choice("cell", self.cell, CELLS)
@@ -101,6 +106,7 @@ class RecurrentNet:
         _choice("loss", self.loss, tuple(LOSSES))
         _choice("reduction", self.reduction, REDUCTIONS)
         _choice("backend", self.backend, ("reference", "compiled"))
+        _choice("checkpoint", self.checkpoint, ("none", "sqrt"))
         for name in ("inputs", "hidden", "outputs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; need at least 1")
@@ -119,6 +125,11 @@ class RecurrentNet:
                 raise
             raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
                              "'reference' (--backend reference)") from None
+
+    @property
+    def clipping(self) -> dict[str, float]:
+        """The option of the cell's backward pass that bounds its pre-activation gradients."""
+        return {} if self.clip_step is None else {"clip": self.clip_step}
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -210,17 +221,24 @@ class RecurrentNet:
         if mask is not None and mask.shape != x.shape[:2]:
             raise ValueError(f"mask has shape {mask.shape}; need (T, B) = {x.shape[:2]}, "
                              f"because x is {x.shape}")
-        tape = self.module.forward(self.scaled(p), x, self.initial_state(params, x),
-                                   self.activation)
-        T, B = x.shape[:2]
-        if self.readout == "every":
-            rows, steps = tape.h[1:].reshape(T * B, self.hidden), None
-        else:
+        h0, (T, B) = self.initial_state(params, x), x.shape[:2]
+        steps = None
+        if self.readout == "last":
             steps = np.full(B, T) if mask is None else last_steps(mask)
-            rows = tape.h[steps, np.arange(B)]
-        outputs = matmul(rows, p["Why"].T) + p["by"]
-        shape = (T, B) if self.readout == "every" else (B,)
+        tape: Any
+        if self.checkpoint == "sqrt":
+            outputs, rows, tape = checkpointing.forward(self, p, x, h0, steps)
+        else:
+            tape = self.module.forward(self.scaled(p), x, h0, self.activation)
+            rows = (tape.h[1:].reshape(T * B, self.hidden) if steps is None
+                    else tape.h[steps, np.arange(B)])
+            outputs = self.read_out(p, rows)
+        shape = (T, B) if steps is None else (B,)
         return outputs.reshape(*shape, self.outputs), NetTape(p, made, tape, rows, steps)
+
+    def read_out(self, p: Params, rows: Array) -> Array:
+        """``Why h + by`` of states as rows."""
+        return matmul(rows, p["Why"].T) + p["by"]
 
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
@@ -229,7 +247,22 @@ class RecurrentNet:
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
         """
-        p, made, cell, rows, steps = tape
+        pull = (checkpointing.backward if isinstance(tape.cell, checkpointing.Checkpoints)
+                else RecurrentNet._pull_states)
+        grads = pull(self, tape, doutputs, inputs)
+        if self.gain != 1:
+            grads |= {name: grads[name] * self.gain for name in _GAINED if name in tape.p}
+        if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
+            grads["h0"] = grads["h0"].sum(axis=-2)
+        blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
+        grads = _pulled(self, params, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
+        if self.transition is None:
+            grads["Whh"] = np.concatenate([grads.pop(slot) for slot in self.slots])
+        return grads
+
+    def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool) -> Params:
+        """What the cell's own backward pass gives, and the gradients of Why and by."""
+        p, _, cell, rows, steps = tape
         T, B, H = cell.h.shape[0] - 1, cell.h.shape[1], self.hidden
         flat = doutputs.reshape(len(rows), self.outputs)
         drows = matmul(flat, p["Why"])
@@ -242,22 +275,13 @@ class RecurrentNet:
             every = np.zeros(cell.h.shape, drows.dtype)
             every[steps, np.arange(B)] = drows
             dstart, dh = every[0], every[1:]
-        clip = {} if self.clip_step is None else {"clip": self.clip_step}
         grads: Params = self.module.backward(self.scaled(p), cell, dh, self.activation, inputs,
-                                             **clip)
+                                             **self.clipping)
         grads["Why"], grads["by"] = matmul(flat.T, rows), flat.sum(axis=0)
         if dstart is not None:
             h0 = grads["h0"].copy()
             h0[(0,) * (h0.ndim - 2)] += dstart
             grads["h0"] = h0
-        if self.gain != 1:
-            grads |= {name: grads[name] * self.gain for name in _GAINED if name in p}
-        if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
-            grads["h0"] = grads["h0"].sum(axis=-2)
-        blocks = grads.pop("Whh").reshape(len(self.slots), H, H)
-        grads = _pulled(self, params, made, {**grads, **dict(zip(self.slots, blocks))}, extra)
-        if self.transition is None:
-            grads["Whh"] = np.concatenate([grads.pop(slot) for slot in self.slots])
         return grads
 
 

@@ -92,7 +92,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
                          "transition); use kind='ball'")
     from refnet.exact import balls  # needs python-flint
     if isinstance(net, RecurrentNet):
-        net = replace(net, backend="reference")
+        net = replace(net, backend="reference", checkpoint="none")
     if kind == "rational":
         found = _run(net, params, batch, kind)
         named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))

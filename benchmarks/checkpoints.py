@@ -1,0 +1,122 @@
+"""What checkpoints cost and save: ``python -m benchmarks.checkpoints [--quick]``.
+
+The same training step of the compiled net with and without them, in turns, as T grows. First
+both gradients are checked against float64's. Medians and quartiles of the times and of their
+ratio, pair by pair, and the peak memory of a step are printed and go to
+benchmarks/results/checkpoints.json. The machine should have nothing else to do.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peer_steps import Refnet, draw
+from refnet.files import write_text
+from refnet.record import environment, table
+
+RESULTS = Path(__file__).parent / "results" / "checkpoints.json"
+LENGTHS = (1000, 10_000, 100_000)
+SIZE = {"D": 1, "H": 100, "B": 16}
+NAMES = ("none", "sqrt")
+PAIRS, BUDGET = 7, 10.0
+"""Pairs of steps at least, and seconds spent on a length at least."""
+
+
+def steps(T: int, dtype: str) -> dict[str, Refnet]:
+    """The training step without and with checkpoints."""
+    made = {}
+    for name in NAMES:
+        made[name] = Refnet(draw(T, **SIZE).cast(dtype), "compiled")
+        made[name].net = replace(made[name].net, checkpoint=name)
+    return made
+
+
+def off(peers: dict[str, Refnet], exact: dict[str, np.ndarray]) -> dict[str, float]:
+    """How far each one's worst gradient is from float64's, in eps of its largest entry.
+
+    Raises ArithmeticError if checkpoints make it more than twice as far (and 10 eps).
+    """
+    eps = float(np.finfo(np.float32).eps)
+    found = {}
+    for name, peer in peers.items():
+        _, gradients = peer.gradients()
+        found[name] = max(float(abs(gradients[key] - exact[key]).max()
+                                / (eps * abs(exact[key]).max())) for key in peer.params)
+    if not found["sqrt"] <= 2 * found["none"] + 10:
+        raise ArithmeticError(f"gradients with checkpoints are {found['sqrt']:.0f} eps from "
+                              f"float64's, without them {found['none']:.0f}")
+    return found
+
+
+def peak(peer: Refnet) -> int:
+    """Bytes that a step allocates at its peak; its inputs are there before."""
+    tracemalloc.start()
+    peer.step()
+    _, memory = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return memory
+
+
+def spread(values: list[float]) -> dict[str, Any]:
+    low, median, high = statistics.quantiles(values, n=4)
+    return {"median": median, "quartiles": [low, high]}
+
+
+def compare(T: int) -> dict[str, Any]:
+    """One row of the record."""
+    peers = steps(T, "float32")
+    row: dict[str, Any] = {"T": T, "off": off(peers, steps(T, "float64")["sqrt"].gradients()[1])}
+    times: dict[str, list[float]] = {name: [] for name in NAMES}
+    began = time.perf_counter()
+    while len(times["sqrt"]) < PAIRS or time.perf_counter() - began < BUDGET:
+        for name, peer in peers.items():
+            start = time.perf_counter()
+            peer.step()
+            times[name].append(time.perf_counter() - start)
+    row["seconds"] = {name: spread(values) for name, values in times.items()}
+    row["ratio"] = spread([two / one for one, two in zip(times["none"], times["sqrt"])])
+    row["peak bytes"] = {name: peak(peer) for name, peer in peers.items()}
+    return row
+
+
+def report(record: dict[str, Any]) -> str:
+    """The record as a table."""
+    def between(entry: dict[str, Any], scale: float) -> str:
+        low, high = (scale * value for value in entry["quartiles"])
+        return f"{scale * entry['median']:.4g} [{low:.4g}, {high:.4g}]"
+
+    return table(["T", *(f"{name}, ms" for name in NAMES), "ratio",
+                  *(f"{name}, peak MB" for name in NAMES), *(f"{name}, eps off" for name in NAMES)],
+                 [[row["T"], *(between(row["seconds"][name], 1e3) for name in NAMES),
+                   between(row["ratio"], 1), *(row["peak bytes"][name] / 1e6 for name in NAMES),
+                   *(row["off"][name] for name in NAMES)] for row in record["lengths"]])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Time and memory of a training step with and without checkpoints.",
+        epilog="Example: python -m benchmarks.checkpoints --quick")
+    parser.add_argument("--quick", action="store_true",
+                        help="without the longest; nothing is recorded")
+    quick = parser.parse_args().quick
+    record: dict[str, Any] = {"environment": environment(), **SIZE, "dtype": "float32",
+                              "lengths": []}
+    for T in LENGTHS[:-1] if quick else LENGTHS:
+        print(f"T = {T} ...", file=sys.stderr, flush=True)
+        record["lengths"].append(compare(T))
+    print(report(record))
+    if not quick:
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
