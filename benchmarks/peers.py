@@ -29,6 +29,8 @@ SIZES = ((784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128
          (300, 49, 512, 50))
 """(T, D, H, B): sequential MNIST of two papers, temporal order, copying, and a wide net."""
 LARGE = 1000
+TURN = 0.1
+"""Seconds that a peer steps untimed, and then timed, when it has its turn."""
 AGREE = 300
 """How far a gradient may be off, in eps of its largest entry: T dependent roundings."""
 
@@ -69,9 +71,11 @@ def measure(size: tuple[int, ...], dtype: str, budget: float) -> dict[str, Any]:
     start = time.perf_counter()
     while time.perf_counter() - start < budget or len(times["large product"]) < 5:
         for name, run in runs.items():
-            time.sleep(0.05)  # idle threads of the peer before go on spinning for a while
-            run()
-            times[name] += [seconds(run) for _ in range(3)]
+            time.sleep(TURN)  # idle threads of the peer before go on spinning for a while
+            for kept in ([], times[name]):
+                until = time.perf_counter() + TURN
+                while time.perf_counter() < until:
+                    kept.append(seconds(run))
     return {"off": off, "times": times}
 
 
@@ -83,6 +87,8 @@ def child(size: tuple[int, ...], dtype: str, cores: int, budget: float) -> dict[
             f"json.dump(measure({size}, {dtype!r}, {budget}), sys.stdout)")
     threads = {name: str(cores) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                                              "NUMBA_NUM_THREADS")}
+    # after a product, OpenBLAS's threads would keep a core busy for 2^26 cycles; 2^10 here
+    threads["OPENBLAS_THREAD_TIMEOUT"] = "10"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env={**os.environ, **threads})
     if done.returncode:
