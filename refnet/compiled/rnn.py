@@ -91,7 +91,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     a = (np.empty((0, 0, 0), lay.dtype) if tape.a is None or not needs_a(act)
          else normal(tape.a, lay.dtype))
     w = pack([p["Whh"]], lay.lane, lay.dtype)
-    wx = pack([p["Wxh"]], lay.lane, lay.dtype)
+    wx = pack([p["Wxh"]] if inputs else [p["Wxh"][:0]], lay.lane, lay.dtype)
     padded = -(-D // lay.lane) * lay.lane
     row = H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
