@@ -160,15 +160,11 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
         clip is not None, clip or 0.0, w, wx, x, a, v, u, h, dh, inputs, dx, dh0, total, dq,
         clipped, work)
     parts = sum_blocks(total).reshape(4, row, lay.width)
-    sums = unpack(parts[:3], H)
-    grads = {"Whh": np.ascontiguousarray(sums[:, :H]),
-             "Wxh": np.ascontiguousarray(sums[:, H:H + D]),
-             "bh": np.ascontiguousarray(sums[:, H + D]), "h0": dh0,
-             **own_gradients(act, p, dq, H)}
+    grads = {**unpack(parts[:3], H, D), "h0": dh0, **own_gradients(act, p, dq, H)}
     if not before:
-        through = unpack(parts[3:], H)
-        grads["Whh"][2 * H:] = through[:, :H]
-        grads["bhn"] = np.ascontiguousarray(through[:, H + D])
+        through = unpack(parts[3:], H, D)
+        grads["Whh"][2 * H:] = through["Whh"]
+        grads["bhn"] = through["bh"]
     if clip is not None:
         grads["clipped"] = np.asarray(int(clipped.sum()))
     if inputs:

@@ -108,10 +108,14 @@ def pack_gates(parts: list[Array], gates: int, lane: int, dtype: Any) -> Array:
     return out
 
 
-def unpack(total: Array, H: int) -> Array:
-    """(gates, depth, width) without the padding and transposed: (gates * H, depth)."""
-    gates, depth, _ = total.shape
-    return np.ascontiguousarray(total[:, :, :H].transpose(0, 2, 1)).reshape(gates * H, depth)
+def unpack(total: Array, H: int, D: int) -> Params:
+    """Gradients (gates, H + D + 1, width), one column a unit, as those of Whh, Wxh and bh."""
+    gates = len(total)
+    dWhh, dWxh, dbh = (
+        np.ascontiguousarray(total[:, first:last, :H].transpose(0, 2, 1))
+        for first, last in ((0, H), (H, H + D), (H + D, H + D + 1)))
+    return {"Whh": dWhh.reshape(gates * H, H), "Wxh": dWxh.reshape(gates * H, D),
+            "bh": dbh.reshape(gates * H)}
 
 
 def sum_blocks(parts: Array) -> Array:

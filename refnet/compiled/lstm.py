@@ -157,10 +157,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), peep,
         clip is not None, clip or 0.0, w, wx, x, a, v, k, h, c, dh, dc, inputs, dx, dh0, total,
         dq, dpeep, clipped, work)
-    sums = unpack(sum_blocks(total).reshape(4, row, lay.width), H)
-    grads = {"Whh": np.ascontiguousarray(sums[:, :H]),
-             "Wxh": np.ascontiguousarray(sums[:, H:H + D]),
-             "bh": np.ascontiguousarray(sums[:, H + D]), "h0": dh0,
+    grads = {**unpack(sum_blocks(total).reshape(4, row, lay.width), H, D), "h0": dh0,
              **own_gradients(act, p, dq, H)}
     slopes = sum_blocks(dpeep)
     grads |= {name: slopes[n, :H].copy() for n, name in enumerate(PEEPHOLES) if name in p}

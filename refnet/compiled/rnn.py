@@ -105,10 +105,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), own_parameter(act, p, lay), clip is not None, clip or 0.0,
         w, wx, x, a, h, dh, inputs, dx, dh0, total, dq, clipped, work)
-    sums = unpack(sum_blocks(total).reshape(1, row, lay.width), H)
-    grads = {"Whh": np.ascontiguousarray(sums[:, :H]),
-             "Wxh": np.ascontiguousarray(sums[:, H:H + D]),
-             "bh": np.ascontiguousarray(sums[:, H + D]), "h0": dh0,
+    grads = {**unpack(sum_blocks(total).reshape(1, row, lay.width), H, D), "h0": dh0,
              **own_gradients(act, p, dq, H)}
     if clip is not None:
         grads["clipped"] = np.asarray(int(clipped.sum()))
