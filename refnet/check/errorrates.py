@@ -56,13 +56,6 @@ def compiled(net: RecurrentNet, params: Params, batch: Batch) -> Params:
     return reference_results(replace(net, backend="compiled"), params, batch)
 
 
-def _has_kernel(net: RecurrentNet) -> bool:
-    try:
-        return replace(net, backend="compiled").module is not None
-    except ValueError:
-        return False
-
-
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "NumPy": reference_results, "permuted NumPy": permuted, "compiled": compiled,
     "PyTorch": torch_nets.results, "JAX": jax_nets.results}
@@ -86,20 +79,14 @@ def _draw(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Recurrent
 
 def correct_rows(nets: int, seed: int = 0, longest: int = 784,
                  implementations: tuple[str, ...] = tuple(IMPLEMENTATIONS)) -> Rows:
-    """One row for every correct implementation of ``nets`` random nets, half in float32.
-
-    The compiled core takes part where the net's cell has a kernel.
-    """
+    """One row for every correct implementation of ``nets`` random nets, half in float32."""
     for number in range(nets):
         rng = np.random.default_rng([seed, number])
         dtype = (np.float32, np.float64)[number % 2]
         net, params, batch = _draw(rng, dtype, longest)
-        able = [name for name in implementations if name != "compiled" or _has_kernel(net)]
-        if not able:
-            continue
         certified = certify(net, params, batch)
         sigma = spread(certified, dtype)
-        for name in able:
+        for name in implementations:
             verdict = compare(IMPLEMENTATIONS[name](net, params, batch), certified, dtype=dtype,
                               sigma=sigma)
             yield {"kind": "correct", "what": name, "net": number, "cell": net.cell,
