@@ -126,8 +126,10 @@ def test_complex_step(name):
 
 
 BUGS = {
+    "orthogonal": ('{"M": dW}', '{"M": dW.T}'),
     "product": ('parts["D"] * dW)', 'parts["S"] * dW)'),
     "svd": ('matmul(dW.T, scaled)', 'matmul(dW.T, parts["U"])'),
+    "svd at margin 0": ('matmul(dW.T, scaled)', 'matmul(dW, scaled)'),
     "expm": ('_skew_pull(dX)', '_skew_pull(dX.T)'),
     "cayley": ('_turn_pull(dW, parts["base"])', '_turn_pull(dW, parts["base"]).T'),
     "scaled_cayley": ('dW * parts["D"]', 'dW * parts["D"][:, None]'),
