@@ -1,16 +1,19 @@
-"""The same training step by each peer: a tanh net read out at its last step, cross-entropy over
-10 classes, SGD.
+"""The same training step by each peer: a recurrent net read out at its last step, cross-entropy
+over 10 classes, SGD.
 
 A peer is made for a problem and has ``gradients() -> (loss, {name: array})`` and ``step()``,
 one forward + backward + update of its own parameters; it returns when all is computed.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
+from refnet.check.adapters import jax_nets, torch_nets
 from refnet.gradients import loss_and_gradients
+from refnet.initializers import gaussian, orthogonal
 from refnet.nets import RecurrentNet
 from refnet.optimizers import SGD
 
@@ -19,26 +22,26 @@ RATE = 1e-4
 
 
 class Problem(NamedTuple):
-    """A net's parameters at the start and a batch."""
+    """A net, its parameters at the start and a batch."""
 
+    net: RecurrentNet
     params: Params
     x: Array
     y: Array
 
     def cast(self, dtype: Any) -> "Problem":
         """The same numbers in another float type."""
-        return Problem({name: value.astype(dtype) for name, value in self.params.items()},
-                       self.x.astype(dtype), self.y)
+        params = {name: value.astype(dtype) for name, value in self.params.items()}
+        return Problem(self.net, params, self.x.astype(dtype), self.y)
 
 
-def draw(T: int, D: int, H: int, B: int) -> Problem:
-    """Float32 values in float64 arrays, so that every dtype starts from the same numbers; an
-    orthogonal Whh, so that the gradient neither vanishes nor explodes."""
+def draw(T: int, D: int, H: int, B: int, cell: str = "rnn") -> Problem:
+    """Float32 values in float64 arrays, so that every dtype starts from the same numbers;
+    orthogonal recurrent matrices, so that the gradient neither vanishes nor explodes."""
     rng = np.random.default_rng(0)
-    params = {"Whh": np.linalg.qr(rng.standard_normal((H, H)))[0],
-              "Wxh": rng.standard_normal((H, D)) / 10, "bh": np.zeros(H),
-              "Why": rng.standard_normal((CLASSES, H)) / H ** 0.5, "by": np.zeros(CLASSES)}
-    return Problem(params, rng.standard_normal((T, B, D)),
+    net = RecurrentNet(D, H, CLASSES, cell)
+    params = net.init(rng, np.float64, recurrent=orthogonal, inputs=gaussian)
+    return Problem(net, params, rng.standard_normal((T, B, D)),
                    rng.integers(0, CLASSES, B)).cast(np.float32).cast(np.float64)
 
 
@@ -46,8 +49,7 @@ class Refnet:
     """This package, on one of its backends."""
 
     def __init__(self, problem: Problem, backend: str) -> None:
-        H, D = problem.params["Wxh"].shape
-        self.net = RecurrentNet(D, H, CLASSES, backend=backend)
+        self.net = replace(problem.net, backend=backend)
         self.params, self.batch = problem.params, Batch(problem.x, problem.y)
         self.rule = SGD(RATE)
         self.state = self.rule.init(self.params)
@@ -62,18 +64,21 @@ class Refnet:
 
 
 class Torch:
-    """torch.nn.RNN, its second bias zero and fixed, and torch.optim.SGD."""
+    """torch.nn.RNN, LSTM or GRU and torch.optim.SGD. The second bias stays zero; the GRU's is
+    trained, and its last third is bhn."""
 
     def __init__(self, problem: Problem) -> None:
         import torch
-        H, D = problem.params["Wxh"].shape
-        self.rnn = torch.nn.RNN(D, H)
-        self.read = torch.nn.Linear(H, CLASSES)
+        net, params = problem.net, problem.params
+        made = torch_nets.module(net, problem.x.dtype)
+        made.load_state_dict(torch_nets.state_dict(net, params))
+        self.rnn, self.read = made["rnn"], made["head"]
         self.names = {"Whh": self.rnn.weight_hh_l0, "Wxh": self.rnn.weight_ih_l0,
                       "bh": self.rnn.bias_ih_l0, "Why": self.read.weight, "by": self.read.bias}
-        for name, parameter in self.names.items():
-            parameter.data = torch.tensor(problem.params[name])
-        self.rnn.bias_hh_l0 = torch.nn.Parameter(torch.zeros_like(self.rnn.bias_ih_l0), False)
+        if net.cell == "gru":
+            self.names["bhn"] = self.rnn.bias_hh_l0
+        else:
+            self.rnn.bias_hh_l0.requires_grad_(False)
         self.x, self.y = torch.tensor(problem.x), torch.tensor(problem.y)
         self.rule = torch.optim.SGD(self.names.values(), lr=RATE)
         self.score = torch.nn.functional.cross_entropy
@@ -86,7 +91,10 @@ class Torch:
 
     def gradients(self) -> tuple[float, Params]:
         loss = float(self._backward().detach())
-        return loss, {name: value.grad.numpy() for name, value in self.names.items()}
+        found = {name: value.grad.numpy() for name, value in self.names.items()}
+        if "bhn" in found:
+            found["bhn"] = found["bhn"][-self.rnn.hidden_size:]
+        return loss, found
 
     def step(self) -> None:
         self._backward()
@@ -103,13 +111,17 @@ class Jax:
         self.ready = jax.block_until_ready
         self.params = {name: jnp.asarray(value) for name, value in problem.params.items()}
         self.x, self.y = jnp.asarray(problem.x), jnp.asarray(problem.y)
+        net = problem.net
+        advance = jax_nets.step(net.cell, net.activation.name, net.hidden)
 
         def loss(p: Any, x: Any, y: Any) -> Any:
-            def one(h: Any, v: Any) -> Any:
-                return jnp.tanh(v + h @ p["Whh"].T), None
+            def one(carry: Any, z: Any) -> Any:
+                return advance(p, carry, z), None
 
-            start = jnp.zeros((x.shape[1], p["Whh"].shape[0]), x.dtype)
-            h, _ = jax.lax.scan(one, start, x @ p["Wxh"].T + p["bh"])
+            start = jnp.zeros((x.shape[1], net.hidden), x.dtype)
+            carry = (start, start) if net.cell == "lstm" else start
+            last, _ = jax.lax.scan(one, carry, x @ p["Wxh"].T + p["bh"])
+            h = last[0] if net.cell == "lstm" else last
             logits = jax.nn.log_softmax(h @ p["Why"].T + p["by"])
             return -logits[jnp.arange(len(y)), y].mean()
 

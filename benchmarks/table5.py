@@ -5,7 +5,8 @@ net with SGD, the factorised one with Cayley steps on both bases (the paper's ge
 comparison with the peers, which have one orthogonal matrix, the same with one; beside them
 PyTorch with SGD, with ``parametrizations.orthogonal`` (Cayley and matrix exponential) and with
 a dynamic trivialisation as in geotorch (matrix exponential at a base that moves along every
-100 steps). The refnet steps are the trainer's own.
+100 steps). The refnet steps are the trainer's own, NumPy's products on one thread as there;
+the compiled core and PyTorch have as many as there are.
 
 First every contender must make the loss that refnet's plain net makes of the same weights, and
 stay orthogonal over a step. Then, round by round, each takes a few steps; a ratio is formed

@@ -20,7 +20,7 @@ from refnet.batch import Batch, Params
 from refnet.gradients import Net
 from refnet.nets import RecurrentNet
 
-__all__ = ["as_function", "gradients", "results"]
+__all__ = ["as_function", "gradients", "results", "step"]
 
 
 def _jax() -> ModuleType:
@@ -46,7 +46,7 @@ def gradients(loss: Callable[[Any, Any, Any], Any], params: Params, batch: Batch
         return {**found, **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
 
 
-def _step(cell: str, activation: str, H: int) -> Callable[..., Any]:
+def step(cell: str, activation: str, H: int) -> Callable[..., Any]:
     """One step of a cell as a JAX user would write it; the carry is h, or (h, c)."""
     jax = _jax()
     s = jax.nn.sigmoid
@@ -78,7 +78,7 @@ def scan_loss(net: RecurrentNet) -> Callable[[Any, Any, Any], Any]:
     if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
         raise ValueError(f"scan_loss: there is no scan for the cell {net.cell} with this "
                          "transition and gain; write the loss and use gradients()")
-    advance = _step(net.cell, net.activation.name, net.hidden)
+    advance = step(net.cell, net.activation.name, net.hidden)
 
     def loss(p: Any, x: Any, y: Any) -> Any:
         z = x @ p["Wxh"].T + p["bh"]
