@@ -25,9 +25,12 @@ from refnet.files import write_text
 from refnet.record import environment, table
 
 RESULTS = Path(__file__).parent / "results" / "peers.json"
-SIZES = ((784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
-         (300, 49, 512, 50))
-"""(T, D, H, B): sequential MNIST of two papers, temporal order, copying, and a wide net."""
+SIZES: tuple[tuple[Any, ...], ...] = (
+    (784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
+    (300, 49, 512, 50), (784, 1, 128, 50, "lstm"), (784, 1, 128, 50, "gru"))
+"""(T, D, H, B): sequential MNIST of two papers, temporal order, copying, and a wide net; of the
+simple cell or the one named."""
+LENGTHS = (100, 1000, 10_000)
 LARGE = 1000
 TURN = 0.1
 """Seconds that a peer steps untimed, and then timed, when it has its turn."""
@@ -41,7 +44,7 @@ def seconds(run: Any) -> float:
     return time.perf_counter() - start
 
 
-def verify(size: tuple[int, ...], dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
+def verify(size: tuple[Any, ...], dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
     """The peers for a size, and how far each one's worst gradient is from float64's in eps of
     its largest entry (for float64 itself: from the NumPy loop's)."""
     problem = draw(*size)
@@ -60,31 +63,36 @@ def verify(size: tuple[int, ...], dtype: str) -> tuple[dict[str, Any], dict[str,
     return peers, off
 
 
-def measure(size: tuple[int, ...], dtype: str, budget: float) -> dict[str, Any]:
-    """Times of all peers on the cores this process may use, in turns for ``budget`` seconds."""
-    peers, off = verify(size, dtype)
-    a = np.ones((LARGE, LARGE), dtype)
-    runs = {**{name: peer.step for name, peer in peers.items()}, "large product": lambda: a @ a}
+def turns(runs: dict[str, Any], budget: float) -> dict[str, list[float]]:
+    """Seconds of every run, which take turns until the budget of seconds is spent."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
     start = time.perf_counter()
-    while time.perf_counter() - start < budget or len(times["torch"]) < 4:
+    while time.perf_counter() - start < budget or min(map(len, times.values())) < 4:
         for name, run in runs.items():
-            time.sleep(TURN)  # idle threads of the peer before go on spinning for a while
+            time.sleep(TURN)  # idle threads of the one before go on spinning for a while
             for kept in ([], times[name]):
                 until = time.perf_counter() + TURN
                 while time.perf_counter() < until:
                     kept.append(seconds(run))
-    return {"off": off, "times": times}
+    return times
 
 
-def child(size: tuple[int, ...], dtype: str, cores: int, budget: float) -> dict[str, Any]:
-    """``measure`` in a process of its own, held to that many cores before anything starts."""
+def measure(size: tuple[Any, ...], dtype: str, budget: float) -> dict[str, Any]:
+    """Times of all peers on the cores this process may use."""
+    peers, off = verify(size, dtype)
+    a = np.ones((LARGE, LARGE), dtype)
+    runs = {**{name: peer.step for name, peer in peers.items()}, "large product": lambda: a @ a}
+    return {"off": off, "times": turns(runs, budget)}
+
+
+def child(cores: int, call: str) -> Any:
+    """What a call of this module gives in a process of its own, held to that many cores before
+    anything starts."""
     held = sorted(os.sched_getaffinity(0))[:cores]
     code = (f"import os; os.sched_setaffinity(0, {held}); import json, sys; "
-            "from benchmarks.peers import measure; "
-            f"json.dump(measure({size}, {dtype!r}, {budget}), sys.stdout)")
+            f"from benchmarks import peers; json.dump(peers.{call}, sys.stdout)")
     threads = {name: str(cores) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                                              "NUMBA_NUM_THREADS")}
     # after a product, OpenBLAS's threads would keep a core busy for 2^26 cycles; 2^10 here
@@ -92,23 +100,28 @@ def child(size: tuple[int, ...], dtype: str, cores: int, budget: float) -> dict[
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env={**os.environ, **threads})
     if done.returncode:
-        raise RuntimeError(f"{size} {dtype} on {cores} cores: {done.stderr.strip()[-400:]}")
-    return dict(json.loads(done.stdout))
+        raise RuntimeError(f"{call} on {cores} cores: {done.stderr.strip()[-400:]}")
+    return json.loads(done.stdout)
 
 
-def compare(size: tuple[int, ...], dtype: str, budget: float) -> dict[str, Any]:
+def spread(values: list[float]) -> dict[str, Any]:
+    low, median, high = statistics.quantiles(values, n=4)
+    return {"median": median, "quartiles": [low, high]}
+
+
+def compare(size: tuple[Any, ...], dtype: str, budget: float) -> dict[str, Any]:
     """One row of the record: every peer at its better number of threads."""
-    found = {cores: child(size, dtype, cores, budget) for cores in (1, 2)}
-    T, D, H, B = size
-    row: dict[str, Any] = {"T": T, "D": D, "H": H, "B": B, "dtype": dtype, "off": found[1]["off"],
-                           "peers": {}}
+    found = {cores: child(cores, f"measure({size}, {dtype!r}, {budget})") for cores in (1, 2)}
+    net = draw(*size).net
+    T, B, D, H = size[0], size[3], net.inputs, net.hidden
+    row: dict[str, Any] = {"T": T, "D": D, "H": H, "B": B, "cell": net.cell, "dtype": dtype,
+                           "off": found[1]["off"], "peers": {}}
     for name in (*PEERS, "large product"):
         best = min(found, key=lambda n: statistics.median(found[n]["times"][name]))
-        low, median, high = statistics.quantiles(found[best]["times"][name], n=4)
-        row["peers"][name] = {"threads": best, "median": median, "quartiles": [low, high]}
+        row["peers"][name] = {"threads": best, **spread(found[best]["times"][name])}
     mine = row["peers"]["compiled"]["median"]
     row["ratios"] = {name: row["peers"][name]["median"] / mine for name in PEERS}
-    work = 6 * T * B * H * (H + D)
+    work = 6 * T * B * len(net.gates) * H * (H + D)
     rate = 2 * LARGE ** 3 / row["peers"]["large product"]["median"]
     row["share of the large product's rate"] = work / mine / rate
     row["large product, GFLOP/s"] = rate / 1e9
@@ -117,12 +130,10 @@ def compare(size: tuple[int, ...], dtype: str, budget: float) -> dict[str, Any]:
     return row
 
 
-def roofline(size: tuple[int, ...], dtype: str) -> dict[str, Any]:
-    """The compiled step on one thread by parts; "rest" is what they leave of it."""
-    import numba
-
+def roofline(size: tuple[int, int, int, int], dtype: str) -> dict[str, Any]:
+    """The compiled step of the simple cell by parts; "rest" is what they leave of it. For a
+    process on one core, as the parts run on one thread."""
     from benchmarks.roofline import once, parts
-    numba.set_num_threads(1)
     peer = PEERS["compiled"](draw(*size).cast(dtype))
     peer.step()
     found = parts(*size, dtype)
@@ -133,26 +144,30 @@ def roofline(size: tuple[int, ...], dtype: str) -> dict[str, Any]:
             "GFLOP/s of the step": 6 * T * B * H * (H + D) / whole / 1e9}
 
 
-def lengths() -> list[dict[str, Any]]:
-    """Seconds per time step, and what a step allocates at its peak, as T grows."""
-    from benchmarks.roofline import once
+def lengths(budget: float) -> list[dict[str, Any]]:
+    """Time per time step and memory as T grows, at H = 128, B = 50, D = 1 in float32. The tape
+    that the memory is compared with is all states and the inputs."""
+    made = {T: PEERS["compiled"](draw(T, 1, 128, 50).cast("f4")) for T in LENGTHS}
+    times = turns({str(T): peer.step for T, peer in made.items()}, budget)
+    each = {T: statistics.median(times[str(T)]) / T for T in made}
     rows = []
-    for T in (100, 1000, 10_000):
-        peer = PEERS["compiled"](draw(T, 1, 100, 16).cast("f4"))
-        peer.step()
-        each = once(peer.step, T)
+    for T, peer in made.items():
         tracemalloc.start()
         peer.step()
-        _, memory = tracemalloc.get_traced_memory()
+        peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        rows.append({"T": T, "seconds per time step": each, "peak bytes of a step": memory,
-                     "over one tape of states": memory / (4 * (T + 1) * 16 * 100)})
+        inputs = peer.batch.x.nbytes
+        tape = 4 * (T + 1) * 50 * 128 + inputs
+        rows.append({"T": T, "microseconds per time step": each[T] * 1e6,
+                     "times the least": each[T] / min(each.values()),
+                     "peak MB with the inputs": (peak + inputs) / 1e6,
+                     "times one tape": (peak + inputs) / tape})
     return rows
 
 
 def report(record: dict[str, Any]) -> str:
     """The record as tables."""
-    rows = [[f"({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
+    rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
              *(f"{row['peers'][name]['median'] * 1e3:.2f} "
                f"[{row['peers'][name]['quartiles'][0] * 1e3:.2f}, "
                f"{row['peers'][name]['quartiles'][1] * 1e3:.2f}] "
@@ -163,14 +178,14 @@ def report(record: dict[str, Any]) -> str:
     parts = ["product forward", "product backward", "weight gradient", "activation", "rest"]
     return "\n".join([
         "ms a step, median [quartiles] (times the compiled one):\n",
-        table(["(T, D, H, B)", "dtype", *PEERS, "of large product", "its GFLOP/s",
+        table(["cell (T, D, H, B)", "dtype", *PEERS, "of large product", "its GFLOP/s",
                "2 threads / 1", "eps off: " + " ".join(PEERS)], rows),
-        "one thread, ms by part:\n",
+        "the simple cell on one thread, ms by part:\n",
         table(["(T, D, H, B)", "dtype", "step", *parts, "GFLOP/s"],
               [[str(tuple(row["size"])), row["dtype"], row["step"] * 1e3,
                 *(row[part] * 1e3 for part in parts), row["GFLOP/s of the step"]]
                for row in record["roofline"]]),
-        "H = 100, B = 16, float32, as T grows:\n",
+        "(T, 1, 128, 50), float32, all threads, as T grows:\n",
         table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]])])
 
 
@@ -178,16 +193,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Time a training step against other frameworks.",
                                      epilog="Example: python -m benchmarks.peers --quick")
     parser.add_argument("--quick", action="store_true",
-                        help="the two smallest sizes, a second each; nothing is recorded")
+                        help="the two smallest sizes and the gated cells, a second each; nothing "
+                        "is recorded")
     quick = parser.parse_args().quick
-    sizes = (SIZES[2], SIZES[0]) if quick else SIZES
+    sizes, budget = ((SIZES[2], SIZES[0], *SIZES[5:]), 1) if quick else (SIZES, 4)
     record: dict[str, Any] = {"environment": environment(), "sizes": [], "roofline": []}
     for size in sizes:
         for dtype in ("float32", "float64"):
             print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
-            record["sizes"].append(compare(size, dtype, 1 if quick else 4))
-            record["roofline"].append(roofline(size, dtype))
-    record["lengths"] = lengths()
+            record["sizes"].append(compare(size, dtype, budget))
+            if len(size) == 4:
+                record["roofline"].append(child(1, f"roofline({size}, {dtype!r})"))
+    record["lengths"] = child(2, f"lengths({budget})")
     print(report(record))
     if not quick:
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")
