@@ -6,6 +6,7 @@ one forward + backward + update of its own parameters; it returns when all is co
 """
 
 from dataclasses import replace
+from shutil import which
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,9 +84,13 @@ class Torch:
         self.rule = torch.optim.SGD(self.names.values(), lr=RATE)
         self.score = torch.nn.functional.cross_entropy
 
+    def last(self) -> Any:
+        """The last state."""
+        return self.rnn(self.x)[0][-1]
+
     def _backward(self) -> Any:
         self.rule.zero_grad()
-        loss = self.score(self.read(self.rnn(self.x)[0][-1]), self.y)
+        loss = self.score(self.read(self.last()), self.y)
         loss.backward()
         return loss
 
@@ -99,6 +104,33 @@ class Torch:
     def step(self) -> None:
         self._backward()
         self.rule.step()
+
+
+class TorchCompile(Torch):
+    """torch.compile of a tanh cell written by hand, run over equal parts of the sequence: the
+    longer the part, the faster, but each of its steps is compiled by itself."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        import torch
+        T = len(problem.x)
+        self.part = max(steps for steps in range(1, 61) if T % steps == 0)
+
+        def run(z: Any, h: Any, Whh: Any) -> Any:
+            for at in z.unbind():
+                h = torch.tanh(at + h @ Whh.T)
+            return h
+
+        self.run = torch.compile(run, fullgraph=True, dynamic=False)
+
+    def last(self) -> Any:
+        p = self.names
+        z = self.x @ p["Wxh"].T + p["bh"]
+        # or the first part would be compiled by itself, for a start without a gradient
+        h = z.new_zeros(z.shape[1:], requires_grad=True)
+        for part in z.split(self.part):
+            h = self.run(part, h, p["Whh"])
+        return h
 
 
 class Jax:
@@ -138,5 +170,11 @@ class Jax:
         self.params = self.ready(self.update(self.params, self.x, self.y))
 
 
-PEERS = {"compiled": lambda problem: Refnet(problem, "compiled"), "torch": Torch, "jax": Jax,
-         "numpy": lambda problem: Refnet(problem, "reference")}
+def contenders(cell: str) -> dict[str, Any]:
+    """The peers for a cell, made from a problem. torch.compile needs a C++ compiler, and its
+    gated cells are torch's own."""
+    made = {"compiled": lambda problem: Refnet(problem, "compiled"), "torch": Torch, "jax": Jax,
+            "numpy": lambda problem: Refnet(problem, "reference")}
+    if cell == "rnn" and which("c++"):
+        made["torch.compile"] = TorchCompile
+    return made

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peer_steps import PEERS, draw
+from benchmarks.peer_steps import Refnet, contenders, draw
 from refnet.files import write_text
 from refnet.record import environment, table
 
@@ -32,6 +32,7 @@ SIZES: tuple[tuple[Any, ...], ...] = (
 simple cell or the one named."""
 LENGTHS = (100, 1000, 10_000)
 LARGE = 1000
+SHARE = "share of the large product's rate"
 TURN = 0.1
 """Seconds that a peer steps untimed, and then timed, when it has its turn."""
 AGREE = 300
@@ -48,10 +49,10 @@ def verify(size: tuple[Any, ...], dtype: str) -> tuple[dict[str, Any], dict[str,
     """The peers for a size, and how far each one's worst gradient is from float64's in eps of
     its largest entry (for float64 itself: from the NumPy loop's)."""
     problem = draw(*size)
-    loss, exact = PEERS["numpy"](problem).gradients()
+    loss, exact = Refnet(problem, "reference").gradients()
     eps = float(np.finfo(dtype).eps)
     peers, off = {}, {}
-    for name, make in PEERS.items():
+    for name, make in contenders(problem.net.cell).items():
         peers[name] = make(problem.cast(dtype))
         value, found = peers[name].gradients()
         off[name] = max([abs(value - loss) / (eps * abs(loss))] + [
@@ -116,14 +117,14 @@ def compare(size: tuple[Any, ...], dtype: str, budget: float) -> dict[str, Any]:
     T, B, D, H = size[0], size[3], net.inputs, net.hidden
     row: dict[str, Any] = {"T": T, "D": D, "H": H, "B": B, "cell": net.cell, "dtype": dtype,
                            "off": found[1]["off"], "peers": {}}
-    for name in (*PEERS, "large product"):
+    for name in found[1]["times"]:
         best = min(found, key=lambda n: statistics.median(found[n]["times"][name]))
         row["peers"][name] = {"threads": best, **spread(found[best]["times"][name])}
     mine = row["peers"]["compiled"]["median"]
-    row["ratios"] = {name: row["peers"][name]["median"] / mine for name in PEERS}
+    row["ratios"] = {name: row["peers"][name]["median"] / mine for name in row["off"]}
     work = 6 * T * B * len(net.gates) * H * (H + D)
     rate = 2 * LARGE ** 3 / row["peers"]["large product"]["median"]
-    row["share of the large product's rate"] = work / mine / rate
+    row[SHARE] = work / mine / rate
     row["large product, GFLOP/s"] = rate / 1e9
     row["two threads over one"] = (statistics.median(found[1]["times"]["compiled"])
                                    / statistics.median(found[2]["times"]["compiled"]))
@@ -134,7 +135,7 @@ def roofline(size: tuple[int, int, int, int], dtype: str) -> dict[str, Any]:
     """The compiled step of the simple cell by parts; "rest" is what they leave of it. For a
     process on one core, as the parts run on one thread."""
     from benchmarks.roofline import once, parts
-    peer = PEERS["compiled"](draw(*size).cast(dtype))
+    peer = Refnet(draw(*size).cast(dtype), "compiled")
     peer.step()
     found = parts(*size, dtype)
     whole = once(peer.step, 1)
@@ -147,7 +148,7 @@ def roofline(size: tuple[int, int, int, int], dtype: str) -> dict[str, Any]:
 def lengths(budget: float) -> list[dict[str, Any]]:
     """Time per time step and memory as T grows, at H = 128, B = 50, D = 1 in float32. The tape
     that the memory is compared with is all states and the inputs."""
-    made = {T: PEERS["compiled"](draw(T, 1, 128, 50).cast("f4")) for T in LENGTHS}
+    made = {T: Refnet(draw(T, 1, 128, 50).cast("f4"), "compiled") for T in LENGTHS}
     times = turns({str(T): peer.step for T, peer in made.items()}, budget)
     each = {T: statistics.median(times[str(T)]) / T for T in made}
     rows = []
@@ -167,19 +168,24 @@ def lengths(budget: float) -> list[dict[str, Any]]:
 
 def report(record: dict[str, Any]) -> str:
     """The record as tables."""
+    def taken(row: dict[str, Any], name: str) -> str:
+        if name not in row["peers"]:
+            return "-"
+        found = row["peers"][name]
+        low, median, high = (1e3 * value for value in (
+            found["quartiles"][0], found["median"], found["quartiles"][1]))
+        return f"{median:.2f} [{low:.2f}, {high:.2f}] ({row['ratios'][name]:.2f})"
+
+    names = list(dict.fromkeys(name for row in record["sizes"] for name in row["off"]))
     rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
-             *(f"{row['peers'][name]['median'] * 1e3:.2f} "
-               f"[{row['peers'][name]['quartiles'][0] * 1e3:.2f}, "
-               f"{row['peers'][name]['quartiles'][1] * 1e3:.2f}] "
-               f"({row['ratios'][name]:.2f})" for name in PEERS),
-             f"{row['share of the large product' + chr(39) + 's rate']:.0%}",
+             *(taken(row, name) for name in names), f"{row[SHARE]:.0%}",
              row["large product, GFLOP/s"], row["two threads over one"],
              " ".join(f"{off:.1f}" for off in row["off"].values())] for row in record["sizes"]]
     parts = ["product forward", "product backward", "weight gradient", "activation", "rest"]
     return "\n".join([
         "ms a step, median [quartiles] (times the compiled one):\n",
-        table(["cell (T, D, H, B)", "dtype", *PEERS, "of large product", "its GFLOP/s",
-               "2 threads / 1", "eps off: " + " ".join(PEERS)], rows),
+        table(["cell (T, D, H, B)", "dtype", *names, "of large product", "its GFLOP/s",
+               "2 threads / 1", "eps off: " + " ".join(names)], rows),
         "the simple cell on one thread, ms by part:\n",
         table(["(T, D, H, B)", "dtype", "step", *parts, "GFLOP/s"],
               [[str(tuple(row["size"])), row["dtype"], row["step"] * 1e3,
