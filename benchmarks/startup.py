@@ -1,0 +1,142 @@
+"""How long the first gradient takes: ``python -m benchmarks.startup [--quick]``.
+
+For every compiled net, a fresh process with an empty cache folder, and then another that finds
+the cache full. Seconds of the whole process and of the first gradient alone, and of the imports,
+are printed and go to benchmarks/results/startup.json.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "startup.json"
+TARGETS = {"empty": 10, "full": 1}
+"""Seconds that the first gradient may take, by the state of the cache."""
+
+
+def nets() -> dict[str, Any]:
+    """Every net that the compiled core has, small: the time is that of the compiler."""
+    from refnet.nets import CELLS, FeedforwardNet, RecurrentNet
+    made: dict[str, Any] = {cell: RecurrentNet(6, 100, 4, cell, backend="compiled")
+                            for cell in CELLS}
+    deep = FeedforwardNet((784, 100, 100, 10))
+    if any(entry.name == "backend" for entry in fields(deep)):
+        made["feedforward"] = replace(deep, backend="compiled")
+    return made
+
+
+def first_gradient(name: str, dtype: str) -> dict[str, Any]:
+    """Seconds of the first gradient in this process, and the kernels it used."""
+    import numpy as np
+
+    from refnet.batch import Batch
+    from refnet.gradients import loss_and_gradients
+    net = nets()[name]
+    rng = np.random.default_rng(0)
+    params = net.init(rng, dtype)
+    x = rng.standard_normal((20, 784) if name == "feedforward" else (10, 20, 6)).astype(dtype)
+    batch = Batch(x, np.zeros(20, int))
+    start = time.perf_counter()
+    loss_and_gradients(net, params, batch)
+    seconds = time.perf_counter() - start
+    from refnet.compiled._jit import compiled_kernels
+    return {"gradient": seconds, "kernels": len(compiled_kernels())}
+
+
+def imports() -> dict[str, Any]:
+    """Seconds of ``import refnet`` and then of every module of it.
+
+    Raises RuntimeError if a kernel has been compiled by that.
+    """
+    start = time.perf_counter()
+    import refnet
+    light = time.perf_counter() - start
+    from importlib import import_module
+    from pkgutil import walk_packages
+    for module in walk_packages(refnet.__path__, "refnet."):
+        if module.name != "refnet.__main__":
+            import_module(module.name)
+    whole = time.perf_counter() - start
+    from refnet.compiled._jit import compiled_kernels
+    if compiled_kernels():
+        raise RuntimeError(f"compiled at import: {', '.join(compiled_kernels())}")
+    return {"import refnet": light, "import of every module": whole}
+
+
+def child(call: str, cache: str) -> dict[str, Any]:
+    """What a call of this module gives in a process of its own, and that process's seconds."""
+    code = f"import json; from benchmarks import startup; print(json.dumps(startup.{call}))"
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "NUMBA_CACHE_DIR": cache})
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"{call}: {done.stderr.strip()[-400:]}")
+    return {**json.loads(done.stdout), "process": seconds}
+
+
+def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def measure(name: str, dtype: str, repeats: int) -> dict[str, Any]:
+    """One row of the record."""
+    found: dict[str, list[dict[str, Any]]] = {state: [] for state in TARGETS}
+    for _ in range(repeats):
+        with TemporaryDirectory() as cache:
+            for runs in found.values():
+                runs.append(child(f"first_gradient({name!r}, {dtype!r})", cache))
+    return {"net": name, "dtype": dtype,
+            **{f"{state} cache": medians(runs) for state, runs in found.items()}}
+
+
+def report(record: dict[str, Any]) -> str:
+    """The record as tables."""
+    from refnet.record import table
+    states = [f"{state} cache" for state in TARGETS]
+    rows = [[row["net"], row["dtype"], row[states[0]]["kernels"],
+             *(row[state][what] for state in states for what in ("gradient", "process"))]
+            for row in record["nets"]]
+    slow = [f"{row['net']} {row['dtype']}, {state} cache" for row in record["nets"]
+            for state, most in TARGETS.items() if row[f"{state} cache"]["gradient"] > most]
+    return "\n".join([
+        "seconds:\n",
+        table(["net", "dtype", "kernels", *(f"{state}: {what}" for state in states
+                                            for what in ("first gradient", "process"))], rows),
+        table(list(record["imports"]), [list(record["imports"].values())]),
+        "Nothing is compiled at import. First gradients above "
+        f"{' and '.join(f'{most} s ({state} cache)' for state, most in TARGETS.items())}: "
+        f"{'; '.join(slow) or 'none'}."])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Time the first gradient of a process.",
+                                     epilog="Example: python -m benchmarks.startup --quick")
+    parser.add_argument("--quick", action="store_true", help="once each; nothing is recorded")
+    quick = parser.parse_args().quick
+    from refnet.files import write_text
+    from refnet.record import environment
+    repeats = 1 if quick else 3
+    record: dict[str, Any] = {"environment": environment(), "nets": []}
+    with TemporaryDirectory() as cache:
+        record["imports"] = medians([child("imports()", cache) for _ in range(repeats)])
+    for name in nets():
+        for dtype in ("float32", "float64"):
+            print(f"{name} {dtype} ...", file=sys.stderr, flush=True)
+            record["nets"].append(measure(name, dtype, repeats))
+    print(report(record))
+    if not quick:
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
