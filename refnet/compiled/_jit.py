@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 import numba
+from numba import types
 from numba.core import caching, config
 
 __all__ = ["JIT", "cache_folder", "compiled_kernels", "jit", "run"]
@@ -79,11 +80,18 @@ class _Cache(caching.FunctionCache):  # type: ignore[misc]
             return None
 
 
+def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda args, kws: resolve(tuple(map(types.unliteral, args)),
+                                     {name: types.unliteral(kind) for name, kind in kws.items()})
+
+
 def jit(function: Function) -> Function:
     """Compile at the first call, for the types of that call; as it is if the JIT is off."""
     kernel: Any = numba.njit(**_OPTIONS)(function)
     if JIT:
         kernel._cache = _Cache(function)
+        # or a function would be compiled anew for every constant that it is called with
+        kernel.get_call_template = _plainly(kernel.get_call_template)
         _KERNELS.append(kernel)
     return kernel  # type: ignore[no-any-return]
 
