@@ -264,37 +264,14 @@ BLOCK = 50
 """Runs that descend together; each block has its own seed, so threads change nothing."""
 
 
-def _product(A: Array, B: Array) -> Array:
-    """A stack of products, in slices of rows small enough that BLAS takes one thread for each:
-    the blocks already keep all cores busy, and threads within threads are many times slower."""
-    rows = max(8, 2 ** 18 // (A.shape[2] * B.shape[2]))
-    out = np.empty((*A.shape[:2], B.shape[2]), A.dtype)
-    for i in range(0, A.shape[1], rows):
-        np.matmul(A[:, i:i + rows], B, out=out[:, i:i + rows])
-    return out
-
-
 def _block_steps(distribution: str, size: int, rate: float, threshold: float, max_steps: int,
                  seed: np.random.SeedSequence, runs: int) -> Array:
     """The steps of one block of runs."""
+    from refnet.compiled.orthogonality import descend
     rng = np.random.default_rng(seed)
     W = np.stack([initialize(distribution, (size, size), rng)
                   for _ in range(runs)]).astype(np.float32)
-    steps = np.zeros(runs, np.int64)
-    live = np.arange(runs)
-    diagonal = np.arange(size)
-    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges counts as failed
-        for step in range(1, max_steps + 2):
-            E = _product(W, W.transpose(0, 2, 1))
-            E[:, diagonal, diagonal] -= 1
-            costs = np.einsum("nij,nij->n", E, E)
-            steps[live[costs < threshold]] = step
-            going = np.isfinite(costs) & (costs >= threshold)
-            if not going.any():
-                break
-            W, E, live = W[going], E[going], live[going]
-            W -= float(4 * rate) * _product(E, W)
-    return steps
+    return descend(W, rate, threshold, max_steps).steps
 
 
 def orthogonalization_experiment(

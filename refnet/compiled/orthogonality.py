@@ -1,0 +1,74 @@
+"""OINIT of many square matrices, compiled: each one descends in the cache of one core.
+
+For a square W the defect ``||W W' - I||^2`` is ``||W' W - I||^2``, and half its gradient
+``2 (W W' - I) W`` is ``2 W (W' W - I)``: with these no matrix is transposed.
+
+One matrix alone (``refnet.orthogonality.orthogonalize``, the penalty of OPEN) stays with NumPy:
+its two products take BLAS a few per cent of a training step's recursion.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.compiled._jit import jit
+from refnet.compiled.layout import aligned, product
+from refnet.compiled.vector import copy, lanes, number
+from refnet.numeric import Number
+
+__all__ = ["Descents", "descend"]
+
+
+class Descents(NamedTuple):
+    """``W``: the last matrices, (runs, N, N); ``steps``, (runs,): how many each took, the check
+    that stops included, or 0 for one that did not converge; ``costs``, (runs,): the last."""
+
+    W: Array
+    steps: Array
+    costs: Array
+
+
+def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descents:
+    """What ``orthogonalize`` does, at ``stop_cost=threshold`` and without its refusals, for
+    every matrix of W (runs, N, N), float32 or float64; in the thread that calls.
+
+    Source: Manchev & Spratling, eqs. 16-18.
+    Checked by: tests/test_compiled_orthogonality.py::test_compiled_descent_is_the_reference.
+    """
+    runs, N, _ = W.shape
+    lane = lanes(W.dtype)
+    width = -(-N // lane) * lane
+    padded = aligned((runs, N, width), W.dtype)
+    padded[:, :, :N] = W
+    steps, costs = np.zeros(runs, np.int64), np.zeros(runs, W.dtype)
+    work = aligned((2 * N + 1, width), W.dtype)
+    _descend(padded.reshape(runs, N * width), 4 * rate, threshold, max_steps, N, width, lane,
+             steps, costs, work[:N].reshape(-1), work[N:2 * N].reshape(-1), work[2 * N])
+    return Descents(padded[:, :, :N].copy(), steps, costs)
+
+
+@jit
+def _descend(Ws: Any, rate: Any, threshold: Any, max_steps: int, N: int, width: int, lane: int,
+             steps: Any, costs: Any, E: Any, before: Any, sums: Any) -> None:
+    for n in range(len(Ws)):
+        W = Ws[n]
+        for step in range(1, max_steps + 2):
+            product(E, width, W, 1, width, W, width, N, N, width // lane, lane, False)
+            sums[:] = number(0.0, sums[0])
+            for i in range(N):
+                row = E[i * width:(i + 1) * width]
+                row[i] = row[i] - number(1.0, row[i])
+                for j in range(width):
+                    sums[j] += row[j] * row[j]
+                    row[j] = number(-rate, row[j]) * row[j]
+            cost = number(0.0, sums[0])
+            for j in range(width):
+                cost += sums[j]
+            costs[n] = cost
+            if cost < threshold:
+                steps[n] = step
+            if cost < threshold or not cost - cost == 0 or step > max_steps:
+                break
+            copy(before, 0, W, 0, N * width)
+            product(W, width, before, width, 1, E, width, N, N, width // lane, lane, True)
