@@ -294,6 +294,9 @@ class FeedforwardNet:
     ``transition``: None, or what the hidden layers' square matrices are made of (all hidden
     ones if the transition takes rectangular matrices).
 
+    It has no compiled twin: a layer is used once a step, so that packing its matrix and waking
+    threads, which a recurrent net does once for all time steps, would cost what they save.
+
     Source: Manchev & Spratling, eqs. 5-6 as corrected: the output is ``W h + b`` too.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
     """
