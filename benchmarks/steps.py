@@ -38,7 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 """Settings beside the task's preset."""
 PARTS = ("data", "recursion", "read-out and loss", "transition", "penalty", "clipping",
-         "optimiser", "rest")
+         "optimiser", "manifold step", "rest")
 WARM = 5
 """Steps before the first that counts: kernels are compiled, threads have started."""
 
@@ -79,7 +79,8 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
               (train, "loss_and_gradients", "read-out and loss"),
               (RecurrentNet, "matrices", "transition"), (nets, "_pulled", "transition"),
               (Experiment, "clip", "clipping"), (type(e.optimizer), "step", "optimiser"),
-              (Experiment, "open_step", "optimiser"), (Experiment, "manifold_step", "optimiser")]
+              (Experiment, "open_step", "optimiser"),
+              (Experiment, "manifold_step", "manifold step")]
     stack = ExitStack()
     for owner, name, part in places:
         stack.enter_context(patch.object(owner, name, clock.charge(part, getattr(owner, name))))
