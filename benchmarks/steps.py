@@ -91,11 +91,12 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
 
 
 def measure(name: str, budget: float) -> dict[str, Any]:
-    """One row of the record: medians over the steps of so many seconds."""
+    """One row of the record: medians over the steps of so many seconds, T their mean."""
     e = build(replace(preset(name.split(",")[0]), **RUNS[name]))
     params, _ = e.start()
     run = Run(params, e.optimizer.init(params), params, {})
     steps: list[dict[str, float]] = []
+    lengths: list[int] = []
     clock = Clock()
     with charged(clock, e):
         until = float("inf")
@@ -108,9 +109,10 @@ def measure(name: str, budget: float) -> dict[str, Any]:
             clock.switch("rest")
             if run.iteration > WARM:
                 steps.append(clock.spent)
+                lengths.append(len(batch.x))
     times = {part: statistics.median(step[part] for step in steps) for part in PARTS}
-    T, B, D = batch.x.shape
-    return {"run": name, "T": T, "B": B, "D": D, "H": e.net.hidden, "steps": len(steps),
+    return {"run": name, "T": round(statistics.mean(lengths)), "D": e.net.inputs,
+            "H": e.net.hidden, "B": e.config.batch, "steps": len(steps),
             "step": statistics.median(sum(step.values()) for step in steps), "parts": times,
             "longest beside the recursion": max(set(PARTS) - {"recursion"}, key=times.get)}
 
