@@ -195,14 +195,33 @@ def report(record: dict[str, Any]) -> str:
         table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]])])
 
 
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The old record with the new rows in their places."""
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(name) for name in ("T", "D", "H", "B", "cell", "dtype"))
+
+    def spot(row: dict[str, Any]) -> tuple[Any, ...]:
+        return (*row["size"], row["dtype"])
+
+    for part, key in (("sizes", place), ("roofline", spot)):
+        fresh = {key(row): row for row in json.loads(json.dumps(new[part]))}
+        old[part] = [fresh.get(key(row), row) for row in old[part]]
+    return old
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Time a training step against other frameworks.",
                                      epilog="Example: python -m benchmarks.peers --quick")
     parser.add_argument("--quick", action="store_true",
                         help="the smallest size and the gated cells in float32, a second each; "
                         "nothing is recorded")
-    quick = parser.parse_args().quick
+    parser.add_argument("--rows", type=int, nargs="+", metavar="N", choices=range(len(SIZES)),
+                        help="only these sizes, counted from 0, anew into the record that is there")
+    options = parser.parse_args()
+    quick = options.quick
     sizes, dtypes, budget = SIZES, ("float32", "float64"), 4
+    if options.rows:
+        sizes = tuple(SIZES[n] for n in options.rows)
     if quick:
         sizes, dtypes, budget = (SIZES[2], *SIZES[5:]), ("float32",), 1
     record: dict[str, Any] = {"environment": environment(), "sizes": [], "roofline": []}
@@ -212,7 +231,10 @@ def main() -> int:
             record["sizes"].append(compare(size, dtype, budget))
             if len(size) == 4:
                 record["roofline"].append(child(1, f"roofline({size}, {dtype!r})"))
-    record["lengths"] = child(2, f"lengths({budget})")
+    if options.rows:
+        record = merged(json.loads(RESULTS.read_text()), record)
+    else:
+        record["lengths"] = child(2, f"lengths({budget})")
     print(report(record))
     if not quick:
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")

