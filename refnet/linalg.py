@@ -11,11 +11,14 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import lapack
 
 from refnet.batch import Array
 from refnet.numeric import matmul, nonpositive, sqrt, times
 
 __all__ = ["EXPM", "Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
+
+_GESV = {"f": lapack.sgesv, "d": lapack.dgesv, "F": lapack.cgesv, "D": lapack.zgesv}
 
 
 def eye(n: int, dtype: Any) -> Array:
@@ -30,11 +33,13 @@ def solve(a: Array, b: Array) -> Array:
     Checked by: tests/test_linalg.py::test_solve.
     """
     dtype = np.result_type(a, b)
-    if dtype.char in "fdFD" and a.size:
-        try:
-            return np.linalg.solve(a.astype(dtype, copy=False), b.astype(dtype, copy=False))
-        except np.linalg.LinAlgError:
-            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular") from None
+    if dtype.char in _GESV and a.size:
+        # LAPACK stores by columns: it may overwrite the two copies made here, and no other
+        _, _, x, info = _GESV[dtype.char](np.array(a, dtype, order="F"),
+                                          np.array(b, dtype, order="F"), True, True)
+        if info:
+            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
+        return np.asarray(x)
     a, b = a.astype(dtype), b.astype(dtype)
     n = len(a)
     for k in range(n):

@@ -18,7 +18,6 @@ from refnet import compiled
 from refnet.activations import ACTIVATIONS
 from refnet.cells import rnn as reference
 from refnet.compiled import _jit, rnn, vector
-from refnet.threads import each
 
 # Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
 # an entry is a sum of K products and goes through a Lipschitz chain of T steps, each worth
@@ -435,18 +434,6 @@ if __name__ == "__main__":
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
                             timeout=120, env=found)
     assert result.returncode == 0, result.stderr
-
-
-def test_threads():
-    """Results in order, also of work within work; an error of any part is raised."""
-    assert each(lambda n: n * n, range(7)) == [0, 1, 4, 9, 16, 25, 36]
-    assert each(lambda n: sum(each(lambda m: n * m, range(5))), range(6)) == [
-        10 * n for n in range(6)]
-    assert each(str, []) == []
-    for items in ([0, 1, 1, 1], [1, 1, 1, 0]):
-        with pytest.raises(ZeroDivisionError):
-            each(lambda n: 1 // n, items)
-    assert each(abs, [-1, -2]) == [1, 2]
 
 
 def test_nothing_is_compiled_at_import():

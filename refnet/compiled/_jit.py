@@ -1,4 +1,4 @@
-"""The one decorator that holds every option of the compiler, and the cache.
+"""The one decorator that holds every option of the compiler, the cache, and the threads.
 
 No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where two
 roundings shall be one, the kernels say ``fma``. ``error_model="numpy"`` gives x / 0 = inf
@@ -8,14 +8,17 @@ instead of an exception, without which no division is vectorised.
 import hashlib
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 import numba
 from numba import types
 from numba.core import caching, config
 
-__all__ = ["JIT", "cache_folder", "compiled_kernels", "jit"]
+__all__ = ["JIT", "cache_folder", "compiled_kernels", "jit", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 JIT: bool = not config.DISABLE_JIT
@@ -97,3 +100,47 @@ def compiled_kernels() -> list[str]:
     """The kernels compiled or loaded so far, each with its element types."""
     return [f"{kernel.py_func.__module__}.{kernel.__name__}" for kernel in _KERNELS
             if kernel.signatures]
+
+
+def _serve(tasks: SimpleQueue[Any]) -> None:
+    while True:
+        kernel, arguments, done = tasks.get()
+        try:
+            kernel(*arguments)
+        except BaseException as error:
+            done.put(error)
+        else:
+            done.put(None)
+        del kernel, arguments, done  # or the arrays would live until the next task
+
+
+@cache
+def _tasks(process: int) -> SimpleQueue[Any]:
+    """The queue that this process's threads serve; a forked child starts its own."""
+    tasks: SimpleQueue[Any] = SimpleQueue()
+    for _ in range(config.NUMBA_NUM_THREADS - 1):
+        Thread(target=_serve, args=(tasks,), daemon=True).start()
+    return tasks
+
+
+def run(kernel: Any, blocks: int, *arguments: Any) -> None:
+    """``kernel(first, last, *arguments)`` over the blocks of rows, a run of blocks a thread.
+
+    As many threads as Numba is told to use. They are Python's own: kernels hold no lock on the
+    interpreter, blocks are independent, and so nothing of Numba's threading layers (one aborts
+    when two Python threads start kernels at once, one dies in a forked child) is needed. A
+    bare queue hands over in half the time of an executor, which small nets notice.
+    """
+    threads = min(numba.get_num_threads(), blocks)
+    edges = [blocks * n // max(threads, 1) for n in range(threads + 1)]
+    done: SimpleQueue[Any] = SimpleQueue()
+    others = list(zip(edges[1:], edges[2:]))
+    for edge in others:
+        _tasks(os.getpid()).put((kernel, (*edge, *arguments), done))
+    try:
+        if blocks:
+            kernel(0, edges[1], *arguments)
+    finally:
+        errors = [done.get() for _ in others]
+    for error in filter(None, errors):
+        raise error

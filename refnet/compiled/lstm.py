@@ -12,14 +12,13 @@ from refnet.activations import Activation
 from refnet.batch import Array, Params
 from refnet.cells import check_shapes
 from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
-from refnet.compiled._jit import jit
+from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack_gates, product, store,
                                     sum_blocks, unpack)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
-from refnet.threads import run
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 

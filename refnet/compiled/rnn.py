@@ -14,13 +14,12 @@ from refnet.activations import Activation
 from refnet.batch import Array, Params
 from refnet.cells import check_shapes
 from refnet.cells.rnn import GATES, STATES, Tape, init
-from refnet.compiled._jit import jit
+from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store,
                                     sum_blocks, unpack)
 from refnet.compiled.vector import copy, number
-from refnet.threads import run
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 

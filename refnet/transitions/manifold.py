@@ -85,31 +85,24 @@ class Manifold(Plain):
     def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
                 ) -> Moved:
         """One step of the named parts (full names) against their gradients, with the drift
-        guard after it, the parts in threads. Exact numbers do not drift and are not measured.
+        guard after it. Exact numbers do not drift and are not measured.
 
         Checked by: tests/test_transitions.py::test_retract_descends_and_reports.
         """
-        from refnet.threads import each  # not with the module: it imports Numba
-
-        def one(name: str) -> tuple[Array, float | None, bool]:
+        moved: Params = {}
+        defects: dict[str, float] = {}
+        repaired = []
+        for name in names:
             M, G = params[name], grads[name]
             wide = M.shape[0] < M.shape[1]
             if wide:
                 M, G = M.T, G.T
-            M, drift, mended = stiefel.step(M, G, rate, self.step, self.metric), None, False
+            M = stiefel.step(M, G, rate, self.step, self.metric)
             if M.dtype != object:
-                M, drift, mended = stiefel.guard(M)
-            return M.T if wide else M, drift, mended
-
-        moved: Params = {}
-        defects: dict[str, float] = {}
-        repaired = []
-        for name, (M, drift, mended) in zip(names, each(one, names)):
-            moved[name] = M
-            if drift is not None:
-                defects[name] = drift
-            if mended:
-                repaired.append(name)
+                M, defects[name], mended = stiefel.guard(M)
+                if mended:
+                    repaired.append(name)
+            moved[name] = M.T if wide else M
         return Moved(moved, defects, tuple(repaired))
 
     def report(self, parts: Params) -> dict[str, float]:
