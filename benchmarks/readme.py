@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.peers import SHARE
 from benchmarks.runs import FOLDER, MARGINS, RUNS
 from refnet.record import read_rows, table
 
@@ -122,6 +123,73 @@ def rates() -> str:
     ])
 
 
+def between(entry: dict, digits: int = 2, scale: float = 1) -> str:
+    """A median with its quartiles."""
+    low, high = (scale * value for value in entry["quartiles"])
+    return f"{scale * entry['median']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def peers() -> str:
+    rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
+             between(row["peers"]["compiled"], 2, 1e3),
+             *(f"{row['ratios'][name]:.2f}" if name in row["ratios"] else None
+               for name in ("torch", "torch.compile", "jax", "numpy")),
+             f"{row[SHARE]:.0%}", f"{row['two threads over one']:.2f}"]
+            for row in result("peers")["sizes"]]
+    return table(["cell (T, D, H, B)", "dtype", "refnet, ms", "PyTorch", "compile", "JAX", "NumPy",
+                  "of the large product", "2 threads / 1"], rows)
+
+
+def roofline() -> str:
+    parts = ("product forward", "product backward", "weight gradient", "activation", "rest")
+    rows = [[str(tuple(row["size"])), row["dtype"], f"{row['step'] * 1e3:.1f}",
+             *(f"{row[part] / row['step']:.0%}" for part in parts),
+             f"{row['GFLOP/s of the step']:.0f}"] for row in result("peers")["roofline"]]
+    return table(["(T, D, H, B)", "dtype", "ms", *parts, "GFLOP/s"], rows)
+
+
+def steps() -> str:
+    runs = result("steps")["runs"]
+    rows = [[row["run"], f"({row['T']}, {row['D']}, {row['H']}, {row['B']})",
+             f"{row['step'] * 1e3:.1f}",
+             *(f"{part / row['step']:.0%}" for part in row["parts"].values())] for row in runs]
+    return table(["run", "(T, D, H, B)", "ms", *runs[0]["parts"]], rows)
+
+
+def startup() -> str:
+    rows = [[row["net"], row["dtype"], *(f"{row[f'{state} cache']['gradient']:.2f} s"
+                                         for state in ("empty", "full"))]
+            for row in result("startup")["nets"]]
+    return table(["cell", "dtype", "nothing compiled", "all compiled"], rows)
+
+
+def lengths() -> str:
+    found = result("peers")["lengths"]
+    return table(list(found[0]), [[f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+                                   for value in row.values()] for row in found])
+
+
+def table5() -> str:
+    peers = ("cayley", "matrix_exp", "trivialisation")
+    rows = []
+    for size in result("table5")["sizes"]:
+        ratios, times = size["ratios"], size["milliseconds"]
+        rows.append([size["hidden"], between(times["refnet sgd"], 1),
+                     between(ratios["geosgd / sgd"]), size["paper_geosgd / sgd"],
+                     between(ratios["torch sgd / refnet sgd"]),
+                     *(between(ratios[f"torch {peer} / refnet orthogonal"]) for peer in peers)])
+    return table(["units", "SGD, ms a step", "geoSGD / SGD", "in the paper",
+                  "torch SGD / SGD", *(f"torch {peer} / orthogonal" for peer in peers)], rows)
+
+
+def checkpoints() -> str:
+    rows = [[f"{row['T']:,}", *(between(entry, 1, 1e3) for entry in row["seconds"].values()),
+             between(row["ratio"]), *(f"{size / 1e6:.1f}" for size in row["peak bytes"].values())]
+            for row in result("checkpoints")["lengths"]]
+    return table(["T", "none, ms a step", "sqrt, ms a step", "sqrt / none", "none, MB at the peak",
+                  "sqrt, MB"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "temporal-order": lambda: classification(*(f"temporal-order-{m}"
                                                for m in ("plain", "oinit", "open"))),
@@ -135,6 +203,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "rates": rates,
     "checkers": checkers,
     "frameworks": frameworks,
+    "peers": peers,
+    "roofline": roofline,
+    "lengths": lengths,
+    "steps": steps,
+    "startup": startup,
+    "table5": table5,
+    "checkpoints": checkpoints,
 }
 
 
