@@ -142,10 +142,11 @@ def peers() -> str:
 
 def roofline() -> str:
     parts = ("product forward", "product backward", "weight gradient", "activation", "rest")
-    rows = [[str(tuple(row["size"])), row["dtype"], f"{row['step'] * 1e3:.1f}",
+    rows = [[str(tuple(row["size"])), f"{row['step'] * 1e3:.1f}",
              *(f"{row[part] / row['step']:.0%}" for part in parts),
-             f"{row['GFLOP/s of the step']:.0f}"] for row in result("peers")["roofline"]]
-    return table(["(T, D, H, B)", "dtype", "ms", *parts, "GFLOP/s"], rows)
+             f"{row['GFLOP/s of the step']:.0f}"] for row in result("peers")["roofline"]
+            if row["dtype"] == "float32"]
+    return table(["(T, D, H, B)", "ms", *parts, "GFLOP/s"], rows)
 
 
 def steps() -> str:
