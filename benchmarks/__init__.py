@@ -1,9 +1,8 @@
 """Benchmarks and recorded runs; each module's docstring says how it is run.
 
-NumPy's products have one thread, as under the command line, unless the environment says more:
-this package is imported before NumPy is.
+The process is set up as under the command line: this package is imported before NumPy is.
 """
 
-import os
+from refnet.process import settle
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+settle()

@@ -28,6 +28,7 @@ _HOMES = {
                   "state_jacobians"),
     "initializers": ("initialize",),
     "optimizers": ("optimizer",),
+    "process": ("settle",),
     "tasks": ("make",),
     "train": ("resume", "train"),
     "config": ("Config",),

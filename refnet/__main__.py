@@ -1,20 +1,16 @@
-"""``refnet`` and ``python -m refnet``: BLAS is held to one thread before NumPy loads.
+"""``refnet`` and ``python -m refnet``: with BLAS on one thread, a run gives the same bits on
+any number of cores."""
 
-BLAS changes the last bits with its thread count; the compiled core, which has threads of
-its own, does not. So a run gives the same bits on any number of cores.
-"""
-
-import os
 import sys
+
+from refnet.process import settle
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command line; the exit status."""
-    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
-                 "VECLIB_MAXIMUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    settle()
     from refnet.cli import main as run
     return run(sys.argv[1:])
 

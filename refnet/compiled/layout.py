@@ -24,6 +24,8 @@ SMALL = 2 ** 18
 
 def normal(value: Array, dtype: Any) -> Array:
     """``value`` in C order, native, aligned and writable: one type, one compiled kernel."""
+    if value.dtype == dtype and value.flags.carray:
+        return value
     return np.require(value, dtype, ["C", "A", "W"])
 
 
@@ -33,7 +35,7 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
         return np.zeros(shape, dtype)
     n = prod(shape)
     raw = np.zeros(n + BYTES // dtype.itemsize, dtype)
-    skip = -raw.ctypes.data % BYTES // dtype.itemsize
+    skip = -raw.__array_interface__["data"][0] % BYTES // dtype.itemsize
     return raw[skip:skip + n].reshape(shape)
 
 
