@@ -1,8 +1,12 @@
 """Benchmarks and recorded runs; each module's docstring says how it is run.
 
 The process is set up as under the command line: this package is imported before NumPy is.
+Only MKL keeps its threads, for it is PyTorch's.
 """
+
+import os
 
 from refnet.process import settle
 
+os.environ.setdefault("MKL_NUM_THREADS", str(os.cpu_count()))
 settle()

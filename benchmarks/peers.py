@@ -1,10 +1,11 @@
 """One training step against the others: ``python -m benchmarks.peers [--quick]``.
 
 First every peer's loss and gradients are checked against float64's; then forward + backward +
-SGD step are timed, the peers taking turns, on one core and on two, and each is taken at its
-best. Medians, quartiles and ratios are printed and go to benchmarks/results/peers.json. The
-machine should have nothing else to do: the large product's rate of the same minutes is the
-yardstick.
+SGD step are timed. A process held to one core and one on two stand by with all peers, and one
+turn is given after the other, round by round: every ratio is one of times of the same seconds,
+each peer at its better number of cores. Medians over the rounds with their quartiles are
+printed and go to benchmarks/results/peers.json. The machine should have nothing else to do: a
+large product in the same rounds is the yardstick.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peer_steps import Refnet, contenders, draw
+from benchmarks.roofline import parts
 from refnet.files import write_text
 from refnet.record import environment, table
 
@@ -32,7 +34,9 @@ SIZES: tuple[tuple[Any, ...], ...] = (
 simple cell or the one named."""
 LENGTHS = (100, 1000, 10_000)
 LARGE = 1000
+PRODUCT = "large product"
 SHARE = "share of the large product's rate"
+ROUNDS = 9
 TURN = 0.1
 """Seconds that a peer steps untimed, and then timed, when it has its turn."""
 AGREE = 300
@@ -64,93 +68,124 @@ def verify(size: tuple[Any, ...], dtype: str) -> tuple[dict[str, Any], dict[str,
     return peers, off
 
 
-def turns(runs: dict[str, Any], budget: float) -> dict[str, list[float]]:
-    """Seconds of every run, which take turns until the budget of seconds is spent."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    start = time.perf_counter()
-    while time.perf_counter() - start < budget or min(map(len, times.values())) < 4:
-        for name, run in runs.items():
-            time.sleep(TURN)  # idle threads of the one before go on spinning for a while
-            for kept in ([], times[name]):
-                until = time.perf_counter() + TURN
-                while time.perf_counter() < until:
-                    kept.append(seconds(run))
-    return times
+def turn(run: Any) -> float:
+    """The median of the seconds a step takes once its threads are awake."""
+    time.sleep(TURN)  # idle threads of the peer before go on spinning for a while
+    for _ in ("untimed", "timed"):
+        taken = []
+        until = time.perf_counter() + TURN
+        while time.perf_counter() < until:
+            taken.append(seconds(run))
+    return statistics.median(taken)
 
 
-def measure(size: tuple[Any, ...], dtype: str, budget: float) -> dict[str, Any]:
-    """Times of all peers on the cores this process may use."""
-    peers, off = verify(size, dtype)
+class Child:
+    """This module in a process of its own, held to some cores before anything starts; its
+    functions of the name are called there."""
+
+    def __init__(self, cores: int) -> None:
+        held = sorted(os.sched_getaffinity(0))[:cores]
+        code = (f"import os; os.sched_setaffinity(0, {held}); "
+                "from benchmarks import peers; peers.answer()")
+        threads = {f"{name}_NUM_THREADS": str(cores)
+                   for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+        # after a product, OpenBLAS's threads would keep a core busy for 2^26 cycles; 2^10 here
+        threads["OPENBLAS_THREAD_TIMEOUT"] = "10"
+        self.process = subprocess.Popen([sys.executable, "-c", code], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env={**os.environ, **threads})
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps([function, arguments]) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{function}{arguments} failed; the reason stands above")
+        return json.loads(answer)
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def answer() -> None:
+    """The child's side: a result for every call that comes in."""
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        print(json.dumps(globals()[name](*arguments)), flush=True)
+
+
+STEPS: dict[str, Any] = {}
+"""In a child: what can be timed."""
+
+
+def prepare(size: list[Any], dtype: str) -> dict[str, float]:
+    """Make and verify all peers; how far each is off."""
+    peers, off = verify(tuple(size), dtype)
     a = np.ones((LARGE, LARGE), dtype)
-    runs = {**{name: peer.step for name, peer in peers.items()}, "large product": lambda: a @ a}
-    return {"off": off, "times": turns(runs, budget)}
+    STEPS.update({**{name: peer.step for name, peer in peers.items()}, PRODUCT: lambda: a @ a})
+    for run in STEPS.values():
+        run()
+    return off
 
 
-def child(cores: int, call: str) -> Any:
-    """What a call of this module gives in a process of its own, held to that many cores before
-    anything starts."""
-    held = sorted(os.sched_getaffinity(0))[:cores]
-    code = (f"import os; os.sched_setaffinity(0, {held}); import json, sys; "
-            f"from benchmarks import peers; json.dump(peers.{call}, sys.stdout)")
-    threads = {name: str(cores) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-                                             "NUMBA_NUM_THREADS")}
-    # after a product, OpenBLAS's threads would keep a core busy for 2^26 cycles; 2^10 here
-    threads["OPENBLAS_THREAD_TIMEOUT"] = "10"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, **threads})
-    if done.returncode:
-        raise RuntimeError(f"{call} on {cores} cores: {done.stderr.strip()[-400:]}")
-    return json.loads(done.stdout)
+def timed(name: str) -> float:
+    """A turn of what was prepared."""
+    return turn(STEPS[name])
 
 
-def spread(values: list[float]) -> dict[str, Any]:
-    low, median, high = statistics.quantiles(values, n=4)
-    return {"median": median, "quartiles": [low, high]}
-
-
-def compare(size: tuple[Any, ...], dtype: str, budget: float) -> dict[str, Any]:
-    """One row of the record: every peer at its better number of threads."""
-    found = {cores: child(cores, f"measure({size}, {dtype!r}, {budget})") for cores in (1, 2)}
+def compare(size: tuple[Any, ...], dtype: str, rounds: int) -> dict[str, Any]:
+    """One row of the record: every peer at its better number of cores."""
+    with Child(1) as one, Child(2) as two:
+        off = one.call("prepare", size, dtype)
+        two.call("prepare", size, dtype)
+        names = [*off, PRODUCT]
+        children = {1: one, 2: two}
+        times: dict[tuple[str, int], list[float]] = {
+            (name, cores): [] for name in names for cores in children}
+        for _ in range(rounds):
+            for (name, cores), taken in times.items():
+                taken.append(children[cores].call("timed", name))
+    best = {name: min(children, key=lambda n: statistics.median(times[name, n]))
+            for name in names}
+    at = {name: np.array(times[name, best[name]]) for name in names}
     net = draw(*size).net
     T, B, D, H = size[0], size[3], net.inputs, net.hidden
-    row: dict[str, Any] = {"T": T, "D": D, "H": H, "B": B, "cell": net.cell, "dtype": dtype,
-                           "off": found[1]["off"], "peers": {}}
-    for name in found[1]["times"]:
-        best = min(found, key=lambda n: statistics.median(found[n]["times"][name]))
-        row["peers"][name] = {"threads": best, **spread(found[best]["times"][name])}
-    mine = row["peers"]["compiled"]["median"]
-    row["ratios"] = {name: row["peers"][name]["median"] / mine for name in row["off"]}
     work = 6 * T * B * len(net.gates) * H * (H + D)
-    rate = 2 * LARGE ** 3 / row["peers"]["large product"]["median"]
-    row[SHARE] = work / mine / rate
-    row["large product, GFLOP/s"] = rate / 1e9
-    row["two threads over one"] = (statistics.median(found[1]["times"]["compiled"])
-                                   / statistics.median(found[2]["times"]["compiled"]))
-    return row
+    return {"T": T, "D": D, "H": H, "B": B, "cell": net.cell, "dtype": dtype, "off": off,
+            "peers": {name: {"threads": best[name], **spread(at[name])} for name in names},
+            "ratios": {name: spread(at[name] / at["compiled"]) for name in off},
+            SHARE: spread(work / at["compiled"] * at[PRODUCT] / (2 * LARGE ** 3)),
+            "large product, GFLOP/s": spread(2e-9 * LARGE ** 3 / at[PRODUCT]),
+            "two threads over one": spread(np.array(times["compiled", 1])
+                                           / np.array(times["compiled", 2]))}
 
 
-def roofline(size: tuple[int, int, int, int], dtype: str) -> dict[str, Any]:
-    """The compiled step of the simple cell by parts; "rest" is what they leave of it. For a
-    process on one core, as the parts run on one thread."""
-    from benchmarks.roofline import once, parts
-    peer = Refnet(draw(*size).cast(dtype), "compiled")
-    peer.step()
-    found = parts(*size, dtype)
-    whole = once(peer.step, 1)
+def roofline(size: list[Any], dtype: str) -> dict[str, Any]:
+    """The compiled step of the simple cell by parts, the best of the rounds each; "rest" is
+    what they leave of it. For a child on one core, as the parts run on one thread."""
     T, D, H, B = size
-    return {"size": size, "dtype": dtype, "step": whole, **found,
-            "rest": whole - sum(found.values()),
-            "GFLOP/s of the step": 6 * T * B * H * (H + D) / whole / 1e9}
+    runs = {"step": (Refnet(draw(T, D, H, B).cast(dtype), "compiled").step, 1.0),
+            **parts(T, D, H, B, dtype)}
+    best = dict.fromkeys(runs, float("inf"))
+    for _ in range(ROUNDS):
+        for name, (run, times) in runs.items():
+            best[name] = min(best[name], times * seconds(run))
+    return {"size": size, "dtype": dtype, **best, "rest": 2 * best["step"] - sum(best.values()),
+            "GFLOP/s of the step": 6 * T * B * H * (H + D) / best["step"] / 1e9}
 
 
-def lengths(budget: float) -> list[dict[str, Any]]:
+def lengths(rounds: int) -> list[dict[str, Any]]:
     """Time per time step and memory as T grows, at H = 128, B = 50, D = 1 in float32. The tape
     that the memory is compared with is all states and the inputs."""
     made = {T: Refnet(draw(T, 1, 128, 50).cast("f4"), "compiled") for T in LENGTHS}
-    times = turns({str(T): peer.step for T, peer in made.items()}, budget)
-    each = {T: statistics.median(times[str(T)]) / T for T in made}
+    times = [{T: turn(peer.step) / T for T, peer in made.items()} for _ in range(rounds)]
+    each = {T: statistics.median(found[T] for found in times) for T in made}
     rows = []
     for T, peer in made.items():
         tracemalloc.start()
@@ -166,30 +201,36 @@ def lengths(budget: float) -> list[dict[str, Any]]:
     return rows
 
 
+def spread(values: Any) -> dict[str, Any]:
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return {"median": float(median), "quartiles": [float(low), float(high)]}
+
+
+def between(entry: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
+    """A median with its quartiles."""
+    low, high = (scale * value for value in entry["quartiles"])
+    return f"{scale * entry['median']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def report(record: dict[str, Any]) -> str:
     """The record as tables."""
-    def taken(row: dict[str, Any], name: str) -> str:
-        if name not in row["peers"]:
-            return "-"
-        found = row["peers"][name]
-        low, median, high = (1e3 * value for value in (
-            found["quartiles"][0], found["median"], found["quartiles"][1]))
-        return f"{median:.2f} [{low:.2f}, {high:.2f}] ({row['ratios'][name]:.2f})"
-
     names = list(dict.fromkeys(name for row in record["sizes"] for name in row["off"]))
+    others = names[1:]
     rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
-             *(taken(row, name) for name in names), f"{row[SHARE]:.0%}",
-             row["large product, GFLOP/s"], row["two threads over one"],
+             between(row["peers"]["compiled"], 2, 1e3),
+             *(between(row["ratios"][name]) if name in row["off"] else None for name in others),
+             between(row[SHARE]), between(row["large product, GFLOP/s"], 0),
+             between(row["two threads over one"]),
              " ".join(f"{off:.1f}" for off in row["off"].values())] for row in record["sizes"]]
-    parts = ["product forward", "product backward", "weight gradient", "activation", "rest"]
+    shown = ["product forward", "product backward", "weight gradient", "activation", "rest"]
     return "\n".join([
-        "ms a step, median [quartiles] (times the compiled one):\n",
-        table(["cell (T, D, H, B)", "dtype", *names, "of large product", "its GFLOP/s",
-               "2 threads / 1", "eps off: " + " ".join(names)], rows),
+        "medians [quartiles]; the others' times over the compiled one's:\n",
+        table(["cell (T, D, H, B)", "dtype", "compiled, ms", *others, "of large product",
+               "its GFLOP/s", "2 threads / 1", "eps off: " + " ".join(names)], rows),
         "the simple cell on one thread, ms by part:\n",
-        table(["(T, D, H, B)", "dtype", "step", *parts, "GFLOP/s"],
+        table(["(T, D, H, B)", "dtype", "step", *shown, "GFLOP/s"],
               [[str(tuple(row["size"])), row["dtype"], row["step"] * 1e3,
-                *(row[part] * 1e3 for part in parts), row["GFLOP/s of the step"]]
+                *(row[part] * 1e3 for part in shown), row["GFLOP/s of the step"]]
                for row in record["roofline"]]),
         "(T, 1, 128, 50), float32, all threads, as T grows:\n",
         table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]])])
@@ -213,28 +254,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Time a training step against other frameworks.",
                                      epilog="Example: python -m benchmarks.peers --quick")
     parser.add_argument("--quick", action="store_true",
-                        help="the smallest size and the gated cells in float32, a second each; "
+                        help="the smallest size and the gated cells in float32, three rounds; "
                         "nothing is recorded")
     parser.add_argument("--rows", type=int, nargs="+", metavar="N", choices=range(len(SIZES)),
                         help="only these sizes, counted from 0, anew into the record that is there")
     options = parser.parse_args()
     quick = options.quick
-    sizes, dtypes, budget = SIZES, ("float32", "float64"), 4
+    sizes, dtypes, rounds = SIZES, ["float32", "float64"], ROUNDS
     if options.rows:
         sizes = tuple(SIZES[n] for n in options.rows)
     if quick:
-        sizes, dtypes, budget = (SIZES[2], *SIZES[5:]), ("float32",), 1
+        sizes, dtypes, rounds = (SIZES[2], *SIZES[5:]), ["float32"], 3
     record: dict[str, Any] = {"environment": environment(), "sizes": [], "roofline": []}
     for size in sizes:
         for dtype in dtypes:
             print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
-            record["sizes"].append(compare(size, dtype, budget))
+            record["sizes"].append(compare(size, dtype, rounds))
             if len(size) == 4:
-                record["roofline"].append(child(1, f"roofline({size}, {dtype!r})"))
+                with Child(1) as one:
+                    record["roofline"].append(one.call("roofline", size, dtype))
     if options.rows:
         record = merged(json.loads(RESULTS.read_text()), record)
     else:
-        record["lengths"] = child(2, f"lengths({budget})")
+        with Child(2) as two:
+            record["lengths"] = two.call("lengths", rounds)
     print(report(record))
     if not quick:
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")

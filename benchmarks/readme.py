@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.peers import SHARE
+from benchmarks.peers import SHARE, between
 from benchmarks.runs import FOLDER, MARGINS, RUNS
 from refnet.record import read_rows, table
 
@@ -123,18 +123,12 @@ def rates() -> str:
     ])
 
 
-def between(entry: dict, digits: int = 2, scale: float = 1) -> str:
-    """A median with its quartiles."""
-    low, high = (scale * value for value in entry["quartiles"])
-    return f"{scale * entry['median']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
 def peers() -> str:
     rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
              between(row["peers"]["compiled"], 2, 1e3),
-             *(f"{row['ratios'][name]:.2f}" if name in row["ratios"] else None
+             *(f"{row['ratios'][name]['median']:.2f}" if name in row["ratios"] else None
                for name in ("torch", "torch.compile", "jax", "numpy")),
-             f"{row[SHARE]:.0%}", f"{row['two threads over one']:.2f}"]
+             f"{row[SHARE]['median']:.0%}", f"{row['two threads over one']['median']:.2f}"]
             for row in result("peers")["sizes"]]
     return table(["cell (T, D, H, B)", "dtype", "refnet, ms", "PyTorch", "compile", "JAX", "NumPy",
                   "of the large product", "2 threads / 1"], rows)

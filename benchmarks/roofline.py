@@ -3,8 +3,8 @@
 Each part runs on one thread, over and over on the same rows, as it does inside the recursion.
 """
 
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,18 +35,10 @@ def _activations(n: int, code: int, c: Any, h: Any, q: Any, rows: int, width: in
             push(code, 0.0, q, c, rows, width)
 
 
-def once(run: Callable[[], None], repeats: int) -> float:
-    """Seconds of one of the repeats, the best of several runs."""
-    best = float("inf")
-    for _ in range(7):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best / repeats
-
-
-def parts(T: int, D: int, H: int, B: int, dtype: Any) -> dict[str, float]:
-    """Seconds of one training step on one thread that each part takes."""
+def parts(T: int, D: int, H: int, B: int, dtype: Any
+          ) -> dict[str, tuple[Callable[[], None], float]]:
+    """Every part as something to time, and what makes its seconds those of a training step on
+    one thread."""
     dtype = np.dtype(dtype)
     p = {"Whh": np.zeros((H, H), dtype)}
     lay = layout("roofline", p, np.zeros((T, B, D), dtype))
@@ -59,15 +51,22 @@ def parts(T: int, D: int, H: int, B: int, dtype: Any) -> dict[str, float]:
     q = aligned((width,), dtype)
     code, _ = settings(ACTIVATIONS["tanh"], dtype)
     h = aligned((rows * width,), dtype)
-    forward = once(lambda: _products(n, c, width, a, row, 1, w, 0, row, rows, vectors, lay.lane,
-                                     False), n)
-    backward = once(lambda: _products(n, c, width, das, width, 1, w, 0, H, rows, vectors,
-                                      lay.lane, False), n)
-    weights = once(lambda: _products(n, total, width, a, 1, row, das, width, chunk, row, vectors,
-                                     lay.lane, True), n)
     c[:] = np.random.default_rng(0).standard_normal(c.size)
-    steps = T * B / rows
-    return {"product forward": forward * steps, "product backward": backward * steps,
-            "weight gradient": weights * T * B / chunk,
-            "activation": steps * sum(once(lambda: _activations(
-                n, code, c, h, q, rows, width, back), n) for back in (False, True))}
+    steps = T * B / rows / n
+    # (how often in a training step, arguments of the product)
+    products = {"product forward": (steps, (c, width, a, row, 1, w, 0, row, rows, False)),
+                "product backward": (steps, (c, width, das, width, 1, w, 0, H, rows, False)),
+                "weight gradient": (steps * rows / chunk, (total, width, a, 1, row, das, width,
+                                                           chunk, row, True))}
+
+    def multiplied(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: int,
+                   count: int, add: bool) -> None:
+        _products(n, c, cs, a, ar, ak, w, ws, depth, count, vectors, lay.lane, add)
+
+    def activated() -> None:
+        for back in (False, True):
+            _activations(n, code, c, h, q, rows, width, back)
+
+    return {**{name: (partial(multiplied, *arguments), times)
+               for name, (times, arguments) in products.items()},
+            "activation": (activated, steps)}
