@@ -247,7 +247,7 @@ def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     for part, key in (("sizes", place), ("roofline", spot)):
         fresh = {key(row): row for row in json.loads(json.dumps(new[part]))}
         old[part] = [fresh.get(key(row), row) for row in old[part]]
-    return old
+    return {**old, "lengths": new["lengths"]}
 
 
 def main() -> int:
@@ -257,7 +257,7 @@ def main() -> int:
                         help="the smallest size and the gated cells in float32, three rounds; "
                         "nothing is recorded")
     parser.add_argument("--rows", type=int, nargs="+", metavar="N", choices=range(len(SIZES)),
-                        help="only these sizes, counted from 0, anew into the record that is there")
+                        help="only these sizes, counted from 0, and the lengths, anew into the record")
     options = parser.parse_args()
     quick = options.quick
     sizes, dtypes, rounds = SIZES, ["float32", "float64"], ROUNDS
@@ -273,11 +273,10 @@ def main() -> int:
             if len(size) == 4:
                 with Child(1) as one:
                     record["roofline"].append(one.call("roofline", size, dtype))
+    with Child(2) as two:
+        record["lengths"] = two.call("lengths", rounds)
     if options.rows:
         record = merged(json.loads(RESULTS.read_text()), record)
-    else:
-        with Child(2) as two:
-            record["lengths"] = two.call("lengths", rounds)
     print(report(record))
     if not quick:
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")

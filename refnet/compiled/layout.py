@@ -6,6 +6,7 @@ bias and recursion are one product, and likewise gets all three gradients from o
 starts at a multiple of the padded ``width``.
 """
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -29,12 +30,13 @@ def normal(value: Array, dtype: Any) -> Array:
     return np.require(value, dtype, ["C", "A", "W"])
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Zeros that start at a multiple of the vector size (loads across cache lines are slow)."""
+def aligned(shape: tuple[int, ...], dtype: Any, make: Callable[..., Array] = np.zeros) -> Array:
+    """An array that starts at a multiple of the vector size (loads across cache lines are slow):
+    zeros, or whatever ``make`` gives."""
     if dtype.kind != "f":
-        return np.zeros(shape, dtype)
+        return make(shape, dtype)
     n = prod(shape)
-    raw = np.zeros(n + BYTES // dtype.itemsize, dtype)
+    raw = make(n + BYTES // dtype.itemsize, dtype)
     skip = -raw.__array_interface__["data"][0] % BYTES // dtype.itemsize
     return raw[skip:skip + n].reshape(shape)
 

@@ -44,7 +44,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     a = np.empty((T, B, H) if needs_a(act) else (0, 0, 0), lay.dtype)
     w = pack([p["Whh"].T, p["Wxh"].T, p["bh"][None]], lay.lane, lay.dtype)
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    work = aligned((lay.blocks, lay.rows * (depth + lay.width)), lay.dtype)
+    work = aligned((lay.blocks, lay.rows * (depth + lay.width)), lay.dtype, np.empty)
     run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane,
         *settings(act, lay.dtype), own_parameter(act, p, lay), w, x, a, h, work)
     return Tape(x, a if needs_a(act) else None, h)  # type: ignore[arg-type]
@@ -96,7 +96,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     row = H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     work = aligned((lay.blocks, lay.rows * 3 * lay.width
-                    + chunk * (lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype)
+                    + chunk * (lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype,
+                   np.empty)
     total = aligned((lay.blocks, row * lay.width), lay.dtype)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
@@ -134,6 +135,8 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
         dinputs = work[b, at:at + chunk * padded]
         at += chunk * padded
         seen = work[b, at:at + chunk * row]  # rows [h | x | 1], beside das
+        for i in range(3 * size):
+            work[b, i] = 0
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
