@@ -257,7 +257,7 @@ def main() -> int:
                         help="the smallest size and the gated cells in float32, three rounds; "
                         "nothing is recorded")
     parser.add_argument("--rows", type=int, nargs="+", metavar="N", choices=range(len(SIZES)),
-                        help="only these sizes, counted from 0, and the lengths, anew into the record")
+                        help="only these sizes, from 0, and the lengths, anew into the record")
     options = parser.parse_args()
     quick = options.quick
     sizes, dtypes, rounds = SIZES, ["float32", "float64"], ROUNDS
