@@ -1,8 +1,8 @@
 """Gradient checkpointing: long sequences in memory proportional to the square root of T.
 
-The forward pass keeps the state at the start of every segment of 4 sqrt(T) steps; the backward
+The forward pass keeps the state at the start of every segment of 8 sqrt(T) steps; the backward
 pass goes over the segments from the last to the first, runs each one forward again and pulls
-back through it. That is one forward pass more, and never are more held than sqrt(T) / 4 starts
+back through it. That is one forward pass more, and never are more held than sqrt(T) / 8 starts
 and the tape of one segment.
 
 Source: Chen, Xu, Zhang & Guestrin (2016), for segments of equal length.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoints", "backward", "forward", "segments"]
 
-STRETCH = 4
+STRETCH = 8
 """Segments are this many times sqrt(T) long: what a cell spends on every call, such as starting
-threads, then costs a few per cent of a long segment, for about twice the least memory."""
+threads, then costs a few per cent of a long segment, for about four times the least memory."""
 
 
 class Checkpoints(NamedTuple):
