@@ -15,7 +15,7 @@ def settle() -> None:
     BLAS changes the last bits with its number of threads, and idle ones take a core from the
     compiled core's, which does not. glibc would give each step's tape back to the system, which
     clears every page anew for the next one while all threads wait: up to a sixth of a step.
-    Checked by: tests/test_compiled.py::test_settled_process_keeps_freed_memory.
+    Checked by: tests/test_process.py::test_settled_process_keeps_freed_memory.
     """
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
                  "VECLIB_MAXIMUM_THREADS"):

@@ -2,7 +2,6 @@
 any number of threads, NaN never hidden, any layout of the inputs, no dtype but its own."""
 
 import os
-import platform
 import subprocess
 import sys
 import threading
@@ -448,21 +447,3 @@ def test_info():
     assert "refnet.compiled.rnn._backward_blocks" in facts["kernels"]
     assert facts["threads"] == numba.get_num_threads() and facts["cpu"] and facts["cache"]
     assert Fraction(facts["vector bytes"]) in (16, 32, 64)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries go their own way")
-@pytest.mark.parametrize("settled", [True, False])
-def test_settled_process_keeps_freed_memory(settled):
-    """Filling 64 MB once more costs next to no page faults; without ``settle`` it does."""
-    result = run_python(f"""
-from refnet.process import settle
-{"settle()" if settled else ""}
-import resource, numpy as np
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    np.empty(2 ** 26, np.uint8)[::4096] = 1
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults()
-print(faults())
-""")
-    assert (int(result.stdout) < 10) == settled, result.stderr
