@@ -78,7 +78,8 @@ def weights(mask: Array | None, shape: tuple[int, ...], reduction: str) -> tuple
     counted = np.ones(shape, bool)
     if mask is not None and len(shape) == 2:
         counted = np.asarray(mask, dtype=bool)
-    divisor = {"sum": 1, "mean": int(counted.sum()), "batch_mean": shape[-1]}[reduction]
+    divisor = {"sum": 1, "mean": int(np.count_nonzero(counted)),
+               "batch_mean": shape[-1]}[reduction]
     return counted, max(divisor, 1)
 
 

@@ -378,7 +378,7 @@ def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
     a, w, c = (rng.integers(-9, 10, shape).astype(dtype) for shape in
                ((rows, depth), (depth, vectors * lane), (rows, vectors * lane)))
     want = a @ w + (c if add else 0)
-    packed = pack([w], lane, dtype) if depth else aligned((lane,), dtype)
+    packed = pack([w], dtype)[0] if depth else aligned((lane,), dtype)
     for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
         out = c.copy().reshape(-1)
         product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak, packed, 0,

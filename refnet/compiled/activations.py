@@ -13,7 +13,7 @@ import numpy as np
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit
-from refnet.compiled.layout import Layout, aligned, sum_blocks
+from refnet.compiled.layout import Layout, sum_blocks
 from refnet.compiled.vector import expm1, number, sigmoid, tanh
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
@@ -33,7 +33,7 @@ def needs_a(act: Activation) -> bool:
 
 def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
     """The activation's own parameter for every unit, padded: (width,)."""
-    q = aligned((lay.width,), lay.dtype)
+    q = np.zeros(lay.width, lay.dtype)
     for name, *_ in act.start:
         q[:lay.H] = p[name]
     return q
@@ -41,8 +41,8 @@ def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
 
 def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
     """The gradients of the activation's own parameters from the blocks' (blocks, width)."""
-    total = sum_blocks(dq)[:H]
-    return {name: total if p[name].ndim else np.asarray(total.sum()) for name, *_ in act.start}
+    return {name: sum_blocks(dq)[:H] if p[name].ndim else np.asarray(sum_blocks(dq)[:H].sum())
+            for name, *_ in act.start}
 
 
 @jit

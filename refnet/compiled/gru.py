@@ -16,8 +16,8 @@ from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack, pack_gates, product,
-                                    store, sum_blocks, unpack)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store,
+                                    unpack)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -62,10 +62,10 @@ def recur(where: str, p: Params, x: Array, h0: Array, act: Activation, gate: Act
     v = np.empty((T, B, 3, H), lay.dtype)
     u = np.empty((0, 0, 0) if before else (T, B, H), lay.dtype)
     x = normal(x, lay.dtype)
-    stacked = [p["Whh"].T, p["Wxh"].T, p["bh"][None]]
-    w = pack_gates(stacked, 3, lay.lane, lay.dtype)
-    apart = [part[:, 2 * H:] for part in stacked]  # of the candidate, state and inputs apart
-    wu, wn = pack(apart[:1], lay.lane, lay.dtype), pack(apart[1:], lay.lane, lay.dtype)
+    stacked = [p["Whh"], p["Wxh"], p["bh"][:, None]]
+    w = pack(stacked, lay.dtype, 3, transposed=True)
+    apart = [part[2 * H:] for part in stacked]  # of the candidate, state and inputs apart
+    wu, wn = (pack(parts, lay.dtype, transposed=True)[0] for parts in (apart[:1], apart[1:]))
     bias = aligned((lay.width,), lay.dtype)
     if not before:
         bias[:H] = p["bhn"]
@@ -144,13 +144,13 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     x, h, v, u, dh = (normal(value, lay.dtype) for value in (tape.x, tape.h, tape.v, u, dh))
     keeps = needs_a(act) or needs_a(gate)
     a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 3, 0), lay.dtype)
-    w = pack_gates([np.concatenate(np.split(p["Whh"], 3), axis=1)], 3, lay.lane, lay.dtype)
-    wx = pack_gates([np.concatenate(np.split(p["Wxh"], 3), axis=1)], 3, lay.lane, lay.dtype)
+    w = pack([p["Whh"]], lay.dtype, 3)
+    wx = pack([p["Wxh"]], lay.dtype, 3)
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     work = aligned((lay.blocks, lay.rows * 11 * lay.width + chunk * (
         4 * lay.width + padded + 2 * -(-row // lay.lane) * lay.lane)), lay.dtype)
-    total = aligned((lay.blocks, 4, row * lay.width), lay.dtype)
+    total = aligned((lay.blocks, 3 if before else 4, row * lay.width), lay.dtype)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
@@ -159,12 +159,12 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay),
         clip is not None, clip or 0.0, w, wx, x, a, v, u, h, dh, inputs, dx, dh0, total, dq,
         clipped, work)
-    parts = sum_blocks(total).reshape(4, row, lay.width)
-    grads = {**unpack(parts[:3], H, D), "h0": dh0, **own_gradients(act, p, dq, H)}
+    found = unpack(total, H, D)
+    grads = {name: value[:3 * H] for name, value in found.items()}
+    grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
     if not before:
-        through = unpack(parts[3:], H, D)
-        grads["Whh"][2 * H:] = through["Whh"]
-        grads["bhn"] = through["bh"]
+        grads["Whh"][2 * H:] = found["Whh"][3 * H:]
+        grads["bhn"] = found["bh"][3 * H:]
     if clip is not None:
         grads["clipped"] = np.asarray(int(clipped.sum()))
     if inputs:
@@ -254,7 +254,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
                 copy(second, to + H, seen, to + H, D + 1)
             held += rows
             if held + rows > chunk or t == 0:
-                for n in range(4):
+                for n in range(total.shape[1]):
                     da = das[n * part:(n + 1) * part]
                     if n != 2 or before:
                         product(total[b, n], width, second if n == 2 else seen, 1, row, da,

@@ -16,8 +16,8 @@ from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, jit
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
-__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "pack_gates", "product",
-           "store", "sum_blocks", "unpack"]
+__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "store",
+           "sum_blocks", "unpack"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -81,42 +81,55 @@ def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
     # threads; two halves where W comes from far
     pairs = max(1, round(B / 16)) if p["Whh"].size * dtype.itemsize <= SMALL else 1
     blocks = min(B, 2 * pairs)
-    starts = np.arange(blocks + 1) * B // max(blocks, 1)
+    starts = np.array([B * n // max(blocks, 1) for n in range(blocks + 1)])
     return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts)
 
 
-def pack(parts: list[Array], lane: int, dtype: Any) -> Array:
-    """Stack ``parts`` (k, H) to (depth, H), pad the columns to whole vectors and lay out panel
-    after panel as ``product`` walks them, flat."""
-    depth, H = sum(len(part) for part in parts), parts[0].shape[1]
-    vectors = -(-H // lane)
-    panels = -(-vectors // VECTORS)
-    out = aligned((depth * vectors * lane,), dtype)
-    edges = [vectors * n // max(panels, 1) * lane for n in range(panels + 1)]
-    for first, last in zip(edges, edges[1:]):
-        panel = out[first * depth:last * depth].reshape(depth, last - first)
-        at = 0
-        for part in parts:
-            panel[at:at + len(part), :H - first] = part[:, first:last]
-            at += len(part)
+def pack(parts: list[Array], dtype: Any, gates: int = 1, transposed: bool = False) -> Array:
+    """Matrices as ``product`` walks them, panel after panel, columns padded to whole vectors:
+    (gates, size), a row for each gate's block of rows of ``parts``.
+
+    One part (gates * depth, H) is laid out as it is; with ``transposed``, parts (gates * H, k)
+    are, stacked to (depth, H).
+    """
+    rows, columns = len(parts[0]) // gates, sum(part.shape[1] for part in parts)
+    depth, H = (columns, rows) if transposed else (rows, columns)
+    lane = lanes(dtype)
+    out = aligned((gates, depth * -(-H // lane) * lane), dtype, np.empty)
+    at = 0
+    for part in parts:
+        _place(out, at, depth, lane, normal(part, dtype), transposed)
+        at += part.shape[1]
     return out
 
 
-def pack_gates(parts: list[Array], gates: int, lane: int, dtype: Any) -> Array:
-    """``pack`` for each gate's columns of ``parts`` (k, gates * H): (gates, size)."""
-    columns = [np.split(part, gates, axis=1) for part in parts]
-    packed = [pack(list(own), lane, dtype) for own in zip(*columns)]
-    out = aligned((gates, -(-packed[0].size // lane) * lane), dtype)
-    for n, flat in enumerate(packed):
-        out[n, :flat.size] = flat
-    return out
+@jit
+def _place(out: Any, at: int, depth: int, lane: int, part: Any, transposed: bool) -> None:
+    rows, columns, flat = len(part) // len(out), part.shape[1], part.reshape(-1)
+    count, H = (columns, rows) if transposed else (rows, columns)
+    line, step = (1, columns) if transposed else (columns, 1)
+    vectors = (H + lane - 1) // lane
+    panels = (vectors + VECTORS - 1) // VECTORS
+    for g in range(len(out)):
+        for n in range(panels):
+            first, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
+            known = min(last, H) - first
+            for k in range(count):
+                to = out[g, first * depth + (at + k) * (last - first):]
+                source = flat[g * rows * columns + k * line + first * step:]
+                for j in range(known):
+                    to[j] = source[j * step]
+                for j in range(known, last - first):
+                    to[j] = 0
 
 
 def unpack(total: Array, H: int, D: int) -> Params:
-    """Gradients (gates, H + D + 1, width), one column a unit, as those of Whh, Wxh and bh."""
-    gates = len(total)
+    """The sum over blocks of gradients (blocks, gates, rows * width), which are rows [H | D | 1]
+    with one column a unit, as those of Whh, Wxh and bh."""
+    gates = total.shape[1]
+    sums = sum_blocks(total).reshape(gates, H + D + 1, -1)
     dWhh, dWxh, dbh = (
-        np.ascontiguousarray(total[:, first:last, :H].transpose(0, 2, 1))
+        np.ascontiguousarray(sums[:, first:last, :H].transpose(0, 2, 1))
         for first, last in ((0, H), (H, H + D), (H + D, H + D + 1)))
     return {"Whh": dWhh.reshape(gates * H, H), "Wxh": dWxh.reshape(gates * H, D),
             "bh": dbh.reshape(gates * H)}

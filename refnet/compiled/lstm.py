@@ -15,8 +15,8 @@ from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack_gates, product, store,
-                                    sum_blocks, unpack)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store, sum_blocks,
+                                    unpack)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -52,7 +52,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     a = np.empty((T, B, 4, H) if keeps else (0, 0, 4, 0), lay.dtype)
     v, k = np.empty((T, B, 4, H), lay.dtype), np.empty((T, B, H), lay.dtype)
     x = normal(x, lay.dtype)
-    w = pack_gates([p["Whh"].T, p["Wxh"].T, p["bh"][None]], 4, lay.lane, lay.dtype)
+    w = pack([p["Whh"], p["Wxh"], p["bh"][:, None]], lay.dtype, 4, transposed=True)
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
     work = aligned((lay.blocks, lay.rows * (depth + 6 * lay.width)), lay.dtype)
     run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, *settings(act, lay.dtype),
@@ -138,10 +138,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         tape.x, tape.h, tape.c, tape.v, tape.k, dh, dc))
     keeps = needs_a(act) or needs_a(gate)
     a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 4, 0), lay.dtype)
-    w = pack_gates([p["Whh"].reshape(4, H, H).transpose(1, 0, 2).reshape(H, 4 * H)], 4, lay.lane,
-                   lay.dtype)
-    wx = pack_gates([p["Wxh"].reshape(4, H, D).transpose(1, 0, 2).reshape(H, 4 * D)], 4, lay.lane,
-                    lay.dtype)
+    w = pack([p["Whh"]], lay.dtype, 4)
+    wx = pack([p["Wxh"]], lay.dtype, 4)
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     peep = _peepholes(p, lay.width, lay.dtype)
@@ -157,8 +155,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), peep,
         clip is not None, clip or 0.0, w, wx, x, a, v, k, h, c, dh, dc, inputs, dx, dh0, total,
         dq, dpeep, clipped, work)
-    grads = {**unpack(sum_blocks(total).reshape(4, row, lay.width), H, D), "h0": dh0,
-             **own_gradients(act, p, dq, H)}
+    grads = {**unpack(total, H, D), "h0": dh0, **own_gradients(act, p, dq, H)}
     slopes = sum_blocks(dpeep)
     grads |= {name: slopes[n, :H].copy() for n, name in enumerate(PEEPHOLES) if name in p}
     if clip is not None:

@@ -18,7 +18,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store,
-                                    sum_blocks, unpack)
+                                    unpack)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -42,7 +42,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     h = np.empty((T + 1, B, H), lay.dtype)
     h[0] = h0
     a = np.empty((T, B, H) if needs_a(act) else (0, 0, 0), lay.dtype)
-    w = pack([p["Whh"].T, p["Wxh"].T, p["bh"][None]], lay.lane, lay.dtype)
+    w = pack([p["Whh"], p["Wxh"], p["bh"][:, None]], lay.dtype, transposed=True)[0]
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
     work = aligned((lay.blocks, lay.rows * (depth + lay.width)), lay.dtype, np.empty)
     run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane,
@@ -90,15 +90,15 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     x, h, dh = (normal(value, lay.dtype) for value in (tape.x, tape.h, dh))
     a = (np.empty((0, 0, 0), lay.dtype) if tape.a is None or not needs_a(act)
          else normal(tape.a, lay.dtype))
-    w = pack([p["Whh"]], lay.lane, lay.dtype)
-    wx = pack([p["Wxh"]] if inputs else [p["Wxh"][:0]], lay.lane, lay.dtype)
+    w = pack([p["Whh"]], lay.dtype)[0]
+    wx = pack([p["Wxh"]], lay.dtype)[0] if inputs else w
     padded = -(-D // lay.lane) * lay.lane
     row = H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     work = aligned((lay.blocks, lay.rows * 3 * lay.width
                     + chunk * (lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype,
                    np.empty)
-    total = aligned((lay.blocks, row * lay.width), lay.dtype)
+    total = aligned((lay.blocks, 1, row * lay.width), lay.dtype)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
@@ -106,8 +106,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), own_parameter(act, p, lay), clip is not None, clip or 0.0,
         w, wx, x, a, h, dh, inputs, dx, dh0, total, dq, clipped, work)
-    grads = {**unpack(sum_blocks(total).reshape(1, row, lay.width), H, D), "h0": dh0,
-             **own_gradients(act, p, dq, H)}
+    grads = {**unpack(total, H, D), "h0": dh0, **own_gradients(act, p, dq, H)}
     if clip is not None:
         grads["clipped"] = np.asarray(int(clipped.sum()))
     if inputs:
@@ -161,7 +160,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
             product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
             held += rows
             if held + rows > chunk or t == 0:
-                product(total[b], width, seen, 1, row, das, width, held, row, width // lane,
+                product(total[b, 0], width, seen, 1, row, das, width, held, row, width // lane,
                         lane, True)
                 if wants_dx:
                     product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane,
