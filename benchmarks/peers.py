@@ -4,8 +4,8 @@ First every peer's loss and gradients are checked against float64's; then forwar
 SGD step are timed. A process held to one core and one on two stand by with all peers, and one
 turn is given after the other, round by round: every ratio is one of times of the same seconds,
 each peer at its better number of cores. Medians over the rounds with their quartiles are
-printed and go to benchmarks/results/peers.json. The machine should have nothing else to do: a
-large product in the same rounds is the yardstick.
+printed and go to benchmarks/results/peers.json. The machine should have nothing else to do, and
+its cores are kept awake: a large product in the same rounds is the yardstick.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.awake import awake
 from benchmarks.peer_steps import Refnet, contenders, draw
 from benchmarks.roofline import parts
 from refnet.files import write_text
@@ -266,15 +267,16 @@ def main() -> int:
     if quick:
         sizes, dtypes, rounds = (SIZES[2], *SIZES[5:]), ["float32"], 3
     record: dict[str, Any] = {"environment": environment(), "sizes": [], "roofline": []}
-    for size in sizes:
-        for dtype in dtypes:
-            print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
-            record["sizes"].append(compare(size, dtype, rounds))
-            if len(size) == 4:
-                with Child(1) as one:
-                    record["roofline"].append(one.call("roofline", size, dtype))
-    with Child(2) as two:
-        record["lengths"] = two.call("lengths", rounds)
+    with awake():
+        for size in sizes:
+            for dtype in dtypes:
+                print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
+                record["sizes"].append(compare(size, dtype, rounds))
+                if len(size) == 4:
+                    with Child(1) as one:
+                        record["roofline"].append(one.call("roofline", size, dtype))
+        with Child(2) as two:
+            record["lengths"] = two.call("lengths", rounds)
     if options.rows:
         record = merged(json.loads(RESULTS.read_text()), record)
     print(report(record))
