@@ -3,8 +3,7 @@
 The same training step of the compiled net with and without them, in turns, as T grows. First
 both gradients are checked against float64's. Medians and quartiles of the times and of their
 ratio, pair by pair, and the peak memory of a step are printed and go to
-benchmarks/results/checkpoints.json. The machine should have nothing else to do, and its cores
-are kept awake.
+benchmarks/results/checkpoints.json. The machine should have nothing else to do.
 """
 
 import argparse
@@ -19,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.awake import awake
 from benchmarks.peer_steps import Refnet, draw
 from refnet.files import write_text
 from refnet.record import environment, table
@@ -111,10 +109,9 @@ def main() -> int:
     quick = parser.parse_args().quick
     record: dict[str, Any] = {"environment": environment(), **SIZE, "dtype": "float32",
                               "lengths": []}
-    with awake():
-        for T in LENGTHS[:-1] if quick else LENGTHS:
-            print(f"T = {T} ...", file=sys.stderr, flush=True)
-            record["lengths"].append(compare(T))
+    for T in LENGTHS[:-1] if quick else LENGTHS:
+        print(f"T = {T} ...", file=sys.stderr, flush=True)
+        record["lengths"].append(compare(T))
     print(report(record))
     if not quick:
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")

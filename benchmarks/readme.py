@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.peers import SHARE, between
 from benchmarks.runs import FOLDER, MARGINS, RUNS
@@ -124,11 +125,14 @@ def rates() -> str:
 
 
 def peers() -> str:
+    def both(entry: dict[str, Any], form: str = ".2f") -> str:
+        return f"{entry['median']:{form}} ({entry['best']:{form}})"
+
     rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
-             between(row["peers"]["compiled"], 2, 1e3),
-             *(f"{row['ratios'][name]['median']:.2f}" if name in row["ratios"] else None
+             both({name: 1e3 * row["peers"]["compiled"][name] for name in ("median", "best")}),
+             *(both(row["ratios"][name]) if name in row["ratios"] else None
                for name in ("torch", "torch.compile", "jax", "numpy")),
-             f"{row[SHARE]['median']:.0%}", f"{row['two threads over one']['median']:.2f}"]
+             both(row[SHARE], ".0%"), both(row["two threads over one"])]
             for row in result("peers")["sizes"]]
     return table(["cell (T, D, H, B)", "dtype", "refnet, ms", "PyTorch", "compile", "JAX", "NumPy",
                   "of the large product", "2 threads / 1"], rows)
