@@ -1,15 +1,15 @@
 """Gradient checkpointing: long sequences in memory proportional to the square root of T.
 
-The forward pass keeps the state at the start of every segment of 8 sqrt(T) steps; the backward
-pass goes over the segments from the last to the first, runs each one forward again and pulls
-back through it. That is one forward pass more, and never are more held than sqrt(T) / 8 starts
-and the tape of one segment.
+The forward pass keeps the state at the start of every segment of 10 sqrt(T) steps, and the tape
+of the last one; the backward pass goes over the segments from the last to the first, runs each
+one but the last forward again and pulls back through it. That is almost one forward pass more,
+and never are more held than sqrt(T) / 10 starts and the tape of one segment.
 
 Source: Chen, Xu, Zhang & Guestrin (2016), for segments of equal length.
 """
 
 from math import isqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoints", "backward", "forward", "segments"]
 
-STRETCH = 8
-"""Segments are this many times sqrt(T) long: what a cell spends on every call, such as starting
-threads, then costs a few per cent of a long segment, for about four times the least memory."""
+STRETCH = 10
+"""Segments are up to this many times sqrt(T) long: what a cell spends on every call, such as
+starting threads, then costs a few per cent of one, for about five times the least memory."""
 
 
 class Checkpoints(NamedTuple):
-    """What stands for the cell's tape: x (T, B, D) and the state at the start of every segment,
-    (B, H) or, for the LSTM, [h, c] (2, B, H)."""
+    """What stands for the cell's tape: x (T, B, D), the state at the start of every segment,
+    (B, H) or, for the LSTM, [h, c] (2, B, H), and the last segment's tape, which the first
+    backward pass takes away: a second one makes it anew."""
 
     x: Array
     starts: list[Array]
+    last: list[Any]
 
     @property
     def h(self) -> Array:
@@ -42,13 +44,14 @@ class Checkpoints(NamedTuple):
 
 
 def segments(T: int) -> list[tuple[int, int]]:
-    """``(first, end)`` of the segments ``first <= t < end``: STRETCH ceil(sqrt(T)) steps each
-    but the last, which may be shorter; a single empty one if T = 0.
+    """``(first, end)`` of the segments ``first <= t < end``: as few of equal length as none needs
+    more than STRETCH ceil(sqrt(T)) steps; a single empty one if T = 0.
 
     Checked by: tests/test_checkpointing.py::test_segments.
     """
-    length = STRETCH * (isqrt(max(T - 1, 0)) + 1)
-    return [(first, min(first + length, T)) for first in range(0, max(T, 1), length)]
+    parts = max(1, -(-T // (STRETCH * (isqrt(max(T - 1, 0)) + 1))))
+    edges = [T * n // parts for n in range(parts + 1)]
+    return list(zip(edges, edges[1:]))
 
 
 def _read_within(steps: Array, first: int, end: int) -> Array:
@@ -67,9 +70,10 @@ def forward(net: "RecurrentNet", p: Params, x: Array, h0: Array, steps: Array | 
     # here, because a segment's own message would speak of the segment's shape
     check_shapes(net.cell, seen, x, h0, len(net.gates), h0.ndim - 1)
     state, starts, outputs = h0, [], []
-    rows = np.empty((0, H))
+    rows, tape = np.empty((0, H)), None
     for first, end in segments(len(x)):
         starts.append(state)
+        tape = None  # before the next one is made
         tape = net.module.forward(seen, x[first:end], state, net.activation)
         if steps is None:
             outputs.append(net.read_out(p, tape.h[1:].reshape(-1, H)))
@@ -78,9 +82,8 @@ def forward(net: "RecurrentNet", p: Params, x: Array, h0: Array, steps: Array | 
             here = _read_within(steps, first, end)
             rows[here] = tape.h[steps[here] - first, here]
         state = tape.h[-1].copy() if h0.ndim == 2 else np.stack([tape.h[-1], tape.c[-1]])
-        del tape  # before the next one is made
     read = net.read_out(p, rows) if steps is not None else np.concatenate(outputs)
-    return read, rows, Checkpoints(x, starts)
+    return read, rows, Checkpoints(x, starts, [tape])
 
 
 def backward(net: "RecurrentNet", tape: "NetTape", doutputs: Array, inputs: bool) -> Params:
@@ -92,16 +95,19 @@ def backward(net: "RecurrentNet", tape: "NetTape", doutputs: Array, inputs: bool
     Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints,
     tests/test_checkpointing.py::test_a_planted_bug_is_rejected.
     """
-    p, _, (x, starts), rows, steps = tape
+    p, _, (x, starts, last), rows, steps = tape
     seen, H, (T, B) = net.scaled(p), net.hidden, x.shape[:2]
     flat = doutputs.reshape(T * B if steps is None else B, net.outputs)
     total: Params = {"by": flat.sum(axis=0)}
     if steps is not None:
         drows, total["Why"] = matmul(flat, p["Why"]), matmul(flat.T, rows)
+    kept = list(last)
+    last.clear()
     dx = []
     carry = np.zeros_like(starts[0])
     for (first, end), start in reversed(list(zip(segments(T), starts))):
-        part = net.module.forward(seen, x[first:end], start, net.activation)
+        part = (kept.pop() if kept else
+                net.module.forward(seen, x[first:end], start, net.activation))
         own: Params = {}
         if steps is None:
             drow = flat[first * B:end * B]

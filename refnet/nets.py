@@ -78,7 +78,7 @@ class RecurrentNet:
     by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).
     ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
     ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
-    ``checkpoint``: "none", or "sqrt" to hold the tape of about 8 sqrt(T) steps rather than of T
+    ``checkpoint``: "none", or "sqrt" to hold the tape of about 10 sqrt(T) steps rather than of T
     and run every step forward twice (``refnet.checkpointing``).
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.

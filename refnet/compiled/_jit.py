@@ -105,13 +105,13 @@ def compiled_kernels() -> list[str]:
 def _serve(tasks: SimpleQueue[Any]) -> None:
     while True:
         kernel, arguments, done = tasks.get()
+        failure = None
         try:
             kernel(*arguments)
         except BaseException as error:
-            done.put(error)
-        else:
-            done.put(None)
-        del kernel, arguments, done  # or the arrays would live until the next task
+            failure = error
+        del kernel, arguments  # before the caller goes on, or the arrays would outlive its own
+        done.put(failure)
 
 
 @cache
