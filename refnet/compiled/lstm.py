@@ -62,12 +62,13 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
 
 @jit
-def _add_product(c: Any, w: Any, s: Any, rows: int, width: int) -> None:
-    """``c += w s``, one w a unit."""
+def _add_product(c: Any, cs: int, w: Any, ws: int, s: Any, rows: int, width: int) -> None:
+    """``c += w s``, row by row, those of c and w being cs and ws apart: 0 for a single one."""
     for r in range(rows):
-        to, by = c[r * width:(r + 1) * width], s[r * width:(r + 1) * width]
+        to, by, own = (c[r * cs:r * cs + width], w[r * ws:r * ws + width],
+                       s[r * width:(r + 1) * width])
         for j in range(width):
-            to[j] += w[j] * by[j]
+            to[j] += by[j] * own[j]
 
 
 @jit
@@ -96,8 +97,8 @@ def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, co
                 product(z[n * size:(n + 1) * size], width, inputs, row, 1, w[n], 0, row, rows,
                         width // lane, lane, False)
             if len(peep):
-                _add_product(i, peep[0], cell, rows, width)
-                _add_product(f, peep[1], cell, rows, width)
+                _add_product(i, width, peep[0], 0, cell, rows, width)
+                _add_product(f, width, peep[1], 0, cell, rows, width)
             if len(a):
                 for n in range(3):
                     store(kept, (at * 4 + n) * H, 4 * H, z[n * size:], rows, width, H)
@@ -106,7 +107,7 @@ def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, co
             for j in range(size):
                 cell[j] = f[j] * cell[j] + i[j] * g[j]
             if len(peep):
-                _add_product(o, peep[2], cell, rows, width)
+                _add_product(o, width, peep[2], 0, cell, rows, width)
             if len(a):
                 store(kept, (at * 4 + 3) * H, 4 * H, o, rows, width, H)
             push(gate, beta, own, o, rows, width)
@@ -163,15 +164,6 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     if inputs:
         grads["x"] = dx
     return grads
-
-
-@jit
-def _add_rows(total: Any, da: Any, s: Any, rows: int, width: int) -> None:
-    """``total += sum over rows of da s``."""
-    for r in range(rows):
-        one, two = da[r * width:(r + 1) * width], s[r * width:(r + 1) * width]
-        for j in range(width):
-            total[j] += one[j] * two[j]
 
 
 @jit
@@ -232,8 +224,8 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
             for j in range(size):
                 q[j] += e[j]
             if len(peep):
-                _add_product(q, peep[2], do, rows, width)
-                _add_rows(dpeep[b, 2], do, cell, rows, width)
+                _add_product(q, width, peep[2], 0, do, rows, width)
+                _add_product(dpeep[b, 2], 0, do, width, cell, rows, width)
             load(cell, cells, at * H, H, rows, width, H)
             for j in range(size):
                 di[j] = q[j] * g[j]
@@ -249,10 +241,10 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
             for j in range(size):
                 q[j] = q[j] * f[j]
             if len(peep):
-                _add_product(q, peep[0], di, rows, width)
-                _add_product(q, peep[1], df, rows, width)
-                _add_rows(dpeep[b, 0], di, cell, rows, width)
-                _add_rows(dpeep[b, 1], df, cell, rows, width)
+                _add_product(q, width, peep[0], 0, di, rows, width)
+                _add_product(q, width, peep[1], 0, df, rows, width)
+                _add_product(dpeep[b, 0], 0, di, width, cell, rows, width)
+                _add_product(dpeep[b, 1], 0, df, width, cell, rows, width)
             for n in range(4):
                 product(e, width, das[n * part + base:], width, 1, w[n], 0, H, rows,
                         width // lane, lane, n > 0)
