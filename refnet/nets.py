@@ -79,7 +79,7 @@ class RecurrentNet:
     ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
     ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 10 sqrt(T) steps rather than of T
-    and run every step forward twice (``refnet.checkpointing``).
+    and run all others forward twice (``refnet.checkpointing``).
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
