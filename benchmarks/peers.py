@@ -4,9 +4,9 @@ First every peer's loss and gradients are checked against float64's; then forwar
 SGD step are timed. A process held to one core and one on two stand by with all peers, and one
 turn is given after the other, round by round: every ratio is one of times of the same seconds,
 each peer at its better number of cores. Medians over the rounds with their quartiles are
-printed and go to benchmarks/results/peers.json, and so is what each one's best round gives: other
-tenants of a shared machine only ever add time, and to the smallest steps the most. The machine
-should have nothing else to do: a large product in the same rounds is the yardstick.
+printed and go to benchmarks/results/peers.json, and so does what each one's best round gives,
+where the machine is not quiet. It should have nothing else to do: a large product in the same
+rounds is the yardstick.
 """
 
 import argparse
