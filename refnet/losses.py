@@ -3,6 +3,7 @@
 Checked by: tests/test_losses.py, tests/test_exact.py::test_push_equals_pull.
 """
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -65,8 +66,10 @@ def squared_error(outputs: Array, targets: Array) -> Scored:
 LOSSES = {"cross_entropy": cross_entropy, "squared_error": squared_error}
 
 
-def weights(mask: Array | None, shape: tuple[int, ...], reduction: str) -> tuple[Array, int]:
-    """Which predictions count, bool of ``shape``, and what their summed loss is divided by.
+def weights(mask: Array | None, shape: tuple[int, ...], reduction: str
+            ) -> tuple[Array | None, int]:
+    """Which predictions count, bool of ``shape`` or None for all, and what their summed loss is
+    divided by.
 
     ``shape``: (B,) for one prediction a sequence, (T, B) for one a step.
     ``reduction``: "sum" divides by 1, "mean" by the number of predictions that count,
@@ -75,25 +78,24 @@ def weights(mask: Array | None, shape: tuple[int, ...], reduction: str) -> tuple
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of "
                          f"{', '.join(REDUCTIONS)}")
-    counted = np.ones(shape, bool)
-    if mask is not None and len(shape) == 2:
-        counted = np.asarray(mask, dtype=bool)
-    divisor = {"sum": 1, "mean": int(np.count_nonzero(counted)),
-               "batch_mean": shape[-1]}[reduction]
-    return counted, max(divisor, 1)
+    counted = np.asarray(mask, bool) if mask is not None and len(shape) == 2 else None
+    number = prod(shape) if counted is None else int(np.count_nonzero(counted))
+    return counted, max({"sum": 1, "mean": number, "batch_mean": shape[-1]}[reduction], 1)
 
 
-def score(name: str, outputs: Array, targets: Array, counted: Array, divisor: int
+def score(name: str, outputs: Array, targets: Array, counted: Array | None, divisor: int
           ) -> tuple[Array, Array]:
-    """The reduced loss, () , and its gradient in ``outputs`` (..., C), zero where masked."""
-    if targets.shape[:counted.ndim] != counted.shape:
-        raise ValueError(f"{name}: targets have shape {targets.shape}; need {counted.shape} first, "
+    """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked."""
+    shape = outputs.shape[:-1]
+    if targets.shape[:len(shape)] != shape:
+        raise ValueError(f"{name}: targets have shape {targets.shape}; need {shape} first, "
                          "one target a prediction (check the net's readout)")
-    flat = outputs.reshape(counted.size, outputs.shape[-1])
-    rows = targets.reshape(counted.size, *targets.shape[counted.ndim:])
-    loss, gradient = LOSSES[name](flat, rows)
-    keep = counted.reshape(-1)
-    # divided before masking: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
-    total = np.asarray(np.where(keep, loss / divisor, 0).sum())
-    gradient = np.where(keep[:, None], gradient / divisor, 0)
-    return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)
+    flat = outputs.reshape(prod(shape), outputs.shape[-1])
+    rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
+    loss, gradient = (part / divisor for part in LOSSES[name](flat, rows))
+    if counted is not None:
+        # not before dividing: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
+        keep = counted.reshape(-1)
+        loss, gradient = np.where(keep, loss, 0), np.where(keep[:, None], gradient, 0)
+    total = np.asarray(loss.sum()).astype(outputs.dtype, copy=False)
+    return total, gradient.reshape(outputs.shape)

@@ -70,7 +70,7 @@ def recur(where: str, p: Params, x: Array, h0: Array, act: Activation, gate: Act
     if not before:
         bias[:H] = p["bhn"]
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    work = aligned((lay.blocks, lay.rows * (2 * depth + 5 * lay.width)), lay.dtype)
+    work = aligned((lay.blocks, lay.rows * (2 * depth + 5 * lay.width)), lay.dtype, np.empty)
     run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, before,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), w, wu,
         wn, bias, x, a, v, u, h, work)
@@ -88,11 +88,14 @@ def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, be
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        z = work[b, :3 * size]
+        scratch = work[begin]
+        z = scratch[:3 * size]
         reset, update, new = z[:size], z[size:2 * size], z[2 * size:]
-        state, other = work[b, 3 * size:4 * size], work[b, 4 * size:5 * size]
-        inputs = work[b, 5 * size:5 * size + rows * row]  # [h | x | 1]
-        second = work[b, 5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
+        state, other = scratch[3 * size:4 * size], scratch[4 * size:5 * size]
+        inputs = scratch[5 * size:5 * size + rows * row]  # [h | x | 1]
+        second = scratch[5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
+        for j in range(size):
+            state[j] = 0
         load(state, states, start * H, H, rows, width, H)
         for r in range(rows):
             inputs[r * row + H + D] = 1
@@ -149,7 +152,7 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     work = aligned((lay.blocks, lay.rows * 11 * lay.width + chunk * (
-        4 * lay.width + padded + 2 * -(-row // lay.lane) * lay.lane)), lay.dtype)
+        4 * lay.width + padded + 2 * -(-row // lay.lane) * lay.lane)), lay.dtype, np.empty)
     total = aligned((lay.blocks, 3 if before else 4, row * lay.width), lay.dtype)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
@@ -188,7 +191,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        scratch = work[b]
+        scratch = work[begin]
         e, state, other = scratch[:size], scratch[size:2 * size], scratch[2 * size:3 * size]
         gates, pre = scratch[3 * size:6 * size], scratch[6 * size:9 * size]
         reset, update, new = gates[:size], gates[size:2 * size], gates[2 * size:3 * size]
@@ -200,6 +203,8 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
         seen = scratch[at:at + chunk * row]  # [h | x | 1]
         at += chunk * row
         second = scratch[at:at + chunk * row]  # [r h | x | 1]
+        for j in range(9 * size):
+            scratch[j] = 0
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start

@@ -54,7 +54,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     x = normal(x, lay.dtype)
     w = pack([p["Whh"], p["Wxh"], p["bh"][:, None]], lay.dtype, 4, transposed=True)
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    work = aligned((lay.blocks, lay.rows * (depth + 6 * lay.width)), lay.dtype)
+    work = aligned((lay.blocks, lay.rows * (depth + 6 * lay.width)), lay.dtype, np.empty)
     run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, *settings(act, lay.dtype),
         *settings(gate, lay.dtype), own_parameter(act, p, lay), _peepholes(p, lay.width, lay.dtype),
         w, x, a, v, k, h, c, work)
@@ -82,10 +82,13 @@ def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, co
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        z = work[b, :4 * size]
+        scratch = work[begin]
+        z = scratch[:4 * size]
         i, f, g, o = z[:size], z[size:2 * size], z[2 * size:3 * size], z[3 * size:]
-        cell, squashed = work[b, 4 * size:5 * size], work[b, 5 * size:6 * size]
-        inputs = work[b, 6 * size:6 * size + rows * row]  # [h | x | 1]
+        cell, squashed = scratch[4 * size:5 * size], scratch[5 * size:6 * size]
+        inputs = scratch[6 * size:6 * size + rows * row]  # [h | x | 1]
+        for j in range(size):
+            cell[j] = 0
         load(inputs, states, start * H, H, rows, row, H)
         load(cell, cells, start * H, H, rows, width, H)
         for r in range(rows):
@@ -145,7 +148,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     peep = _peepholes(p, lay.width, lay.dtype)
     work = aligned((lay.blocks, lay.rows * 12 * lay.width + chunk * (
-        4 * lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype)
+        4 * lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype, np.empty)
     total = aligned((lay.blocks, 4, row * lay.width), lay.dtype)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dpeep = aligned((lay.blocks, 3, lay.width), lay.dtype)
@@ -181,7 +184,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        scratch = work[b]
+        scratch = work[begin]
         e, q, out = scratch[:size], scratch[size:2 * size], scratch[2 * size:3 * size]
         gates, pre = scratch[3 * size:7 * size], scratch[7 * size:11 * size]
         cell = scratch[11 * size:12 * size]
@@ -193,6 +196,8 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
         dinputs = scratch[at:at + chunk * padded]
         at += chunk * padded
         seen = scratch[at:at + chunk * row]
+        for j in range(12 * size):
+            scratch[j] = 0
         load(q, dc.reshape(-1), start * H, H, rows, width, H)
         held = 0
         for t in range(T - 1, -1, -1):
