@@ -7,6 +7,7 @@ dtype decides the arithmetic.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ __all__ = ["CELLS", "FeedforwardNet", "NetTape", "RecurrentNet"]
 CELLS = ("rnn", "lstm", "gru", "gru_before")
 _GAINED = ("Whh", "Wxh", "bh", "bhn", "Wpi", "Wpf", "Wpo")
 Initializer = Callable[[tuple[int, int], np.random.Generator], Array]
+_load = cache(import_module)  # several times a step, for nets that take a millisecond
 
 
 class NetTape(NamedTuple):
@@ -119,7 +121,7 @@ class RecurrentNet:
         """
         room = "cells" if self.backend == "reference" else "compiled"
         try:
-            return import_module(f"refnet.{room}.{self.cell}")
+            return _load(f"refnet.{room}.{self.cell}")
         except ModuleNotFoundError as error:
             if error.name != f"refnet.{room}.{self.cell}":
                 raise
@@ -134,7 +136,7 @@ class RecurrentNet:
     @property
     def gates(self) -> tuple[str, ...]:
         """The gates of the cell, in the order in which Whh, Wxh and bh stack them."""
-        return tuple(import_module(f"refnet.cells.{self.cell}").GATES)
+        return tuple(_load(f"refnet.cells.{self.cell}").GATES)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -151,7 +153,7 @@ class RecurrentNet:
         own ``init`` takes ``cell_options`` (an LSTM's ``forget`` and ``peepholes``) and starts
         its biases; h0 is zero. Drawn in float64, then rounded.
         """
-        cell = import_module(f"refnet.cells.{self.cell}")
+        cell = _load(f"refnet.cells.{self.cell}")
         H, G = self.hidden, len(self.gates)
         draw = recurrent or weights
         start = {slot: (draw if gate == cell.CANDIDATE else gates or draw)((H, H), rng)
@@ -196,7 +198,7 @@ class RecurrentNet:
 
     def initial_state(self, params: Params, x: Array) -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0]."""
-        states = import_module(f"refnet.cells.{self.cell}").STATES
+        states = _load(f"refnet.cells.{self.cell}").STATES
         lead = () if states == 1 else (states,)
         need = (*lead, x.shape[1], self.hidden)
         if "h0" not in params:
@@ -256,7 +258,7 @@ class RecurrentNet:
             grads["h0"] = grads["h0"].sum(axis=-2)
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
         grads = _pulled(self, params, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
-        if self.transition is None:
+        if self.transition is None and len(self.slots) > 1:
             grads["Whh"] = np.concatenate([grads.pop(slot) for slot in self.slots])
         return grads
 

@@ -13,7 +13,7 @@ import numpy as np
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit
-from refnet.compiled.layout import Layout, sum_blocks
+from refnet.compiled.layout import Layout
 from refnet.compiled.vector import expm1, number, sigmoid, tanh
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
@@ -41,7 +41,7 @@ def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
 
 def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
     """The gradients of the activation's own parameters from the blocks' (blocks, width)."""
-    return {name: sum_blocks(dq)[:H] if p[name].ndim else np.asarray(sum_blocks(dq)[:H].sum())
+    return {name: np.asarray(dq[:, :H].sum(axis=0 if p[name].ndim else None))
             for name, *_ in act.start}
 
 

@@ -16,8 +16,7 @@ from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store,
-                                    unpack)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store, unpack)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 

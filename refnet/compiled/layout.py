@@ -16,8 +16,7 @@ from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, jit
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
-__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "store",
-           "sum_blocks", "unpack"]
+__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "store", "unpack"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -127,20 +126,12 @@ def unpack(total: Array, H: int, D: int) -> Params:
     """The sum over blocks of gradients (blocks, gates, rows * width), which are rows [H | D | 1]
     with one column a unit, as those of Whh, Wxh and bh."""
     gates = total.shape[1]
-    sums = sum_blocks(total).reshape(gates, H + D + 1, -1)
+    sums = total.sum(axis=0).reshape(gates, H + D + 1, -1)
     dWhh, dWxh, dbh = (
         np.ascontiguousarray(sums[:, first:last, :H].transpose(0, 2, 1))
         for first, last in ((0, H), (H, H + D), (H + D, H + D + 1)))
     return {"Whh": dWhh.reshape(gates * H, H), "Wxh": dWxh.reshape(gates * H, D),
             "bh": dbh.reshape(gates * H)}
-
-
-def sum_blocks(parts: Array) -> Array:
-    """The sum over blocks, one after the other."""
-    total = parts[0].copy() if len(parts) else np.zeros(parts.shape[1:], parts.dtype)
-    for part in parts[1:]:
-        total += part
-    return total
 
 
 @jit

@@ -15,8 +15,7 @@ from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store, sum_blocks,
-                                    unpack)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store, unpack)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -160,7 +159,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         clip is not None, clip or 0.0, w, wx, x, a, v, k, h, c, dh, dc, inputs, dx, dh0, total,
         dq, dpeep, clipped, work)
     grads = {**unpack(total, H, D), "h0": dh0, **own_gradients(act, p, dq, H)}
-    slopes = sum_blocks(dpeep)
+    slopes = dpeep.sum(axis=0)
     grads |= {name: slopes[n, :H].copy() for n, name in enumerate(PEEPHOLES) if name in p}
     if clip is not None:
         grads["clipped"] = np.asarray(int(clipped.sum()))
