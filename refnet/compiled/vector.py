@@ -279,11 +279,10 @@ def exp(x: Any) -> Any:
 
 @jit
 def tanh(x: Any) -> Any:
-    """``-m / (m + 2)`` with ``m = e^(-2 |x|) - 1``: no cancellation anywhere; within 2.6 ulp."""
-    size = -x if x < number(0.0, x) else x
-    m = expm1(number(-2.0, x) * size)
-    t = m / (m + number(2.0, x))
-    return t if x < number(0.0, x) else -t
+    """``m / (m + 2)`` with ``m = e^(-2 |x|) - 1`` and the sign of x: no cancellation anywhere;
+    within 2.6 ulp."""
+    m = expm1(number(-2.0, x) * abs(x))
+    return np.copysign(m / (m + number(2.0, x)), x)
 
 
 @jit
