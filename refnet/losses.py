@@ -92,10 +92,14 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
                          "one target a prediction (check the net's readout)")
     flat = outputs.reshape(prod(shape), outputs.shape[-1])
     rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
-    loss, gradient = (part / divisor for part in LOSSES[name](flat, rows))
-    if counted is not None:
-        # not before dividing: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
-        keep = counted.reshape(-1)
-        loss, gradient = np.where(keep, loss, 0), np.where(keep[:, None], gradient, 0)
-    total = np.asarray(loss.sum()).astype(outputs.dtype, copy=False)
-    return total, gradient.reshape(outputs.shape)
+    loss, gradient = LOSSES[name](flat, rows)
+    # divided before masking: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
+    total = np.asarray(_kept(loss / divisor, counted).sum())
+    gradient = _kept(gradient / divisor, counted)
+    return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)
+
+
+def _kept(rows: Array, counted: Array | None) -> Array:
+    if counted is None:
+        return rows
+    return np.where(counted.reshape(-1, *(1,) * (rows.ndim - 1)), rows, 0)

@@ -258,8 +258,9 @@ class RecurrentNet:
             grads["h0"] = grads["h0"].sum(axis=-2)
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
         grads = _pulled(self, params, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
-        if self.transition is None and len(self.slots) > 1:
-            grads["Whh"] = np.concatenate([grads.pop(slot) for slot in self.slots])
+        if self.transition is None:
+            found = [grads.pop(slot) for slot in self.slots]
+            grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
         return grads
 
     def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool) -> Params:
