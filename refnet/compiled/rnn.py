@@ -23,7 +23,8 @@ from refnet.compiled.vector import copy, number
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
 CHUNK = 96
-"""Rows that one product of weight gradients takes: a panel of theirs stays in the first cache."""
+"""Rows that one product of weight gradients takes. 64 suits narrow nets better and 128 some wide
+ones, by a few per cent of a backward pass."""
 
 
 def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
