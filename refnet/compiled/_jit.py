@@ -7,16 +7,19 @@ instead of an exception, without which no division is vectorised.
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba import types
 from numba.core import caching, config
+from numba.extending import intrinsic
 
 __all__ = ["JIT", "cache_folder", "compiled_kernels", "jit", "run"]
 
@@ -102,9 +105,38 @@ def compiled_kernels() -> list[str]:
             if kernel.signatures]
 
 
-def _serve(tasks: SimpleQueue[Any]) -> None:
+if JIT:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def _read(context: Any, mail: Any) -> Any:
+        """``mail[0]``, fetched anew at every call."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            place = ctx.make_array(mail)(ctx, builder, args[0]).data
+            return builder.load_atomic(place, "monotonic", 8)
+
+        return mail.dtype(mail), generate
+
+    @jit
+    def _watch(mail: Any, seen: int, rounds: int) -> float:
+        """Stay awake for 40 ns a round, or until ``mail[0]`` is no longer ``seen`` and whoever
+        changed it has had 4 microseconds to let go of the interpreter's lock."""
+        x = 1.0
+        for _ in range(rounds):
+            changed = _read(mail) != seen
+            for _ in range(2000 if changed else 20):
+                x = x * 0.5 + 1.0  # two roundings, 2 ns, each after those before
+            if changed:
+                break
+        return x
+else:
+    def _watch(mail: Any, seen: int, rounds: int) -> float:
+        """Not a moment: interpreted kernels never let go of the lock."""
+        return 0.0
+
+
+def _serve(tasks: SimpleQueue[Any], mail: Any) -> None:
     while True:
         kernel, arguments, done = tasks.get()
+        seen = int(mail[0])
         failure = None
         try:
             kernel(*arguments)
@@ -112,49 +144,45 @@ def _serve(tasks: SimpleQueue[Any]) -> None:
             failure = error
         del kernel, arguments  # before the caller goes on, or the arrays would outlive its own
         done.put(failure)
+        _watch(mail, seen, 10_000)
 
 
 @cache
-def _tasks(process: int) -> SimpleQueue[Any]:
-    """The queue that this process's threads serve; a forked child starts its own."""
+def _crew(process: int) -> tuple[SimpleQueue[Any], Any, Iterator[int]]:
+    """The queue that this process's threads serve (a forked child starts its own), the cell of
+    memory that tells them of a new task, and what is written there."""
     tasks: SimpleQueue[Any] = SimpleQueue()
+    mail = np.zeros(1, np.int64)
     for _ in range(config.NUMBA_NUM_THREADS - 1):
-        Thread(target=_serve, args=(tasks,), daemon=True).start()
-    return tasks
+        Thread(target=_serve, args=(tasks, mail), daemon=True).start()
+    return tasks, mail, count(1)
 
 
-@jit
-def _pause(rounds: int) -> float:
-    x = 1.0
-    for _ in range(rounds):  # a chain of two roundings, 2 ns a link, that no compiler shortens
-        x = x * 0.5 + 1.0
-    return x
+def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
+    """``kernel(first, last, space, *arguments)`` over the blocks of rows, a run of blocks and a
+    row of ``spaces`` (threads, numbers) to work in for each thread.
 
-
-def run(kernel: Any, blocks: int, *arguments: Any) -> None:
-    """``kernel(first, last, *arguments)`` over the blocks of rows, a run of blocks a thread.
-
-    As many threads as Numba is told to use. They are Python's own: kernels hold no lock on the
-    interpreter, blocks are independent, and so nothing of Numba's threading layers (one aborts
-    when two Python threads start kernels at once, one dies in a forked child) is needed. A
-    bare queue hands over in half the time of an executor, which small nets notice; and a
-    thread that ends first stays awake for up to a millisecond, without the interpreter's lock,
-    as being woken takes longer than what is left to wait for.
+    The threads are Python's own: kernels hold no lock on the interpreter, blocks are
+    independent, and so nothing of Numba's threading layers (one aborts when two Python threads
+    start kernels at once, one dies in a forked child) is needed. To be woken takes a thread
+    30 microseconds, which small nets notice; so for .4 ms after its last task it looks, without
+    the interpreter's lock, for a sign of the next, and the caller stays awake for a while too.
     """
-    threads = min(numba.get_num_threads(), blocks)
-    edges = [blocks * n // max(threads, 1) for n in range(threads + 1)]
+    tasks, mail, numbers = _crew(os.getpid())
+    threads = len(spaces)
+    edges = [blocks * n // threads for n in range(threads + 1)]
     done: SimpleQueue[Any] = SimpleQueue()
-    others = list(zip(edges[1:], edges[2:]))
-    for edge in others:
-        _tasks(os.getpid()).put((kernel, (*edge, *arguments), done))
+    for n in range(1, threads):
+        tasks.put((kernel, (*edges[n:n + 2], spaces[n], *arguments), done))
+    sign = next(numbers)
+    mail[0] = sign
     try:
-        if blocks:
-            kernel(0, edges[1], *arguments)
+        kernel(0, edges[1], spaces[0], *arguments)
         for _ in range(100):
-            if done.qsize() == len(others):
+            if done.qsize() == threads - 1:
                 break
-            _pause(5000)
+            _watch(mail, sign, 250)
     finally:
-        errors = [done.get() for _ in others]
+        errors = [done.get() for _ in range(1, threads)]
     for error in filter(None, errors):
         raise error

@@ -16,7 +16,8 @@ from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store, unpack)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
+                                    spaces, store)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -69,17 +70,17 @@ def recur(where: str, p: Params, x: Array, h0: Array, act: Activation, gate: Act
     if not before:
         bias[:H] = p["bhn"]
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    work = aligned((lay.blocks, lay.rows * (2 * depth + 5 * lay.width)), lay.dtype, np.empty)
-    run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, before,
+    work = spaces(lay, lay.rows * (2 * depth + 5 * lay.width))
+    run(_forward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, before,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), w, wu,
-        wn, bias, x, a, v, u, h, work)
+        wn, bias, x, a, v, u, h)
     return x, h, a if keeps else None, v, u
 
 
 @jit
-def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, before: bool,
-                    code: int, alpha: Any, gate: int, beta: Any, own: Any, w: Any, wu: Any,
-                    wn: Any, bias: Any, x: Any, a: Any, v: Any, u: Any, h: Any, work: Any) -> None:
+def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
+                    before: bool, code: int, alpha: Any, gate: int, beta: Any, own: Any, w: Any,
+                    wu: Any, wn: Any, bias: Any, x: Any, a: Any, v: Any, u: Any, h: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
                                           a.reshape(-1), u.reshape(-1))
@@ -87,12 +88,11 @@ def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, be
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        scratch = work[begin]
-        z = scratch[:3 * size]
+        z = work[:3 * size]
         reset, update, new = z[:size], z[size:2 * size], z[2 * size:]
-        state, other = scratch[3 * size:4 * size], scratch[4 * size:5 * size]
-        inputs = scratch[5 * size:5 * size + rows * row]  # [h | x | 1]
-        second = scratch[5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
+        state, other = work[3 * size:4 * size], work[4 * size:5 * size]
+        inputs = work[5 * size:5 * size + rows * row]  # [h | x | 1]
+        second = work[5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
         for j in range(size):
             state[j] = 0
         load(state, states, start * H, H, rows, width, H)
@@ -150,18 +150,18 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     wx = pack([p["Wxh"]], lay.dtype, 3)
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
-    work = aligned((lay.blocks, lay.rows * 11 * lay.width + chunk * (
-        4 * lay.width + padded + 2 * -(-row // lay.lane) * lay.lane)), lay.dtype, np.empty)
-    total = aligned((lay.blocks, 3 if before else 4, row * lay.width), lay.dtype)
+    parts = shares(lay, 3 if before else 4)
+    work = spaces(lay, (lay.rows * 9 + 4 * row) * lay.width
+                  + chunk * (4 * lay.width + padded + 2 * -(-row // lay.lane) * lay.lane))
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)
-    run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk, before,
+    run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk, before,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay),
-        clip is not None, clip or 0.0, w, wx, x, a, v, u, h, dh, inputs, dx, dh0, total, dq,
-        clipped, work)
-    found = unpack(total, H, D)
+        clip is not None, clip or 0.0, w, wx, x, a, v, u, h, dh, inputs, dx, dh0,
+        *parts.values(), dq, clipped)
+    found = {name: part.sum(axis=0) for name, part in parts.items()}
     grads = {name: value[:3 * H] for name, value in found.items()}
     grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
     if not before:
@@ -175,11 +175,11 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
 
 
 @jit
-def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int,
-                     before: bool, code: int, alpha: Any, gate: int, beta: Any, own: Any,
-                     clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any, u: Any,
-                     h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any, total: Any, dq: Any,
-                     clipped: Any, work: Any) -> None:
+def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
+                     chunk: int, before: bool, code: int, alpha: Any, gate: int, beta: Any,
+                     own: Any, clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any,
+                     u: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any, dWhh: Any,
+                     dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
                                           a.reshape(-1), u.reshape(-1))
@@ -190,20 +190,20 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        scratch = work[begin]
-        e, state, other = scratch[:size], scratch[size:2 * size], scratch[2 * size:3 * size]
-        gates, pre = scratch[3 * size:6 * size], scratch[6 * size:9 * size]
+        e, state, other = work[:size], work[size:2 * size], work[2 * size:3 * size]
+        gates, pre = work[3 * size:6 * size], work[6 * size:9 * size]
         reset, update, new = gates[:size], gates[size:2 * size], gates[2 * size:3 * size]
-        at = 9 * size
-        das = scratch[at:at + 4 * part]  # of r, z, n, and n's times r
+        at = 9 * size + 4 * row * width
+        totals = work[9 * size:at]
+        das = work[at:at + 4 * part]  # of r, z, n, and n's times r
         at += 4 * part
-        dinputs = scratch[at:at + chunk * padded]
+        dinputs = work[at:at + chunk * padded]
         at += chunk * padded
-        seen = scratch[at:at + chunk * row]  # [h | x | 1]
+        seen = work[at:at + chunk * row]  # [h | x | 1]
         at += chunk * row
-        second = scratch[at:at + chunk * row]  # [r h | x | 1]
-        for j in range(9 * size):
-            scratch[j] = 0
+        second = work[at:at + chunk * row]  # [r h | x | 1]
+        for j in range(9 * size + 4 * row * width):
+            work[j] = 0
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
@@ -258,14 +258,14 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
                 copy(second, to + H, seen, to + H, D + 1)
             held += rows
             if held + rows > chunk or t == 0:
-                for n in range(total.shape[1]):
-                    da = das[n * part:(n + 1) * part]
+                for n in range(3 if before else 4):
+                    da, total = das[n * part:(n + 1) * part], totals[n * row * width:]
                     if n != 2 or before:
-                        product(total[b, n], width, second if n == 2 else seen, 1, row, da,
-                                width, held, row, width // lane, lane, True)
+                        product(total, width, second if n == 2 else seen, 1, row, da, width,
+                                held, row, width // lane, lane, True)
                     else:  # its product with the state went through the reset gate: part 3
-                        product(total[b, n, H * width:], width, seen[H:], 1, row, da, width,
-                                held, D + 1, width // lane, lane, True)
+                        product(total[H * width:], width, seen[H:], 1, row, da, width, held,
+                                D + 1, width // lane, lane, True)
                     if wants_dx and n < 3:
                         product(dinputs, padded, da, width, 1, wx[n], 0, H, held, padded // lane,
                                 lane, n > 0)
@@ -275,3 +275,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
                              m * padded, D)
                 held = 0
         store(starting, start * H, H, e, rows, width, H)
+        for n in range(3 if before else 4):
+            own_rows = slice(n * H, (n + 1) * H)
+            share(dWhh[b, own_rows], dWxh[b, own_rows], dbh[b, own_rows],
+                  totals[n * row * width:], width)

@@ -10,16 +10,22 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, jit
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
-__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "store", "unpack"]
+__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "share", "shares",
+           "spaces", "store"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
+
+APART = 2 ** 16
+"""Bytes between what two threads write: nearer, cores take each other's lines away by fetching
+ahead, which costs up to a third of a pass."""
 
 
 def normal(value: Array, dtype: Any) -> Array:
@@ -84,6 +90,13 @@ def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
     return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts)
 
 
+def spaces(lay: Layout, numbers: int) -> Array:
+    """For each thread of a kernel, as many as Numba is told to use, so many numbers to work in."""
+    threads = max(min(numba.get_num_threads(), lay.blocks), 1)
+    gap = APART // lay.dtype.itemsize
+    return aligned((threads, numbers + gap), lay.dtype, np.empty)[:, :numbers]
+
+
 def pack(parts: list[Array], dtype: Any, gates: int = 1, transposed: bool = False) -> Array:
     """Matrices as ``product`` walks them, panel after panel, columns padded to whole vectors:
     (gates, size), a row for each gate's block of rows of ``parts``.
@@ -122,16 +135,26 @@ def _place(out: Any, at: int, depth: int, lane: int, part: Any, transposed: bool
                     to[j] = 0
 
 
-def unpack(total: Array, H: int, D: int) -> Params:
-    """The sum over blocks of gradients (blocks, gates, rows * width), which are rows [H | D | 1]
-    with one column a unit, as those of Whh, Wxh and bh."""
-    gates = total.shape[1]
-    sums = total.sum(axis=0).reshape(gates, H + D + 1, -1)
-    dWhh, dWxh, dbh = (
-        np.ascontiguousarray(sums[:, first:last, :H].transpose(0, 2, 1))
-        for first, last in ((0, H), (H, H + D), (H + D, H + D + 1)))
-    return {"Whh": dWhh.reshape(gates * H, H), "Wxh": dWxh.reshape(gates * H, D),
-            "bh": dbh.reshape(gates * H)}
+def shares(lay: Layout, gates: int = 1) -> Params:
+    """Room for every block's share of the gradients of Whh, Wxh and bh: (blocks, ...)."""
+    return {name: np.empty((lay.blocks, gates * lay.H, *rest), lay.dtype)
+            for name, rest in (("Whh", (lay.H,)), ("Wxh", (lay.D,)), ("bh", ()))}
+
+
+@jit
+def share(dWhh: Any, dWxh: Any, dbh: Any, total: Any, width: int) -> None:
+    """Sums of gradients, rows [H | D | 1] with one column a unit, as those of Whh, Wxh and bh."""
+    H, D = dWxh.shape
+    for first in range(0, H, 16):  # columns of so many rows stay in the cache
+        last = min(first + 16, H)
+        for k in range(H):
+            for j in range(first, last):
+                dWhh[j, k] = total[k * width + j]
+        for k in range(D):
+            for j in range(first, last):
+                dWxh[j, k] = total[(H + k) * width + j]
+    for j in range(H):
+        dbh[j] = total[(H + D) * width + j]
 
 
 @jit

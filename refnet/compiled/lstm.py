@@ -15,7 +15,8 @@ from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store, unpack)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
+                                    spaces, store)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -53,10 +54,9 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     x = normal(x, lay.dtype)
     w = pack([p["Whh"], p["Wxh"], p["bh"][:, None]], lay.dtype, 4, transposed=True)
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    work = aligned((lay.blocks, lay.rows * (depth + 6 * lay.width)), lay.dtype, np.empty)
-    run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, *settings(act, lay.dtype),
-        *settings(gate, lay.dtype), own_parameter(act, p, lay), _peepholes(p, lay.width, lay.dtype),
-        w, x, a, v, k, h, c, work)
+    run(_forward_blocks, lay.blocks, spaces(lay, lay.rows * (depth + 6 * lay.width)), lay.starts,
+        lay.width, lay.lane, *settings(act, lay.dtype), *settings(gate, lay.dtype),
+        own_parameter(act, p, lay), _peepholes(p, lay.width, lay.dtype), w, x, a, v, k, h, c)
     return Tape(x, h, c, a if keeps else None, v, k)  # type: ignore[arg-type]
 
 
@@ -71,9 +71,9 @@ def _add_product(c: Any, cs: int, w: Any, ws: int, s: Any, rows: int, width: int
 
 
 @jit
-def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, code: int,
-                    alpha: Any, gate: int, beta: Any, own: Any, peep: Any, w: Any, x: Any,
-                    a: Any, v: Any, k: Any, h: Any, c: Any, work: Any) -> None:
+def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
+                    code: int, alpha: Any, gate: int, beta: Any, own: Any, peep: Any, w: Any,
+                    x: Any, a: Any, v: Any, k: Any, h: Any, c: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
     values, kept = v.reshape(-1), a.reshape(-1)
@@ -81,11 +81,10 @@ def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, co
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        scratch = work[begin]
-        z = scratch[:4 * size]
+        z = work[:4 * size]
         i, f, g, o = z[:size], z[size:2 * size], z[2 * size:3 * size], z[3 * size:]
-        cell, squashed = scratch[4 * size:5 * size], scratch[5 * size:6 * size]
-        inputs = scratch[6 * size:6 * size + rows * row]  # [h | x | 1]
+        cell, squashed = work[4 * size:5 * size], work[5 * size:6 * size]
+        inputs = work[6 * size:6 * size + rows * row]  # [h | x | 1]
         for j in range(size):
             cell[j] = 0
         load(inputs, states, start * H, H, rows, row, H)
@@ -146,19 +145,20 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     peep = _peepholes(p, lay.width, lay.dtype)
-    work = aligned((lay.blocks, lay.rows * 12 * lay.width + chunk * (
-        4 * lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype, np.empty)
-    total = aligned((lay.blocks, 4, row * lay.width), lay.dtype)
+    work = spaces(lay, (lay.rows * 12 + 4 * row) * lay.width
+                  + chunk * (4 * lay.width + padded + -(-row // lay.lane) * lay.lane))
+    parts = shares(lay, 4)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dpeep = aligned((lay.blocks, 3, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((2, B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)
-    run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
+    run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), peep,
-        clip is not None, clip or 0.0, w, wx, x, a, v, k, h, c, dh, dc, inputs, dx, dh0, total,
-        dq, dpeep, clipped, work)
-    grads = {**unpack(total, H, D), "h0": dh0, **own_gradients(act, p, dq, H)}
+        clip is not None, clip or 0.0, w, wx, x, a, v, k, h, c, dh, dc, inputs, dx, dh0,
+        *parts.values(), dq, dpeep, clipped)
+    grads = {name: part.sum(axis=0) for name, part in parts.items()}
+    grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
     slopes = dpeep.sum(axis=0)
     grads |= {name: slopes[n, :H].copy() for n, name in enumerate(PEEPHOLES) if name in p}
     if clip is not None:
@@ -169,11 +169,11 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
 
 
 @jit
-def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int,
-                     code: int, alpha: Any, gate: int, beta: Any, own: Any, peep: Any,
-                     clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any, k: Any,
-                     h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any, dh0: Any,
-                     total: Any, dq: Any, dpeep: Any, clipped: Any, work: Any) -> None:
+def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
+                     chunk: int, code: int, alpha: Any, gate: int, beta: Any, own: Any,
+                     peep: Any, clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any,
+                     k: Any, h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any, dh0: Any,
+                     dWhh: Any, dWxh: Any, dbh: Any, dq: Any, dpeep: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
     values, kept, slopes = v.reshape(-1), a.reshape(-1), dx.reshape(-1)
@@ -183,20 +183,20 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        scratch = work[begin]
-        e, q, out = scratch[:size], scratch[size:2 * size], scratch[2 * size:3 * size]
-        gates, pre = scratch[3 * size:7 * size], scratch[7 * size:11 * size]
-        cell = scratch[11 * size:12 * size]
+        e, q, out = work[:size], work[size:2 * size], work[2 * size:3 * size]
+        gates, pre = work[3 * size:7 * size], work[7 * size:11 * size]
+        cell = work[11 * size:12 * size]
         i, f, g, o = (gates[:size], gates[size:2 * size], gates[2 * size:3 * size],
                       gates[3 * size:])
-        at = 12 * size
-        das = scratch[at:at + 4 * chunk * width]
+        at = 12 * size + 4 * row * width
+        totals = work[12 * size:at]
+        das = work[at:at + 4 * chunk * width]
         at += 4 * chunk * width
-        dinputs = scratch[at:at + chunk * padded]
+        dinputs = work[at:at + chunk * padded]
         at += chunk * padded
-        seen = scratch[at:at + chunk * row]
-        for j in range(12 * size):
-            scratch[j] = 0
+        seen = work[at:at + chunk * row]
+        for j in range(12 * size + 4 * row * width):
+            work[j] = 0
         load(q, dc.reshape(-1), start * H, H, rows, width, H)
         held = 0
         for t in range(T - 1, -1, -1):
@@ -259,8 +259,9 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(4):
-                    product(total[b, n], width, seen, 1, row, das[n * part:(n + 1) * part],
-                            width, held, row, width // lane, lane, True)
+                    product(totals[n * row * width:], width, seen, 1, row,
+                            das[n * part:(n + 1) * part], width, held, row, width // lane, lane,
+                            True)
                     if wants_dx:
                         product(dinputs, padded, das[n * part:(n + 1) * part], width, 1, wx[n],
                                 0, H, held, padded // lane, lane, n > 0)
@@ -271,3 +272,7 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
                 held = 0
         store(starting, start * H, H, e, rows, width, H)
         store(starting, (B + start) * H, H, q, rows, width, H)
+        for n in range(4):
+            own_rows = slice(n * H, (n + 1) * H)
+            share(dWhh[b, own_rows], dWxh[b, own_rows], dbh[b, own_rows],
+                  totals[n * row * width:], width)

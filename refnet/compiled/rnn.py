@@ -17,7 +17,8 @@ from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, store, unpack)
+from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
+                                    spaces, store)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -44,22 +45,21 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     a = np.empty((T, B, H) if needs_a(act) else (0, 0, 0), lay.dtype)
     w = pack([p["Whh"], p["Wxh"], p["bh"][:, None]], lay.dtype, transposed=True)[0]
     depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    work = aligned((lay.blocks, lay.rows * (depth + lay.width)), lay.dtype, np.empty)
-    run(_forward_blocks, lay.blocks, lay.starts, lay.width, lay.lane,
-        *settings(act, lay.dtype), own_parameter(act, p, lay), w, x, a, h, work)
+    run(_forward_blocks, lay.blocks, spaces(lay, lay.rows * (depth + lay.width)), lay.starts,
+        lay.width, lay.lane, *settings(act, lay.dtype), own_parameter(act, p, lay), w, x, a, h)
     return Tape(x, a if needs_a(act) else None, h)  # type: ignore[arg-type]
 
 
 @jit
-def _forward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, code: int,
-                    alpha: Any, q: Any, w: Any, x: Any, a: Any, h: Any, work: Any) -> None:
+def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
+                    code: int, alpha: Any, q: Any, w: Any, x: Any, a: Any, h: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept = x.reshape(-1), h.reshape(-1), a.reshape(-1)
     row = H + D + 1
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        c = work[begin, :rows * width]  # of one block after the other: it stays in the cache
-        inputs = work[begin, rows * width:rows * (width + row)]  # [h | x | 1]
+        c = work[:rows * width]
+        inputs = work[rows * width:rows * (width + row)]  # [h | x | 1]
         for r in range(rows):
             copy(inputs, r * row, states, (start + r) * H, H)
             inputs[r * row + H + D] = 1
@@ -95,18 +95,18 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     padded = -(-D // lay.lane) * lay.lane
     row = H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
-    work = aligned((lay.blocks, lay.rows * 3 * lay.width
-                    + chunk * (lay.width + padded + -(-row // lay.lane) * lay.lane)), lay.dtype,
-                   np.empty)
-    total = aligned((lay.blocks, 1, row * lay.width), lay.dtype)
+    work = spaces(lay, (lay.rows * 3 + row) * lay.width
+                  + chunk * (lay.width + padded + -(-row // lay.lane) * lay.lane))
+    parts = shares(lay)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)
-    run(_backward_blocks, lay.blocks, lay.starts, lay.width, lay.lane, chunk,
+    run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), own_parameter(act, p, lay), clip is not None, clip or 0.0,
-        w, wx, x, a, h, dh, inputs, dx, dh0, total, dq, clipped, work)
-    grads = {**unpack(total, H, D), "h0": dh0, **own_gradients(act, p, dq, H)}
+        w, wx, x, a, h, dh, inputs, dx, dh0, *parts.values(), dq, clipped)
+    grads = {name: part.sum(axis=0) for name, part in parts.items()}
+    grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
     if clip is not None:
         grads["clipped"] = np.asarray(int(clipped.sum()))
     if inputs:
@@ -115,10 +115,10 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
 
 
 @jit
-def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, chunk: int,
-                     code: int, alpha: Any, q: Any, clips: bool, clip: Any, w: Any, wx: Any,
-                     x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
-                     total: Any, dq: Any, clipped: Any, work: Any) -> None:
+def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
+                     chunk: int, code: int, alpha: Any, q: Any, clips: bool, clip: Any, w: Any,
+                     wx: Any, x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
+                     dWhh: Any, dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept, slopes = x.reshape(-1), h.reshape(-1), a.reshape(-1), dx.reshape(-1)
     first = T - len(dh)
@@ -126,17 +126,16 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        scratch = work[begin]
-        carry, state = scratch[:size], scratch[size:2 * size]
-        before = scratch[2 * size:3 * size]
-        at = 3 * size
-        das = scratch[at:at + chunk * width]
+        carry, state, before = work[:size], work[size:2 * size], work[2 * size:3 * size]
+        at = 3 * size + row * width
+        total = work[3 * size:at]
+        das = work[at:at + chunk * width]
         at += chunk * width
-        dinputs = scratch[at:at + chunk * padded]
+        dinputs = work[at:at + chunk * padded]
         at += chunk * padded
-        seen = scratch[at:at + chunk * row]  # rows [h | x | 1], beside das
-        for i in range(3 * size):
-            scratch[i] = 0
+        seen = work[at:at + chunk * row]  # rows [h | x | 1], beside das
+        for i in range(3 * size + row * width):
+            work[i] = 0
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
@@ -161,8 +160,8 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
             product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
             held += rows
             if held + rows > chunk or t == 0:
-                product(total[b, 0], width, seen, 1, row, das, width, held, row, width // lane,
-                        lane, True)
+                product(total, width, seen, 1, row, das, width, held, row, width // lane, lane,
+                        True)
                 if wants_dx:
                     product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane,
                             lane, False)
@@ -173,3 +172,4 @@ def _backward_blocks(begin: int, end: int, starts: Any, width: int, lane: int, c
         for r in range(rows):
             for j in range(H):
                 dh0[start + r, j] = carry[r * width + j]
+        share(dWhh[b], dWxh[b], dbh[b], total, width)
