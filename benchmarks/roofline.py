@@ -44,7 +44,8 @@ def parts(T: int, D: int, H: int, B: int, dtype: Any
     lay = layout("roofline", p, np.zeros((T, B, D), dtype))
     rows, width, row = lay.rows, lay.width, H + D + 1
     vectors, n = width // lay.lane, max(1, REPEATS * 100 ** 2 // H ** 2)
-    w = pack([np.full((row, H), 1e-3, dtype)], dtype)[0]
+    w = aligned((row * width,), dtype)
+    pack(w, 0, row, np.full((row, H), 1e-3, dtype), 1, lay.lane, False)
     chunk = max(CHUNK // rows, 1) * rows
     a, c = aligned((chunk * row,), dtype), aligned((rows * width,), dtype)
     das, total = aligned((chunk * width,), dtype), aligned((row * width,), dtype)

@@ -54,12 +54,17 @@ def segments(T: int) -> list[tuple[int, int]]:
     return list(zip(edges, edges[1:]))
 
 
+def _each(steps: Array | int | None, B: int) -> Array | None:
+    """A net tape's ``steps`` as one number a sequence."""
+    return np.full(B, steps) if isinstance(steps, int) else steps
+
+
 def _read_within(steps: Array, first: int, end: int) -> Array:
     """The sequences whose last state is one of h[first + 1] .. h[end]."""
     return np.flatnonzero((first < steps) & (steps <= end))
 
 
-def forward(net: "RecurrentNet", p: Params, x: Array, h0: Array, steps: Array | None
+def forward(net: "RecurrentNet", p: Params, x: Array, h0: Array, steps: Array | int | None
             ) -> tuple[Array, Array, Checkpoints]:
     """The outputs as rows; the states read out, (B, H), or none for a read-out at every step;
     and the checkpoints. ``p`` and ``steps`` are those of a ``NetTape``.
@@ -70,6 +75,7 @@ def forward(net: "RecurrentNet", p: Params, x: Array, h0: Array, steps: Array | 
     # here, because a segment's own message would speak of the segment's shape
     check_shapes(net.cell, seen, x, h0, len(net.gates), h0.ndim - 1)
     state, starts, outputs = h0, [], []
+    steps = _each(steps, x.shape[1])
     rows, tape = np.empty((0, H)), None
     for first, end in segments(len(x)):
         starts.append(state)
@@ -95,8 +101,9 @@ def backward(net: "RecurrentNet", tape: "NetTape", doutputs: Array, inputs: bool
     Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints,
     tests/test_checkpointing.py::test_a_planted_bug_is_rejected.
     """
-    p, _, (x, starts, last), rows, steps = tape
+    p, _, (x, starts, last), rows, _ = tape
     seen, H, (T, B) = net.scaled(p), net.hidden, x.shape[:2]
+    steps = _each(tape.steps, B)
     flat = doutputs.reshape(T * B if steps is None else B, net.outputs)
     total: Params = {"by": flat.sum(axis=0)}
     if steps is not None:

@@ -37,14 +37,15 @@ class NetTape(NamedTuple):
     tapes. ``cell``: the cell's tape, or its checkpoints, or the feedforward net's
     pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
     the last step only). ``steps``: for a read-out at the last step, the index of each
-    sequence's last state in h[0] .. h[T]; None for one at every step.
+    sequence's last state in h[0] .. h[T], one number if it is T for all; None for a read-out
+    at every step.
     """
 
     p: Params
     made: dict[str, Any]
     cell: Any
     rows: Array
-    steps: Array | None
+    steps: Array | int | None
 
 
 def _choice(what: str, value: str, options: tuple[str, ...]) -> None:
@@ -224,16 +225,16 @@ class RecurrentNet:
             raise ValueError(f"mask has shape {mask.shape}; need (T, B) = {x.shape[:2]}, "
                              f"because x is {x.shape}")
         h0, (T, B) = self.initial_state(params, x), x.shape[:2]
-        steps = None
+        steps: Array | int | None = None
         if self.readout == "last":
-            steps = np.full(B, T) if mask is None else last_steps(mask)
+            steps = T if mask is None else last_steps(mask)
         tape: Any
         if self.checkpoint == "sqrt":
             outputs, rows, tape = checkpointing.forward(self, p, x, h0, steps)
         else:
             tape = self.module.forward(self.scaled(p), x, h0, self.activation)
             rows = (tape.h[1:].reshape(T * B, self.hidden) if steps is None
-                    else tape.h[steps, np.arange(B)])
+                    else tape.h[T] if isinstance(steps, int) else tape.h[steps, np.arange(B)])
             outputs = self.read_out(p, rows)
         shape = (T, B) if steps is None else (B,)
         return outputs.reshape(*shape, self.outputs), NetTape(p, made, tape, rows, steps)
@@ -272,7 +273,7 @@ class RecurrentNet:
         dstart = None
         if steps is None:
             dh = drows.reshape(T, B, H)
-        elif T and (steps == T).all():
+        elif T and (isinstance(steps, int) or (steps == T).all()):
             dh = drows[None]
         else:
             every = np.zeros(cell.h.shape, drows.dtype)

@@ -378,7 +378,8 @@ def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
     a, w, c = (rng.integers(-9, 10, shape).astype(dtype) for shape in
                ((rows, depth), (depth, vectors * lane), (rows, vectors * lane)))
     want = a @ w + (c if add else 0)
-    packed = pack([w], dtype)[0] if depth else aligned((lane,), dtype)
+    packed = aligned((depth + 1, vectors * lane), dtype).reshape(-1)
+    pack(packed, 0, depth, w, 1, lane, False)
     for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
         out = c.copy().reshape(-1)
         product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak, packed, 0,

@@ -17,7 +17,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, store)
+                                    spaces, stack, store)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -62,37 +62,43 @@ def recur(where: str, p: Params, x: Array, h0: Array, act: Activation, gate: Act
     v = np.empty((T, B, 3, H), lay.dtype)
     u = np.empty((0, 0, 0) if before else (T, B, H), lay.dtype)
     x = normal(x, lay.dtype)
-    stacked = [p["Whh"], p["Wxh"], p["bh"][:, None]]
-    w = pack(stacked, lay.dtype, 3, transposed=True)
-    apart = [part[2 * H:] for part in stacked]  # of the candidate, state and inputs apart
-    wu, wn = (pack(parts, lay.dtype, transposed=True)[0] for parts in (apart[:1], apart[1:]))
+    Whh, Wxh, bh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh", "bh"))
     bias = aligned((lay.width,), lay.dtype)
     if not before:
         bias[:H] = p["bhn"]
-    depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    work = spaces(lay, lay.rows * (2 * depth + 5 * lay.width))
+    row = H + D + 1
+    work = spaces(lay, 4 * row * lay.width + lay.rows * (5 * lay.width + 2 * row))
     run(_forward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, before,
-        *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), w, wu,
-        wn, bias, x, a, v, u, h)
+        *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay),
+        Whh, Wxh, bh, bias, x, a, v, u, h)
     return x, h, a if keeps else None, v, u
 
 
 @jit
 def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
-                    before: bool, code: int, alpha: Any, gate: int, beta: Any, own: Any, w: Any,
-                    wu: Any, wn: Any, bias: Any, x: Any, a: Any, v: Any, u: Any, h: Any) -> None:
+                    before: bool, code: int, alpha: Any, gate: int, beta: Any, own: Any,
+                    Whh: Any, Wxh: Any, bh: Any, bias: Any, x: Any, a: Any, v: Any, u: Any,
+                    h: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
                                           a.reshape(-1), u.reshape(-1))
     row = H + D + 1
+    part = row * width
+    w, wu, wn, rest = (work[:3 * part], work[3 * part:3 * part + H * width],
+                       work[3 * part + H * width:4 * part], work[4 * part:])
+    stack(w, Whh, Wxh, bh, 3, lane)
+    # of the candidate, state and inputs apart
+    pack(wu, 0, H, Whh[2 * H:], 1, lane, True)
+    pack(wn, 0, D + 1, Wxh[2 * H:], 1, lane, True)
+    pack(wn, D, D + 1, bh[2 * H:].reshape(-1, 1), 1, lane, True)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        z = work[:3 * size]
+        z = rest[:3 * size]
         reset, update, new = z[:size], z[size:2 * size], z[2 * size:]
-        state, other = work[3 * size:4 * size], work[4 * size:5 * size]
-        inputs = work[5 * size:5 * size + rows * row]  # [h | x | 1]
-        second = work[5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
+        state, other = rest[3 * size:4 * size], rest[4 * size:5 * size]
+        inputs = rest[5 * size:5 * size + rows * row]  # [h | x | 1]
+        second = rest[5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
         for j in range(size):
             state[j] = 0
         load(state, states, start * H, H, rows, width, H)
@@ -104,7 +110,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
             store(inputs, 0, row, state, rows, width, H)
             load(inputs[H:], xs, at * D, D, rows, row, D)
             for n in range(2):
-                product(z[n * size:(n + 1) * size], width, inputs, row, 1, w[n], 0, row, rows,
+                product(z[n * size:], width, inputs, row, 1, w[n * part:], 0, row, rows,
                         width // lane, lane, False)
             if len(a):
                 for n in range(2):
@@ -115,8 +121,8 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                     other[j] = reset[j] * state[j]
                 store(second, 0, row, other, rows, width, H)
                 load(second[H:], xs, at * D, D, rows, row, D)
-                product(new, width, second, row, 1, w[2], 0, row, rows, width // lane, lane,
-                        False)
+                product(new, width, second, row, 1, w[2 * part:], 0, row, rows, width // lane,
+                        lane, False)
             else:
                 product(other, width, inputs, row, 1, wu, 0, H, rows, width // lane, lane, False)
                 for r in range(rows):
@@ -146,20 +152,19 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     x, h, v, u, dh = (normal(value, lay.dtype) for value in (tape.x, tape.h, tape.v, u, dh))
     keeps = needs_a(act) or needs_a(gate)
     a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 3, 0), lay.dtype)
-    w = pack([p["Whh"]], lay.dtype, 3)
-    wx = pack([p["Wxh"]], lay.dtype, 3)
+    Whh, Wxh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh"))
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     parts = shares(lay, 3 if before else 4)
-    work = spaces(lay, (lay.rows * 9 + 4 * row) * lay.width
-                  + chunk * (4 * lay.width + padded + 2 * -(-row // lay.lane) * lay.lane))
+    work = spaces(lay, 3 * H * (lay.width + padded) + (lay.rows * 9 + 4 * row) * lay.width
+                  + chunk * (4 * lay.width + padded + 2 * row))
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)
     run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk, before,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay),
-        clip is not None, clip or 0.0, w, wx, x, a, v, u, h, dh, inputs, dx, dh0,
+        clip is not None, clip or 0.0, Whh, Wxh, x, a, v, u, h, dh, inputs, dx, dh0,
         *parts.values(), dq, clipped)
     found = {name: part.sum(axis=0) for name, part in parts.items()}
     grads = {name: value[:3 * H] for name, value in found.items()}
@@ -177,9 +182,9 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
 @jit
 def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
                      chunk: int, before: bool, code: int, alpha: Any, gate: int, beta: Any,
-                     own: Any, clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any,
-                     u: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any, dWhh: Any,
-                     dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
+                     own: Any, clips: bool, clip: Any, Whh: Any, Wxh: Any, x: Any, a: Any,
+                     v: Any, u: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
+                     dWhh: Any, dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
                                           a.reshape(-1), u.reshape(-1))
@@ -187,23 +192,28 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     first = T - len(dh)
     padded, row = (D + lane - 1) // lane * lane, H + D + 1
     part = chunk * width
+    w, wx, rest = (work[:3 * H * width], work[3 * H * width:3 * H * (width + padded)],
+                   work[3 * H * (width + padded):])
+    pack(w, 0, H, Whh, 3, lane, False)
+    if wants_dx:
+        pack(wx, 0, H, Wxh, 3, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        e, state, other = work[:size], work[size:2 * size], work[2 * size:3 * size]
-        gates, pre = work[3 * size:6 * size], work[6 * size:9 * size]
+        e, state, other = rest[:size], rest[size:2 * size], rest[2 * size:3 * size]
+        gates, pre = rest[3 * size:6 * size], rest[6 * size:9 * size]
         reset, update, new = gates[:size], gates[size:2 * size], gates[2 * size:3 * size]
         at = 9 * size + 4 * row * width
-        totals = work[9 * size:at]
-        das = work[at:at + 4 * part]  # of r, z, n, and n's times r
+        totals = rest[9 * size:at]
+        das = rest[at:at + 4 * part]  # of r, z, n, and n's times r
         at += 4 * part
-        dinputs = work[at:at + chunk * padded]
+        dinputs = rest[at:at + chunk * padded]
         at += chunk * padded
-        seen = work[at:at + chunk * row]  # [h | x | 1]
+        seen = rest[at:at + chunk * row]  # [h | x | 1]
         at += chunk * row
-        second = work[at:at + chunk * row]  # [r h | x | 1]
+        second = rest[at:at + chunk * row]  # [r h | x | 1]
         for j in range(9 * size + 4 * row * width):
-            work[j] = 0
+            rest[j] = 0
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
@@ -231,7 +241,8 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 clipped[b] += clamp(dn, number(clip, dn[0]), rows, width, H)
                 clipped[b] += clamp(dz, number(clip, dz[0]), rows, width, H)
             if before:
-                product(other, width, dn, width, 1, w[2], 0, H, rows, width // lane, lane, False)
+                product(other, width, dn, width, 1, w[2 * H * width:], 0, H, rows, width // lane,
+                        lane, False)
                 for j in range(size):
                     dr[j] = other[j] * state[j]
                     e[j] = e[j] * update[j] + other[j] * reset[j]
@@ -243,12 +254,13 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                     dr[j] = dn[j] * other[j]
                     drn[j] = dn[j] * reset[j]
                     e[j] = e[j] * update[j]
-                product(e, width, drn, width, 1, w[2], 0, H, rows, width // lane, lane, True)
+                product(e, width, drn, width, 1, w[2 * H * width:], 0, H, rows, width // lane,
+                        lane, True)
             pull(gate, beta, own, pre, reset, dr, dq[b], rows, width)
             if clips:
                 clipped[b] += clamp(dr, number(clip, dr[0]), rows, width, H)
             for n in range(2):
-                product(e, width, das[n * part + base:], width, 1, w[n], 0, H, rows,
+                product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
                         width // lane, lane, True)
             for r in range(rows):
                 to = (held + r) * row
@@ -267,8 +279,8 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                         product(total[H * width:], width, seen[H:], 1, row, da, width, held,
                                 D + 1, width // lane, lane, True)
                     if wants_dx and n < 3:
-                        product(dinputs, padded, da, width, 1, wx[n], 0, H, held, padded // lane,
-                                lane, n > 0)
+                        product(dinputs, padded, da, width, 1, wx[n * H * padded:], 0, H, held,
+                                padded // lane, lane, n > 0)
                 if wants_dx:
                     for m in range(held):
                         copy(slopes, (at + (held - 1 - m) // rows * B + m % rows) * D, dinputs,

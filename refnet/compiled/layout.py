@@ -7,6 +7,7 @@ starts at a multiple of the padded ``width``.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from refnet.compiled._jit import JIT, jit
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
 __all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "share", "shares",
-           "spaces", "store"]
+           "spaces", "stack", "store"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -78,13 +79,16 @@ def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
     if dtype.char not in ("f", "d") and (JIT or dtype != object):
         raise TypeError(f"{where}: the arrays make {found}; the compiled core has float32 and "
                         'float64. For any other number type take backend="reference"')
-    T, B, D = x.shape
-    H = p["Whh"].shape[1]
+    return _cut(dtype, *x.shape, *p["Whh"].shape)
+
+
+@lru_cache(maxsize=32)
+def _cut(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
     lane = lanes(dtype)
     width = -(-H // lane) * lane
     # about 8 rows a block: enough to use each loaded vector of W often, few enough for many
     # threads; two halves where W comes from far
-    pairs = max(1, round(B / 16)) if p["Whh"].size * dtype.itemsize <= SMALL else 1
+    pairs = max(1, round(B / 16)) if rows * H * dtype.itemsize <= SMALL else 1
     blocks = min(B, 2 * pairs)
     starts = np.array([B * n // max(blocks, 1) for n in range(blocks + 1)])
     return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts)
@@ -93,46 +97,43 @@ def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
 def spaces(lay: Layout, numbers: int) -> Array:
     """For each thread of a kernel, as many as Numba is told to use, so many numbers to work in."""
     threads = max(min(numba.get_num_threads(), lay.blocks), 1)
-    gap = APART // lay.dtype.itemsize
-    return aligned((threads, numbers + gap), lay.dtype, np.empty)[:, :numbers]
-
-
-def pack(parts: list[Array], dtype: Any, gates: int = 1, transposed: bool = False) -> Array:
-    """Matrices as ``product`` walks them, panel after panel, columns padded to whole vectors:
-    (gates, size), a row for each gate's block of rows of ``parts``.
-
-    One part (gates * depth, H) is laid out as it is; with ``transposed``, parts (gates * H, k)
-    are, stacked to (depth, H).
-    """
-    rows, columns = len(parts[0]) // gates, sum(part.shape[1] for part in parts)
-    depth, H = (columns, rows) if transposed else (rows, columns)
-    lane = lanes(dtype)
-    out = aligned((gates, depth * -(-H // lane) * lane), dtype, np.empty)
-    at = 0
-    for part in parts:
-        _place(out, at, depth, lane, normal(part, dtype), transposed)
-        at += part.shape[1]
-    return out
+    step = -(-numbers // lay.lane) * lay.lane + APART // lay.dtype.itemsize
+    return aligned((threads, step), lay.dtype, np.empty)
 
 
 @jit
-def _place(out: Any, at: int, depth: int, lane: int, part: Any, transposed: bool) -> None:
-    rows, columns, flat = len(part) // len(out), part.shape[1], part.reshape(-1)
+def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transposed: bool) -> None:
+    """Put a matrix into ``w`` as ``product`` walks it: panel after panel, columns padded to whole
+    vectors, one gate's after the other. It fills the rows from ``at`` on of (depth, H).
+
+    Shapes: part (gates * rows, H); or, with ``transposed``, (gates * H, columns).
+    """
+    rows, columns, flat = len(part) // gates, part.shape[1], part.reshape(-1)
     count, H = (columns, rows) if transposed else (rows, columns)
     line, step = (1, columns) if transposed else (columns, 1)
     vectors = (H + lane - 1) // lane
     panels = (vectors + VECTORS - 1) // VECTORS
-    for g in range(len(out)):
+    for g in range(gates):
         for n in range(panels):
             first, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
             known = min(last, H) - first
             for k in range(count):
-                to = out[g, first * depth + (at + k) * (last - first):]
+                to = w[g * depth * vectors * lane + first * depth + (at + k) * (last - first):]
                 source = flat[g * rows * columns + k * line + first * step:]
                 for j in range(known):
                     to[j] = source[j * step]
                 for j in range(known, last - first):
                     to[j] = 0
+
+
+@jit
+def stack(w: Any, Whh: Any, Wxh: Any, bh: Any, gates: int, lane: int) -> None:
+    """Pack ``[Whh'; Wxh'; bh]``, which multiplies rows [h | x | 1], gate by gate."""
+    H, D = Whh.shape[1], Wxh.shape[1]
+    row = H + D + 1
+    pack(w, 0, row, Whh, gates, lane, True)
+    pack(w, H, row, Wxh, gates, lane, True)
+    pack(w, H + D, row, bh.reshape(-1, 1), gates, lane, True)
 
 
 def shares(lay: Layout, gates: int = 1) -> Params:

@@ -16,7 +16,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, store)
+                                    spaces, stack, store)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -52,11 +52,12 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     a = np.empty((T, B, 4, H) if keeps else (0, 0, 4, 0), lay.dtype)
     v, k = np.empty((T, B, 4, H), lay.dtype), np.empty((T, B, H), lay.dtype)
     x = normal(x, lay.dtype)
-    w = pack([p["Whh"], p["Wxh"], p["bh"][:, None]], lay.dtype, 4, transposed=True)
-    depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    run(_forward_blocks, lay.blocks, spaces(lay, lay.rows * (depth + 6 * lay.width)), lay.starts,
-        lay.width, lay.lane, *settings(act, lay.dtype), *settings(gate, lay.dtype),
-        own_parameter(act, p, lay), _peepholes(p, lay.width, lay.dtype), w, x, a, v, k, h, c)
+    Whh, Wxh, bh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh", "bh"))
+    row = H + D + 1
+    work = spaces(lay, 4 * row * lay.width + lay.rows * (6 * lay.width + row))
+    run(_forward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane,
+        *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay),
+        _peepholes(p, lay.width, lay.dtype), Whh, Wxh, bh, x, a, v, k, h, c)
     return Tape(x, h, c, a if keeps else None, v, k)  # type: ignore[arg-type]
 
 
@@ -72,19 +73,21 @@ def _add_product(c: Any, cs: int, w: Any, ws: int, s: Any, rows: int, width: int
 
 @jit
 def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
-                    code: int, alpha: Any, gate: int, beta: Any, own: Any, peep: Any, w: Any,
-                    x: Any, a: Any, v: Any, k: Any, h: Any, c: Any) -> None:
+                    code: int, alpha: Any, gate: int, beta: Any, own: Any, peep: Any, Whh: Any,
+                    Wxh: Any, bh: Any, x: Any, a: Any, v: Any, k: Any, h: Any, c: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
     values, kept = v.reshape(-1), a.reshape(-1)
     row = H + D + 1
+    w, rest = work[:4 * row * width], work[4 * row * width:]
+    stack(w, Whh, Wxh, bh, 4, lane)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        z = work[:4 * size]
+        z = rest[:4 * size]
         i, f, g, o = z[:size], z[size:2 * size], z[2 * size:3 * size], z[3 * size:]
-        cell, squashed = work[4 * size:5 * size], work[5 * size:6 * size]
-        inputs = work[6 * size:6 * size + rows * row]  # [h | x | 1]
+        cell, squashed = rest[4 * size:5 * size], rest[5 * size:6 * size]
+        inputs = rest[6 * size:6 * size + rows * row]  # [h | x | 1]
         for j in range(size):
             cell[j] = 0
         load(inputs, states, start * H, H, rows, row, H)
@@ -95,7 +98,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
             at = t * B + start
             load(inputs[H:], xs, at * D, D, rows, row, D)
             for n in range(4):
-                product(z[n * size:(n + 1) * size], width, inputs, row, 1, w[n], 0, row, rows,
+                product(z[n * size:], width, inputs, row, 1, w[n * row * width:], 0, row, rows,
                         width // lane, lane, False)
             if len(peep):
                 _add_product(i, width, peep[0], 0, cell, rows, width)
@@ -140,13 +143,12 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         tape.x, tape.h, tape.c, tape.v, tape.k, dh, dc))
     keeps = needs_a(act) or needs_a(gate)
     a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 4, 0), lay.dtype)
-    w = pack([p["Whh"]], lay.dtype, 4)
-    wx = pack([p["Wxh"]], lay.dtype, 4)
+    Whh, Wxh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh"))
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     peep = _peepholes(p, lay.width, lay.dtype)
-    work = spaces(lay, (lay.rows * 12 + 4 * row) * lay.width
-                  + chunk * (4 * lay.width + padded + -(-row // lay.lane) * lay.lane))
+    work = spaces(lay, 4 * H * (lay.width + padded) + (lay.rows * 12 + 4 * row) * lay.width
+                  + chunk * (4 * lay.width + padded + row))
     parts = shares(lay, 4)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dpeep = aligned((lay.blocks, 3, lay.width), lay.dtype)
@@ -155,7 +157,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     clipped = np.zeros(lay.blocks, np.int64)
     run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), peep,
-        clip is not None, clip or 0.0, w, wx, x, a, v, k, h, c, dh, dc, inputs, dx, dh0,
+        clip is not None, clip or 0.0, Whh, Wxh, x, a, v, k, h, c, dh, dc, inputs, dx, dh0,
         *parts.values(), dq, dpeep, clipped)
     grads = {name: part.sum(axis=0) for name, part in parts.items()}
     grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
@@ -171,32 +173,38 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
 @jit
 def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
                      chunk: int, code: int, alpha: Any, gate: int, beta: Any, own: Any,
-                     peep: Any, clips: bool, clip: Any, w: Any, wx: Any, x: Any, a: Any, v: Any,
-                     k: Any, h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any, dh0: Any,
-                     dWhh: Any, dWxh: Any, dbh: Any, dq: Any, dpeep: Any, clipped: Any) -> None:
+                     peep: Any, clips: bool, clip: Any, Whh: Any, Wxh: Any, x: Any, a: Any,
+                     v: Any, k: Any, h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any,
+                     dh0: Any, dWhh: Any, dWxh: Any, dbh: Any, dq: Any, dpeep: Any,
+                     clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
     values, kept, slopes = v.reshape(-1), a.reshape(-1), dx.reshape(-1)
     starting = dh0.reshape(-1)
     first = T - len(dh)
     padded, row = (D + lane - 1) // lane * lane, H + D + 1
+    w, wx, rest = (work[:4 * H * width], work[4 * H * width:4 * H * (width + padded)],
+                   work[4 * H * (width + padded):])
+    pack(w, 0, H, Whh, 4, lane, False)
+    if wants_dx:
+        pack(wx, 0, H, Wxh, 4, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        e, q, out = work[:size], work[size:2 * size], work[2 * size:3 * size]
-        gates, pre = work[3 * size:7 * size], work[7 * size:11 * size]
-        cell = work[11 * size:12 * size]
+        e, q, out = rest[:size], rest[size:2 * size], rest[2 * size:3 * size]
+        gates, pre = rest[3 * size:7 * size], rest[7 * size:11 * size]
+        cell = rest[11 * size:12 * size]
         i, f, g, o = (gates[:size], gates[size:2 * size], gates[2 * size:3 * size],
                       gates[3 * size:])
         at = 12 * size + 4 * row * width
-        totals = work[12 * size:at]
-        das = work[at:at + 4 * chunk * width]
+        totals = rest[12 * size:at]
+        das = rest[at:at + 4 * chunk * width]
         at += 4 * chunk * width
-        dinputs = work[at:at + chunk * padded]
+        dinputs = rest[at:at + chunk * padded]
         at += chunk * padded
-        seen = work[at:at + chunk * row]
+        seen = rest[at:at + chunk * row]
         for j in range(12 * size + 4 * row * width):
-            work[j] = 0
+            rest[j] = 0
         load(q, dc.reshape(-1), start * H, H, rows, width, H)
         held = 0
         for t in range(T - 1, -1, -1):
@@ -250,7 +258,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 _add_product(dpeep[b, 0], 0, di, width, cell, rows, width)
                 _add_product(dpeep[b, 1], 0, df, width, cell, rows, width)
             for n in range(4):
-                product(e, width, das[n * part + base:], width, 1, w[n], 0, H, rows,
+                product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
                         width // lane, lane, n > 0)
             for r in range(rows):
                 copy(seen, (held + r) * row, states, (at + r) * H, H)
@@ -259,11 +267,10 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(4):
-                    product(totals[n * row * width:], width, seen, 1, row,
-                            das[n * part:(n + 1) * part], width, held, row, width // lane, lane,
-                            True)
+                    product(totals[n * row * width:], width, seen, 1, row, das[n * part:], width,
+                            held, row, width // lane, lane, True)
                     if wants_dx:
-                        product(dinputs, padded, das[n * part:(n + 1) * part], width, 1, wx[n],
+                        product(dinputs, padded, das[n * part:], width, 1, wx[n * H * padded:],
                                 0, H, held, padded // lane, lane, n > 0)
                 if wants_dx:
                     for m in range(held):

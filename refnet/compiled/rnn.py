@@ -18,7 +18,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, store)
+                                    spaces, stack, store)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -43,23 +43,27 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     h = np.empty((T + 1, B, H), lay.dtype)
     h[0] = h0
     a = np.empty((T, B, H) if needs_a(act) else (0, 0, 0), lay.dtype)
-    w = pack([p["Whh"], p["Wxh"], p["bh"][:, None]], lay.dtype, transposed=True)[0]
-    depth = -(-(H + D + 1) // lay.lane) * lay.lane
-    run(_forward_blocks, lay.blocks, spaces(lay, lay.rows * (depth + lay.width)), lay.starts,
-        lay.width, lay.lane, *settings(act, lay.dtype), own_parameter(act, p, lay), w, x, a, h)
+    Whh, Wxh, bh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh", "bh"))
+    row = H + D + 1
+    work = spaces(lay, row * lay.width + lay.rows * (lay.width + row))
+    run(_forward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane,
+        *settings(act, lay.dtype), own_parameter(act, p, lay), Whh, Wxh, bh, x, a, h)
     return Tape(x, a if needs_a(act) else None, h)  # type: ignore[arg-type]
 
 
 @jit
 def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
-                    code: int, alpha: Any, q: Any, w: Any, x: Any, a: Any, h: Any) -> None:
+                    code: int, alpha: Any, q: Any, Whh: Any, Wxh: Any, bh: Any, x: Any, a: Any,
+                    h: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept = x.reshape(-1), h.reshape(-1), a.reshape(-1)
     row = H + D + 1
+    w, rest = work[:row * width], work[row * width:]
+    stack(w, Whh, Wxh, bh, 1, lane)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        c = work[:rows * width]
-        inputs = work[rows * width:rows * (width + row)]  # [h | x | 1]
+        c = rest[:rows * width]
+        inputs = rest[rows * width:rows * (width + row)]  # [h | x | 1]
         for r in range(rows):
             copy(inputs, r * row, states, (start + r) * H, H)
             inputs[r * row + H + D] = 1
@@ -90,13 +94,11 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     x, h, dh = (normal(value, lay.dtype) for value in (tape.x, tape.h, dh))
     a = (np.empty((0, 0, 0), lay.dtype) if tape.a is None or not needs_a(act)
          else normal(tape.a, lay.dtype))
-    w = pack([p["Whh"]], lay.dtype)[0]
-    wx = pack([p["Wxh"]], lay.dtype)[0] if inputs else w
-    padded = -(-D // lay.lane) * lay.lane
-    row = H + D + 1
+    Whh, Wxh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh"))
+    padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
-    work = spaces(lay, (lay.rows * 3 + row) * lay.width
-                  + chunk * (lay.width + padded + -(-row // lay.lane) * lay.lane))
+    work = spaces(lay, (H + lay.rows * 3 + row) * lay.width + H * padded
+                  + chunk * (lay.width + padded + row))
     parts = shares(lay)
     dq = aligned((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
@@ -104,7 +106,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     clipped = np.zeros(lay.blocks, np.int64)
     run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), own_parameter(act, p, lay), clip is not None, clip or 0.0,
-        w, wx, x, a, h, dh, inputs, dx, dh0, *parts.values(), dq, clipped)
+        Whh, Wxh, x, a, h, dh, inputs, dx, dh0, *parts.values(), dq, clipped)
     grads = {name: part.sum(axis=0) for name, part in parts.items()}
     grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
     if clip is not None:
@@ -116,26 +118,31 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
 
 @jit
 def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
-                     chunk: int, code: int, alpha: Any, q: Any, clips: bool, clip: Any, w: Any,
-                     wx: Any, x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
-                     dWhh: Any, dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
+                     chunk: int, code: int, alpha: Any, q: Any, clips: bool, clip: Any, Whh: Any,
+                     Wxh: Any, x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any,
+                     dh0: Any, dWhh: Any, dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept, slopes = x.reshape(-1), h.reshape(-1), a.reshape(-1), dx.reshape(-1)
     first = T - len(dh)
     padded, row = (D + lane - 1) // lane * lane, H + D + 1
+    w, wx, rest = (work[:H * width], work[H * width:H * (width + padded)],
+                   work[H * (width + padded):])
+    pack(w, 0, H, Whh, 1, lane, False)
+    if wants_dx:
+        pack(wx, 0, H, Wxh, 1, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        carry, state, before = work[:size], work[size:2 * size], work[2 * size:3 * size]
+        carry, state, before = rest[:size], rest[size:2 * size], rest[2 * size:3 * size]
         at = 3 * size + row * width
-        total = work[3 * size:at]
-        das = work[at:at + chunk * width]
+        total = rest[3 * size:at]
+        das = rest[at:at + chunk * width]
         at += chunk * width
-        dinputs = work[at:at + chunk * padded]
+        dinputs = rest[at:at + chunk * padded]
         at += chunk * padded
-        seen = work[at:at + chunk * row]  # rows [h | x | 1], beside das
+        seen = rest[at:at + chunk * row]  # rows [h | x | 1], beside das
         for i in range(3 * size + row * width):
-            work[i] = 0
+            rest[i] = 0
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
