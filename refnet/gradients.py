@@ -50,7 +50,7 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     """
     outputs, tape = net.forward(params, batch.x, batch.mask)
     counted, natural = weights(batch.mask, outputs.shape[:-1], net.reduction)
-    loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor or natural)
+    loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)

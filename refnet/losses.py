@@ -3,6 +3,7 @@
 Checked by: tests/test_losses.py, tests/test_exact.py::test_push_equals_pull.
 """
 
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ import numpy as np
 from refnet.batch import Array
 from refnet.numeric import exp, log
 
-__all__ = ["LOSSES", "REDUCTIONS", "Scored", "cross_entropy", "score", "squared_error", "weights"]
+__all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "cross_entropy", "score", "squared_error",
+           "weights"]
 
 REDUCTIONS = ("mean", "batch_mean", "sum")
 
@@ -63,7 +65,8 @@ def squared_error(outputs: Array, targets: Array) -> Scored:
     return Scored((difference * difference).sum(axis=1) / channels, 2 * difference / channels)
 
 
-LOSSES = {"cross_entropy": cross_entropy, "squared_error": squared_error}
+Loss = Callable[[Array, Array], Scored]
+LOSSES: Mapping[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
 
 
 def weights(mask: Array | None, shape: tuple[int, ...], reduction: str
@@ -83,16 +86,19 @@ def weights(mask: Array | None, shape: tuple[int, ...], reduction: str
     return counted, max({"sum": 1, "mean": number, "batch_mean": shape[-1]}[reduction], 1)
 
 
-def score(name: str, outputs: Array, targets: Array, counted: Array | None, divisor: int
-          ) -> tuple[Array, Array]:
-    """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked."""
+def score(name: str, outputs: Array, targets: Array, counted: Array | None, divisor: int,
+          losses: Mapping[str, Loss] = LOSSES) -> tuple[Array, Array]:
+    """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked.
+
+    ``losses``: where the loss of that name is found, example by example.
+    """
     shape = outputs.shape[:-1]
     if targets.shape[:len(shape)] != shape:
         raise ValueError(f"{name}: targets have shape {targets.shape}; need {shape} first, "
                          "one target a prediction (check the net's readout)")
     flat = outputs.reshape(prod(shape), outputs.shape[-1])
     rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
-    loss, gradient = LOSSES[name](flat, rows)
+    loss, gradient = losses[name](flat, rows)
     # divided before masking: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
     total = np.asarray(_kept(loss / divisor, counted).sum())
     gradient = _kept(gradient / divisor, counted)

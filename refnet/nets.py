@@ -5,12 +5,12 @@ Both offer ``init``, ``forward(params, x, mask) -> (outputs, tape)`` and, direct
 dtype decides the arithmetic.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from refnet import checkpointing
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params, last_steps
 from refnet.initializers import glorot_uniform
-from refnet.losses import LOSSES, REDUCTIONS
+from refnet.losses import LOSSES, REDUCTIONS, Loss
 from refnet.numeric import matmul
 from refnet.transitions import Transition, assemble, pull_back
 
@@ -128,6 +128,11 @@ class RecurrentNet:
                 raise
             raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
                              "'reference' (--backend reference)") from None
+
+    @property
+    def losses(self) -> Mapping[str, Loss]:
+        """The losses, example by example, on this net's backend."""
+        return LOSSES if self.backend == "reference" else _load("refnet.compiled.losses").LOSSES
 
     @property
     def clipping(self) -> dict[str, float]:
@@ -310,6 +315,7 @@ class FeedforwardNet:
     transition: Transition | None = None
     loss: str = "cross_entropy"
     reduction: str = "mean"
+    losses: ClassVar[Mapping[str, Loss]] = LOSSES
 
     def __post_init__(self) -> None:
         _choice("loss", self.loss, tuple(LOSSES))

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from refnet import compiled
 from refnet.activations import ACTIVATIONS
 from refnet.cells import rnn as reference
-from refnet.compiled import _jit, rnn, vector
+from refnet.compiled import _jit, layout, rnn, vector
 
 # Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
 # an entry is a sum of K products and goes through a Lipschitz chain of T steps, each worth
@@ -366,24 +366,28 @@ def test_source_is_exact_on_fractions():
     assert result.returncode == 0 and int(result.stdout) > 100, result.stderr
 
 
+@_jit.jit
+def _packed_product(c, cs, a, ar, ak, packed, w, depth, rows, vectors, lane, add):
+    layout.pack(packed, 0, depth, w, 1, lane, False)
+    layout.product(c, cs, a, ar, ak, packed, 0, depth, rows, vectors, lane, add)
+
+
 @given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 2 * vector.VECTORS + 1),
        st.booleans(), st.integers(0, 99))
 @settings(max_examples=40)
 def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
     """Integers small enough to be exact: the micro-kernel gives the very numbers."""
-    from refnet.compiled.layout import aligned, pack, product
     rng = np.random.default_rng(seed)
     dtype = np.dtype("f4")
     lane = vector.lanes(dtype)
     a, w, c = (rng.integers(-9, 10, shape).astype(dtype) for shape in
                ((rows, depth), (depth, vectors * lane), (rows, vectors * lane)))
     want = a @ w + (c if add else 0)
-    packed = aligned((depth + 1, vectors * lane), dtype).reshape(-1)
-    pack(packed, 0, depth, w, 1, lane, False)
+    packed = layout.aligned((depth + 1, vectors * lane), dtype).reshape(-1)
     for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
         out = c.copy().reshape(-1)
-        product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak, packed, 0,
-                depth, rows, vectors, lane, add)
+        _packed_product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak,
+                        packed, w, depth, rows, vectors, lane, add)
         assert np.array_equal(out.reshape(want.shape), want)
 
 

@@ -8,7 +8,7 @@ instead of an exception, without which no division is vectorised.
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,12 +21,13 @@ from numba import types
 from numba.core import caching, config
 from numba.extending import intrinsic
 
-__all__ = ["JIT", "cache_folder", "compiled_kernels", "jit", "run"]
+__all__ = ["JIT", "cache_folder", "compiled_kernels", "inner", "jit", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 JIT: bool = not config.DISABLE_JIT
 _KERNELS: list[Any] = []
-_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False,
+            "no_cfunc_wrapper": True}
 
 
 def cache_folder() -> Path:
@@ -88,15 +89,21 @@ def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
                                      {name: types.unliteral(kind) for name, kind in kws.items()})
 
 
-def jit(function: Function) -> Function:
-    """Compile at the first call, for the types of that call; as it is if the JIT is off."""
-    kernel: Any = numba.njit(**_OPTIONS)(function)
+def jit(function: Function, inner: bool = False) -> Function:
+    """Compile at the first call, for the types of that call; as it is if the JIT is off.
+
+    ``inner``: only kernels call it. A way in from Python would take as long to compile.
+    """
+    kernel: Any = numba.njit(**_OPTIONS, no_cpython_wrapper=inner)(function)
     if JIT:
         kernel._cache = _Cache(function)
         # or a function would be compiled anew for every constant that it is called with
         kernel.get_call_template = _plainly(kernel.get_call_template)
         _KERNELS.append(kernel)
     return kernel  # type: ignore[no-any-return]
+
+
+inner = partial(jit, inner=True)
 
 
 def compiled_kernels() -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
-from refnet.compiled._jit import jit
+from refnet.compiled._jit import inner
 from refnet.compiled.layout import Layout
 from refnet.compiled.vector import expm1, number, sigmoid, tanh
 
@@ -45,7 +45,7 @@ def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
             for name, *_ in act.start}
 
 
-@jit
+@inner
 def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
     """``c = f(c)`` for c (rows * width,)."""
     n = rows * width
@@ -90,7 +90,7 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
                 row[j] = zero if grown <= 0 else signed
 
 
-@jit
+@inner
 def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int
          ) -> None:
     """``g = f'(a) g``, and ``dq +=`` what the own parameters get; ``a`` is read only where
@@ -140,7 +140,7 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
                 row[j] = zero if off else row[j]
 
 
-@jit
+@inner
 def clamp(da: Any, limit: Any, rows: int, width: int, H: int) -> int:
     """Bring the entries of da into [-limit, limit]; how many changed."""
     count = 0

@@ -87,6 +87,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     w, wu, wn, rest = (work[:3 * part], work[3 * part:3 * part + H * width],
                        work[3 * part + H * width:4 * part], work[4 * part:])
     stack(w, Whh, Wxh, bh, 3, lane)
+    work[3 * part:4 * part] = 0
     # of the candidate, state and inputs apart
     pack(wu, 0, H, Whh[2 * H:], 1, lane, True)
     pack(wn, 0, D + 1, Wxh[2 * H:], 1, lane, True)
@@ -191,9 +192,10 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     slopes, starting = dx.reshape(-1), dh0.reshape(-1)
     first = T - len(dh)
     padded, row = (D + lane - 1) // lane * lane, H + D + 1
-    part = chunk * width
+    parts, part = 3 if before else 4, chunk * width
     w, wx, rest = (work[:3 * H * width], work[3 * H * width:3 * H * (width + padded)],
                    work[3 * H * (width + padded):])
+    work[:3 * H * (width + padded)] = 0
     pack(w, 0, H, Whh, 3, lane, False)
     if wants_dx:
         pack(wx, 0, H, Wxh, 3, lane, False)
@@ -270,7 +272,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 copy(second, to + H, seen, to + H, D + 1)
             held += rows
             if held + rows > chunk or t == 0:
-                for n in range(3 if before else 4):
+                for n in range(parts):
                     da, total = das[n * part:(n + 1) * part], totals[n * row * width:]
                     if n != 2 or before:
                         product(total, width, second if n == 2 else seen, 1, row, da, width,
@@ -287,7 +289,5 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                              m * padded, D)
                 held = 0
         store(starting, start * H, H, e, rows, width, H)
-        for n in range(3 if before else 4):
-            own_rows = slice(n * H, (n + 1) * H)
-            share(dWhh[b, own_rows], dWxh[b, own_rows], dbh[b, own_rows],
-                  totals[n * row * width:], width)
+        for n in range(parts):
+            share(dWhh, dWxh, dbh, (b * parts + n) * H, totals[n * row * width:], width)

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.compiled._jit import JIT, jit
+from refnet.compiled._jit import JIT, inner
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
 __all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "share", "shares",
@@ -101,36 +101,42 @@ def spaces(lay: Layout, numbers: int) -> Array:
     return aligned((threads, step), lay.dtype, np.empty)
 
 
-@jit
+@inner
+def _spread(to: Any, at: int, line: int, unit: int, source: Any, start: int, step: int, each: int,
+            rows: int, columns: int) -> None:
+    """``to[at + r line + c unit] = source[start + r step + c each]``, r < rows, c < columns."""
+    for r in range(rows):
+        for c in range(columns):
+            to[at + r * line + c * unit] = source[start + r * step + c * each]
+
+
+@inner
 def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transposed: bool) -> None:
-    """Put a matrix into ``w`` as ``product`` walks it: panel after panel, columns padded to whole
-    vectors, one gate's after the other. It fills the rows from ``at`` on of (depth, H).
+    """Put a matrix into the zeros ``w`` as ``product`` walks it: panel after panel, columns
+    padded to whole vectors, one gate's after the other. It is the rows from ``at`` on of (depth,
+    H).
 
     Shapes: part (gates * rows, H); or, with ``transposed``, (gates * H, columns).
     """
-    rows, columns, flat = len(part) // gates, part.shape[1], part.reshape(-1)
-    count, H = (columns, rows) if transposed else (rows, columns)
-    line, step = (1, columns) if transposed else (columns, 1)
+    size, columns = len(part) // gates, part.shape[1]
+    count, H = (columns, size) if transposed else (size, columns)
+    step, each = (1, columns) if transposed else (columns, 1)
     vectors = (H + lane - 1) // lane
     panels = (vectors + VECTORS - 1) // VECTORS
     for g in range(gates):
         for n in range(panels):
             first, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
-            known = min(last, H) - first
-            for k in range(count):
-                to = w[g * depth * vectors * lane + first * depth + (at + k) * (last - first):]
-                source = flat[g * rows * columns + k * line + first * step:]
-                for j in range(known):
-                    to[j] = source[j * step]
-                for j in range(known, last - first):
-                    to[j] = 0
+            _spread(w, g * depth * vectors * lane + first * depth + at * (last - first),
+                    last - first, 1, part.reshape(-1), g * size * columns + first * each, step,
+                    each, count, min(last, H) - first)
 
 
-@jit
+@inner
 def stack(w: Any, Whh: Any, Wxh: Any, bh: Any, gates: int, lane: int) -> None:
     """Pack ``[Whh'; Wxh'; bh]``, which multiplies rows [h | x | 1], gate by gate."""
     H, D = Whh.shape[1], Wxh.shape[1]
     row = H + D + 1
+    w[:] = 0
     pack(w, 0, row, Whh, gates, lane, True)
     pack(w, H, row, Wxh, gates, lane, True)
     pack(w, H + D, row, bh.reshape(-1, 1), gates, lane, True)
@@ -142,37 +148,34 @@ def shares(lay: Layout, gates: int = 1) -> Params:
             for name, rest in (("Whh", (lay.H,)), ("Wxh", (lay.D,)), ("bh", ()))}
 
 
-@jit
-def share(dWhh: Any, dWxh: Any, dbh: Any, total: Any, width: int) -> None:
-    """Sums of gradients, rows [H | D | 1] with one column a unit, as those of Whh, Wxh and bh."""
-    H, D = dWxh.shape
+@inner
+def share(dWhh: Any, dWxh: Any, dbh: Any, at: int, total: Any, width: int) -> None:
+    """Sums of gradients, rows [H | D | 1] with one column a unit, as rows from ``at`` on of those
+    of Whh, Wxh and bh."""
+    H, D = dWhh.shape[-1], dWxh.shape[-1]
     for first in range(0, H, 16):  # columns of so many rows stay in the cache
-        last = min(first + 16, H)
-        for k in range(H):
-            for j in range(first, last):
-                dWhh[j, k] = total[k * width + j]
-        for k in range(D):
-            for j in range(first, last):
-                dWxh[j, k] = total[(H + k) * width + j]
-    for j in range(H):
-        dbh[j] = total[(H + D) * width + j]
+        count = min(16, H - first)
+        _spread(dWhh.reshape(-1), (at + first) * H, 1, H, total, first, width, 1, H, count)
+        _spread(dWxh.reshape(-1), (at + first) * D, 1, D, total, H * width + first, width, 1, D,
+                count)
+        copy(dbh.reshape(-1), at + first, total, (H + D) * width + first, count)
 
 
-@jit
+@inner
 def load(to: Any, source: Any, at: int, step: int, rows: int, width: int, H: int) -> None:
     """Rows of H numbers, ``step`` apart from ``at`` on, into rows that are ``width`` apart."""
     for r in range(rows):
         copy(to, r * width, source, at + r * step, H)
 
 
-@jit
+@inner
 def store(to: Any, at: int, step: int, source: Any, rows: int, width: int, H: int) -> None:
     """The way back from ``load``."""
     for r in range(rows):
         copy(to, at + r * step, source, r * width, H)
 
 
-@jit
+@inner
 def product(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: int, rows: int,
             vectors: int, lane: int, add: bool) -> None:
     """``c[r cs + j] (+)= sum_k a[r ar + k ak] w[k, j]``, r < rows, j < vectors * lane.

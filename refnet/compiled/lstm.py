@@ -12,7 +12,7 @@ from refnet.activations import Activation
 from refnet.batch import Array, Params
 from refnet.cells import check_shapes
 from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
-from refnet.compiled._jit import jit, run
+from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
@@ -61,7 +61,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return Tape(x, h, c, a if keeps else None, v, k)  # type: ignore[arg-type]
 
 
-@jit
+@inner
 def _add_product(c: Any, cs: int, w: Any, ws: int, s: Any, rows: int, width: int) -> None:
     """``c += w s``, row by row, those of c and w being cs and ws apart: 0 for a single one."""
     for r in range(rows):
@@ -185,6 +185,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     padded, row = (D + lane - 1) // lane * lane, H + D + 1
     w, wx, rest = (work[:4 * H * width], work[4 * H * width:4 * H * (width + padded)],
                    work[4 * H * (width + padded):])
+    work[:4 * H * (width + padded)] = 0
     pack(w, 0, H, Whh, 4, lane, False)
     if wants_dx:
         pack(wx, 0, H, Wxh, 4, lane, False)
@@ -280,6 +281,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         store(starting, start * H, H, e, rows, width, H)
         store(starting, (B + start) * H, H, q, rows, width, H)
         for n in range(4):
-            own_rows = slice(n * H, (n + 1) * H)
-            share(dWhh[b, own_rows], dWxh[b, own_rows], dbh[b, own_rows],
-                  totals[n * row * width:], width)
+            share(dWhh, dWxh, dbh, (b * 4 + n) * H, totals[n * row * width:], width)

@@ -127,6 +127,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     padded, row = (D + lane - 1) // lane * lane, H + D + 1
     w, wx, rest = (work[:H * width], work[H * width:H * (width + padded)],
                    work[H * (width + padded):])
+    work[:H * (width + padded)] = 0
     pack(w, 0, H, Whh, 1, lane, False)
     if wants_dx:
         pack(wx, 0, H, Wxh, 1, lane, False)
@@ -179,4 +180,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         for r in range(rows):
             for j in range(H):
                 dh0[start + r, j] = carry[r * width + j]
-        share(dWhh[b], dWxh[b], dbh[b], total, width)
+        share(dWhh, dWxh, dbh, b * H, total, width)

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from refnet.compiled._jit import JIT, jit
+from refnet.compiled._jit import JIT, inner
 
 __all__ = ["BYTES", "ROWS", "VECTORS", "copy", "exp", "expm1", "fma", "lanes", "number", "sigmoid",
            "tanh", "tile"]
@@ -216,13 +216,13 @@ LOG2E = 1 / log(2)
 C = tuple(1 / factorial(k) for k in range(14))
 
 
-@jit
+@inner
 def _wide(x: Any) -> bool:
     """Whether x is a float64; a constant once compiled."""
     return bool(number(1.0, x) + number(1e-10, x) != number(1.0, x))
 
 
-@jit
+@inner
 def _reduced(x: Any) -> Any:
     """``n, k, p``: x = k log 2 + f with \\|f\\| <= log(2) / 2, p = e^f - 1 by Taylor's series;
     n holds k + bias in its lowest bits."""
@@ -252,7 +252,7 @@ def _reduced(x: Any) -> Any:
     return n, k, p
 
 
-@jit
+@inner
 def expm1(x: Any) -> Any:
     """``e^x - 1`` for x <= 0, within 1.2 ulp of the true value for every float32 (float64: of a
     sample; all by tests/test_compiled.py::test_ulps_of_all_floats); NaN stays NaN."""
@@ -263,7 +263,7 @@ def expm1(x: Any) -> Any:
     return fma(scale, p, scale - number(1.0, x))
 
 
-@jit
+@inner
 def exp(x: Any) -> Any:
     """``e^x`` for x <= 0, down to the subnormal numbers, within 1.2 ulp; NaN stays NaN."""
     low = number(-800.0, x) if _wide(x) else number(-120.0, x)
@@ -277,7 +277,7 @@ def exp(x: Any) -> Any:
     return fma(first, p, first) * second
 
 
-@jit
+@inner
 def tanh(x: Any) -> Any:
     """``m / (m + 2)`` with ``m = e^(-2 |x|) - 1`` and the sign of x: no cancellation anywhere;
     within 2.6 ulp."""
@@ -285,7 +285,7 @@ def tanh(x: Any) -> Any:
     return np.copysign(m / (m + number(2.0, x)), x)
 
 
-@jit
+@inner
 def sigmoid(x: Any) -> Any:
     """``1 / (1 + e^-x)``, by ``e^x / (1 + e^x)`` for negative x; within 2.6 ulp."""
     negative = x < number(0.0, x)
