@@ -372,7 +372,7 @@ def _packed_product(c, cs, a, ar, ak, packed, w, depth, rows, vectors, lane, add
     layout.product(c, cs, a, ar, ak, packed, 0, depth, rows, vectors, lane, add)
 
 
-@given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 2 * vector.VECTORS + 1),
+@given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 2 * vector.VECTORS[-1] + 1),
        st.booleans(), st.integers(0, 99))
 @settings(max_examples=40)
 def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from refnet.compiled import losses as compiled
 from refnet.losses import cross_entropy, score, squared_error, weights
 
 EPS = np.finfo(float).eps
@@ -26,6 +29,56 @@ def test_cross_entropy_is_blind_to_a_shift():
     """Shifts by powers of two are exact, so nothing at all may change."""
     logits = np.array([[0.5, -1.25, 3.0]])
     assert cross_entropy(logits + 64, np.array([1]))[0] == cross_entropy(logits, np.array([1]))[0]
+
+
+def compare_compiled(function, logits, labels):
+    """The error of a compiled cross-entropy, in units of what roundings allow: log of the sum of
+    C exponentials, each within 1.2 ulp, added one by one; then one rounding each of quotient,
+    difference and logarithm."""
+    want = cross_entropy(logits.astype(np.longdouble), labels)
+    loss, gradient = function(logits, labels)
+    assert loss.dtype == gradient.dtype == logits.dtype
+    unit = (logits.shape[1] + 5) * np.finfo(logits.dtype).eps
+    return max((abs(loss - want.loss) / (unit * np.maximum(want.loss, 1))).max(initial=0),
+               (abs(gradient - want.gradient) / unit).max(initial=0))
+
+
+@given(st.integers(0, 40), st.integers(1, 20), st.floats(0, 100), st.booleans(), st.integers(0, 99))
+def test_compiled_cross_entropy(N, C, scale, wide, seed):
+    rng = np.random.default_rng(seed)
+    logits = (scale * rng.standard_normal((C, N))).astype("f8" if wide else "f4").T  # not C order
+    labels = rng.integers(0, C, 2 * N)[::2].astype("u1")
+    assert compare_compiled(compiled.cross_entropy, logits, labels) <= 1
+
+
+def test_compiled_cross_entropy_of_extremes_and_other_types():
+    labels = np.array([0, 0])
+    for logits in (np.array([[1e30, -1e30], [-1e30, 1e30]], "f4"),
+                   np.array([[np.nan, 1], [0, np.inf]]), np.array([[0, -np.inf], [-np.inf, 0]]),
+                   np.array([[1, 2], [3, 5]], "g")):
+        with np.errstate(invalid="ignore"):
+            for got, want in zip(compiled.cross_entropy(logits, labels),
+                                 cross_entropy(logits, labels)):
+                assert np.array_equal(got, want, equal_nan=True)
+    native = np.array([[1, 2], [3, 5]], "f4")
+    for got, want in zip(compiled.cross_entropy(native.astype(">f4"), labels.astype(">i2")),
+                         compiled.cross_entropy(native, labels)):
+        assert got.dtype == want.dtype and np.array_equal(got, want)
+
+
+def test_planted_bugs_in_the_compiled_cross_entropy_are_rejected():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.standard_normal((30, 5)).astype("f4"), rng.integers(0, 5, 30)
+
+    def biased(logits, labels):
+        loss, gradient = compiled.cross_entropy(logits, labels)
+        return loss, gradient * np.float32(1 + 2e-6)
+
+    def unshifted(logits, labels):
+        return compiled.cross_entropy(logits, (labels + 1) % 5)
+
+    for bug in (biased, unshifted):
+        assert compare_compiled(bug, logits, labels) > 1
 
 
 def test_squared_error_closed_form():
@@ -61,8 +114,9 @@ def test_masked_nan_does_not_leak():
     (np.array([0, -1]), "from -1"), (np.array([0]), "one class per row"),
 ])
 def test_bad_labels_are_refused(labels, message):
-    with pytest.raises(ValueError, match=message):
-        cross_entropy(np.zeros((2, 3)), labels)
+    for function in (cross_entropy, compiled.cross_entropy):
+        with pytest.raises(ValueError, match=message):
+            function(np.zeros((2, 3)), labels)
 
 
 def test_bad_targets_are_refused():

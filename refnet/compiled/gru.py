@@ -17,7 +17,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, stack, store)
+                                    spaces, store)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -62,7 +62,7 @@ def recur(where: str, p: Params, x: Array, h0: Array, act: Activation, gate: Act
     v = np.empty((T, B, 3, H), lay.dtype)
     u = np.empty((0, 0, 0) if before else (T, B, H), lay.dtype)
     x = normal(x, lay.dtype)
-    Whh, Wxh, bh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh", "bh"))
+    Whh, Wxh, bh = (normal(part, lay.dtype) for part in (p["Whh"], p["Wxh"], p["bh"][:, None]))
     bias = aligned((lay.width,), lay.dtype)
     if not before:
         bias[:H] = p["bhn"]
@@ -86,12 +86,14 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     part = row * width
     w, wu, wn, rest = (work[:3 * part], work[3 * part:3 * part + H * width],
                        work[3 * part + H * width:4 * part], work[4 * part:])
-    stack(w, Whh, Wxh, bh, 3, lane)
-    work[3 * part:4 * part] = 0
+    work[:4 * part] = 0
+    pack(w, 0, row, Whh, 3, lane, True)
+    pack(w, H, row, Wxh, 3, lane, True)
+    pack(w, H + D, row, bh, 3, lane, True)
     # of the candidate, state and inputs apart
     pack(wu, 0, H, Whh[2 * H:], 1, lane, True)
     pack(wn, 0, D + 1, Wxh[2 * H:], 1, lane, True)
-    pack(wn, D, D + 1, bh[2 * H:].reshape(-1, 1), 1, lane, True)
+    pack(wn, D, D + 1, bh[2 * H:], 1, lane, True)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width

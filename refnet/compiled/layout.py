@@ -19,7 +19,7 @@ from refnet.compiled._jit import JIT, inner
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
 __all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "share", "shares",
-           "spaces", "stack", "store"]
+           "spaces", "store"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -102,6 +102,14 @@ def spaces(lay: Layout, numbers: int) -> Array:
 
 
 @inner
+def _panels(vectors: int) -> int:
+    """How many panels as many columns are, if each is to have as many as one of VECTORS."""
+    if vectors < VECTORS[1]:
+        return vectors
+    return (vectors + VECTORS[-1] - 1) // VECTORS[-1]
+
+
+@inner
 def _spread(to: Any, at: int, line: int, unit: int, source: Any, start: int, step: int, each: int,
             rows: int, columns: int) -> None:
     """``to[at + r line + c unit] = source[start + r step + c each]``, r < rows, c < columns."""
@@ -122,24 +130,13 @@ def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transpos
     count, H = (columns, size) if transposed else (size, columns)
     step, each = (1, columns) if transposed else (columns, 1)
     vectors = (H + lane - 1) // lane
-    panels = (vectors + VECTORS - 1) // VECTORS
+    panels = _panels(vectors)
     for g in range(gates):
         for n in range(panels):
             first, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
             _spread(w, g * depth * vectors * lane + first * depth + at * (last - first),
                     last - first, 1, part.reshape(-1), g * size * columns + first * each, step,
                     each, count, min(last, H) - first)
-
-
-@inner
-def stack(w: Any, Whh: Any, Wxh: Any, bh: Any, gates: int, lane: int) -> None:
-    """Pack ``[Whh'; Wxh'; bh]``, which multiplies rows [h | x | 1], gate by gate."""
-    H, D = Whh.shape[1], Wxh.shape[1]
-    row = H + D + 1
-    w[:] = 0
-    pack(w, 0, row, Whh, gates, lane, True)
-    pack(w, H, row, Wxh, gates, lane, True)
-    pack(w, H + D, row, bh.reshape(-1, 1), gates, lane, True)
 
 
 def shares(lay: Layout, gates: int = 1) -> Params:
@@ -183,7 +180,7 @@ def product(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: i
     ``w`` is packed, or, if ws is not 0, has its rows ws apart. Every entry is one chain over
     k, so that its bits do not depend on how the rows are tiled.
     """
-    panels = (vectors + VECTORS - 1) // VECTORS
+    panels = _panels(vectors)
     for n in range(panels):
         first = vectors * n // panels
         count = vectors * (n + 1) // panels - first

@@ -22,8 +22,9 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
     Checked by: tests/test_losses.py::test_compiled_cross_entropy.
     """
     if logits.dtype.char in "fd" and labels.dtype.kind in "iu" and labels.shape == logits.shape[:1]:
-        loss, gradient = np.empty(len(logits), logits.dtype), np.empty(logits.shape, logits.dtype)
-        if _cross_entropy(normal(logits, logits.dtype), normal(labels, np.dtype(np.int64)), loss,
+        dtype = logits.dtype.newbyteorder("=")
+        loss, gradient = np.empty(len(logits), dtype), np.empty(logits.shape, dtype)
+        if _cross_entropy(normal(logits, dtype), normal(labels, np.dtype(np.int64)), loss,
                           gradient):
             return Scored(loss, gradient)
     return losses.cross_entropy(logits, labels)

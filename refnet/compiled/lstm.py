@@ -16,7 +16,7 @@ from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, stack, store)
+                                    spaces, store)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -52,7 +52,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     a = np.empty((T, B, 4, H) if keeps else (0, 0, 4, 0), lay.dtype)
     v, k = np.empty((T, B, 4, H), lay.dtype), np.empty((T, B, H), lay.dtype)
     x = normal(x, lay.dtype)
-    Whh, Wxh, bh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh", "bh"))
+    Whh, Wxh, bh = (normal(part, lay.dtype) for part in (p["Whh"], p["Wxh"], p["bh"][:, None]))
     row = H + D + 1
     work = spaces(lay, 4 * row * lay.width + lay.rows * (6 * lay.width + row))
     run(_forward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane,
@@ -80,7 +80,10 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     values, kept = v.reshape(-1), a.reshape(-1)
     row = H + D + 1
     w, rest = work[:4 * row * width], work[4 * row * width:]
-    stack(w, Whh, Wxh, bh, 4, lane)
+    w[:] = 0
+    pack(w, 0, row, Whh, 4, lane, True)
+    pack(w, H, row, Wxh, 4, lane, True)
+    pack(w, H + D, row, bh, 4, lane, True)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width

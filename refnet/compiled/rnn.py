@@ -18,7 +18,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, stack, store)
+                                    spaces, store)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -43,7 +43,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     h = np.empty((T + 1, B, H), lay.dtype)
     h[0] = h0
     a = np.empty((T, B, H) if needs_a(act) else (0, 0, 0), lay.dtype)
-    Whh, Wxh, bh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh", "bh"))
+    Whh, Wxh, bh = (normal(part, lay.dtype) for part in (p["Whh"], p["Wxh"], p["bh"][:, None]))
     row = H + D + 1
     work = spaces(lay, row * lay.width + lay.rows * (lay.width + row))
     run(_forward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane,
@@ -59,7 +59,10 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     xs, states, kept = x.reshape(-1), h.reshape(-1), a.reshape(-1)
     row = H + D + 1
     w, rest = work[:row * width], work[row * width:]
-    stack(w, Whh, Wxh, bh, 1, lane)
+    w[:] = 0
+    pack(w, 0, row, Whh, 1, lane, True)
+    pack(w, H, row, Wxh, 1, lane, True)
+    pack(w, H + D, row, bh, 1, lane, True)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         c = rest[:rows * width]

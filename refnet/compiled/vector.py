@@ -26,11 +26,13 @@ _FEATURES = get_host_cpu_features()
 # bytes of a vector register (of half of one where the processor has halves only, as the padding
 # is less then), and the tile: its accumulators, a row of loaded vectors and a broadcast fit the
 # register file, 4 * 5 + 5 + 1 of 32 registers (AVX-512, NEON) or 3 * 3 + 3 + 1 of 16; three rows
-# are two and one in the first case, which spares a fifth of the time that kernels take to compile
+# are two and one in the first case, and two vectors twice one, as kernels take a quarter longer to
+# compile with every tile up to the largest
 _WIDE = bool(_FEATURES.get("avx512f"))
 BYTES = (32 if _WIDE and get_host_cpu_name() == "znver4" else 64 if _WIDE else
          32 if _FEATURES.get("avx2") else 16)
-VECTORS, ROWS = (5, (4, 2, 1)) if _WIDE or _FEATURES.get("neon") else (3, (3, 2, 1))
+VECTORS, ROWS = (((1, 3, 4, 5), (4, 2, 1)) if _WIDE or _FEATURES.get("neon") else
+                 ((1, 2, 3), (3, 2, 1)))
 
 
 def lanes(dtype: Any) -> int:
@@ -93,7 +95,7 @@ if JIT:
 
             c[ci + r cs + j] (+)= sum_k a[ai + r ar + k ak] w[wi + k ws + j]
 
-        for r < rows (one of ROWS) and j < vectors * lanes (1 <= vectors <= VECTORS): the flat
+        for r < rows (one of ROWS) and j < vectors * lanes (vectors one of VECTORS): the flat
         arrays are read by scalars (a) and whole vectors (w). The sum starts at 0 and runs over
         k in order with fused multiply-adds, whatever the tile, and then is stored or added.
         """
@@ -135,7 +137,7 @@ else:
 
 
 def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """A branch for every tile of up to ROWS x VECTORS registers."""
+    """A branch for every tile of ROWS x VECTORS registers."""
     c, ci, cs, a, ai, ar, ak, w, wi, ws, depth, rows, vectors, add = args
     element = ctx.get_data_type(sig.args[0].dtype)
     count = BYTES // (sig.args[0].dtype.bitwidth // 8)
@@ -158,14 +160,14 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
     nothing = builder.append_basic_block("nothing")
     with builder.goto_block(nothing):
         builder.unreachable()
-    shape = builder.add(times(rows, VECTORS + 1), vectors)
+    shape = builder.add(times(rows, VECTORS[-1] + 1), vectors)
     switch = builder.switch(shape, nothing)
     for R in ROWS:
-        for V in range(1, VECTORS + 1):
+        for V in VECTORS:
             entry = builder.append_basic_block(f"tile{R}x{V}")
             loop, body, end, store, plus = (builder.append_basic_block(name) for name in
                                             ("loop", "body", "end", "store", "plus"))
-            switch.add_case(ir.Constant(whole, R * (VECTORS + 1) + V), entry)
+            switch.add_case(ir.Constant(whole, R * (VECTORS[-1] + 1) + V), entry)
             builder.position_at_end(entry)
             starts = [builder.add(ai, times(ar, r)) for r in range(R)]
             places = [[pointer(c, builder.add(builder.add(ci, times(cs, r)),
