@@ -262,6 +262,9 @@ class RecurrentNet:
             grads |= {name: grads[name] * self.gain for name in _GAINED if name in tape.p}
         if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
+        if self.transition is None and not extra:
+            grads["Whh"] = grads.pop("Whh")  # the last entry in any case
+            return grads
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
         grads = _pulled(self, params, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
         if self.transition is None:

@@ -7,7 +7,7 @@ instead of an exception, without which no division is vectorised.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
@@ -140,29 +140,45 @@ else:
         return 0.0
 
 
-def _serve(tasks: SimpleQueue[Any], mail: Any) -> None:
-    while True:
-        kernel, arguments, done = tasks.get()
-        seen = int(mail[0])
-        failure = None
-        try:
-            kernel(*arguments)
-        except BaseException as error:
-            failure = error
-        del kernel, arguments  # before the caller goes on, or the arrays would outlive its own
-        done.put(failure)
-        _watch(mail, seen, 10_000)
+class _Crew:
+    """Threads that take tasks from one queue, started when first needed: of more than have
+    work, a sleeping one might be sent for instead of one that watches."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[Any] = SimpleQueue()
+        self.mail = np.zeros(1, np.int64)  # a new number there is the sign of new tasks
+        self.numbers = count(1)
+        self.size = 0
+
+    def call(self, tasks: list[Any]) -> int:
+        """Put the tasks; the sign that they came with."""
+        while self.size < len(tasks):
+            self.size += 1
+            Thread(target=self.serve, daemon=True).start()
+        for task in tasks:
+            self.tasks.put(task)
+        self.mail[0] = sign = next(self.numbers)
+        return sign
+
+    def serve(self) -> None:
+        """What each thread does."""
+        while True:
+            kernel, arguments, done = self.tasks.get()
+            seen = int(self.mail[0])
+            failure = None
+            try:
+                kernel(*arguments)
+            except BaseException as error:
+                failure = error
+            del kernel, arguments  # before the caller goes on, or the arrays would outlive its own
+            done.put(failure)
+            _watch(self.mail, seen, 10_000)
 
 
 @cache
-def _crew(process: int) -> tuple[SimpleQueue[Any], Any, Iterator[int]]:
-    """The queue that this process's threads serve (a forked child starts its own), the cell of
-    memory that tells them of a new task, and what is written there."""
-    tasks: SimpleQueue[Any] = SimpleQueue()
-    mail = np.zeros(1, np.int64)
-    for _ in range(config.NUMBA_NUM_THREADS - 1):
-        Thread(target=_serve, args=(tasks, mail), daemon=True).start()
-    return tasks, mail, count(1)
+def _crew(process: int) -> _Crew:
+    """The crew of this process: a forked child gets its own."""
+    return _Crew()
 
 
 def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
@@ -175,20 +191,18 @@ def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
     30 microseconds, which small nets notice; so for .4 ms after its last task it looks, without
     the interpreter's lock, for a sign of the next, and the caller stays awake for a while too.
     """
-    tasks, mail, numbers = _crew(os.getpid())
+    crew = _crew(os.getpid())
     threads = len(spaces)
     edges = [blocks * n // threads for n in range(threads + 1)]
     done: SimpleQueue[Any] = SimpleQueue()
-    for n in range(1, threads):
-        tasks.put((kernel, (*edges[n:n + 2], spaces[n], *arguments), done))
-    sign = next(numbers)
-    mail[0] = sign
+    sign = crew.call([(kernel, (*edges[n:n + 2], spaces[n], *arguments), done)
+                      for n in range(1, threads)])
     try:
         kernel(0, edges[1], spaces[0], *arguments)
         for _ in range(100):
             if done.qsize() == threads - 1:
                 break
-            _watch(mail, sign, 250)
+            _watch(crew.mail, sign, 250)
     finally:
         errors = [done.get() for _ in range(1, threads)]
     for error in filter(None, errors):

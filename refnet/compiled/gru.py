@@ -161,7 +161,7 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     parts = shares(lay, 3 if before else 4)
     work = spaces(lay, 3 * H * (lay.width + padded) + (lay.rows * 9 + 4 * row) * lay.width
                   + chunk * (4 * lay.width + padded + 2 * row))
-    dq = aligned((lay.blocks, lay.width), lay.dtype)
+    dq = np.zeros((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)

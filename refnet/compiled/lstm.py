@@ -153,8 +153,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     work = spaces(lay, 4 * H * (lay.width + padded) + (lay.rows * 12 + 4 * row) * lay.width
                   + chunk * (4 * lay.width + padded + row))
     parts = shares(lay, 4)
-    dq = aligned((lay.blocks, lay.width), lay.dtype)
-    dpeep = aligned((lay.blocks, 3, lay.width), lay.dtype)
+    dq = np.zeros((lay.blocks, lay.width), lay.dtype)
+    dpeep = np.zeros((lay.blocks, 3, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((2, B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)

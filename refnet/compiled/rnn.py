@@ -17,8 +17,8 @@ from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, store)
+from refnet.compiled.layout import (layout, load, normal, pack, product, share, shares, spaces,
+                                    store)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -103,7 +103,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     work = spaces(lay, (H + lay.rows * 3 + row) * lay.width + H * padded
                   + chunk * (lay.width + padded + row))
     parts = shares(lay)
-    dq = aligned((lay.blocks, lay.width), lay.dtype)
+    dq = np.zeros((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
     clipped = np.zeros(lay.blocks, np.int64)
