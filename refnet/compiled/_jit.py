@@ -5,6 +5,7 @@ roundings shall be one, the kernels say ``fma``. ``error_model="numpy"`` gives x
 instead of an exception, without which no division is vectorised.
 """
 
+import gc
 import hashlib
 import os
 from collections.abc import Callable
@@ -89,6 +90,21 @@ def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
                                      {name: types.unliteral(kind) for name, kind in kws.items()})
 
 
+def _undisturbed(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """As it is, but without the garbage collector, which would look through the compiler's
+    millions of objects again and again: a tenth of the time."""
+    def call(*arguments: Any) -> Any:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return compile_(*arguments)
+        finally:
+            if enabled:
+                gc.enable()
+
+    return call
+
+
 def jit(function: Function, inner: bool = False) -> Function:
     """Compile at the first call, for the types of that call; as it is if the JIT is off.
 
@@ -97,6 +113,7 @@ def jit(function: Function, inner: bool = False) -> Function:
     kernel: Any = numba.njit(**_OPTIONS, no_cpython_wrapper=inner)(function)
     if JIT:
         kernel._cache = _Cache(function)
+        kernel.compile = _undisturbed(kernel.compile)
         # or a function would be compiled anew for every constant that it is called with
         kernel.get_call_template = _plainly(kernel.get_call_template)
         _KERNELS.append(kernel)
