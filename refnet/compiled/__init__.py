@@ -1,4 +1,5 @@
-"""The cells again, and the descent of OINIT, compiled by Numba for float32 and float64.
+"""The cells again, the cross-entropy and the descent of OINIT, compiled by Numba for float32 and
+float64.
 
 A cell's module here offers what its namesake in ``refnet.cells`` does: ``forward`` and
 ``backward``, to the same result in another order of rounding. Nothing is compiled before it is

@@ -108,7 +108,8 @@ def _undisturbed(compile_: Callable[..., Any]) -> Callable[..., Any]:
 def jit(function: Function, inner: bool = False) -> Function:
     """Compile at the first call, for the types of that call; as it is if the JIT is off.
 
-    ``inner``: only kernels call it. A way in from Python would take as long to compile.
+    ``inner``: only kernels call it, so that it needs no way in from Python, which takes its
+    time to compile too.
     """
     kernel: Any = numba.njit(**_OPTIONS, no_cpython_wrapper=inner)(function)
     if JIT:
