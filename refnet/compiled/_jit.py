@@ -171,8 +171,8 @@ class _Crew:
     def call(self, tasks: list[Any]) -> int:
         """Put the tasks; the sign that they came with."""
         while self.size < len(tasks):
-            self.size += 1
             Thread(target=self.serve, daemon=True).start()
+            self.size += 1  # once it runs: tasks for a refused one would wait for ever
         for task in tasks:
             self.tasks.put(task)
         self.mail[0] = sign = next(self.numbers)
