@@ -5,7 +5,7 @@ One training step goes through the package in this order:
 1. ``tasks``: data -> Batch(x, y, mask)
 2. ``initializers``, ``orthogonality``: start values, OINIT and OPEN
 3. ``transitions``, ``stiefel``: what a weight matrix is made of
-4. ``cells``, ``nets``, ``activations``: forward and backward, by hand
+4. ``cells``, ``nets``, ``feedforward``, ``activations``: forward and backward, by hand
 5. ``losses``, ``gradients``: the loss and every derivative of it
 6. ``compiled``: the cells again, in Numba
 7. ``optimizers``: the step
@@ -23,7 +23,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "activations": ("ACTIVATIONS", "Activation", "activation"),
     "batch": ("Batch",),
-    "nets": ("FeedforwardNet", "RecurrentNet"),
+    "nets": ("RecurrentNet",),
+    "feedforward": ("FeedforwardNet",),
     "gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients",
                   "state_jacobians"),
     "initializers": ("initialize",),

@@ -9,9 +9,10 @@ from refnet import tasks
 from refnet.activations import activation
 from refnet.batch import Params
 from refnet.config import Config, parse_spec
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import Net, Penalty
 from refnet.initializers import initialize
-from refnet.nets import FeedforwardNet, Initializer, RecurrentNet
+from refnet.nets import Initializer, RecurrentNet
 from refnet.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer, weight_decay)
 from refnet.orthogonality import open_penalty, open_update, orthogonalize_params
 from refnet.transitions import parts, transition

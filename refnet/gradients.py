@@ -15,8 +15,9 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.exact.dual import dual_array, parts
+from refnet.feedforward import FeedforwardNet
 from refnet.losses import score, weights
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 
 __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
            "state_jacobians", "tangent"]

@@ -9,7 +9,8 @@ import numpy as np
 
 from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.feedforward import FeedforwardNet
+from refnet.nets import RecurrentNet
 
 SMALL = [Fraction(n, d) for d in (1, 2, 3) for n in range(-4, 5)]
 RATIONAL = sorted(name for name, act in ACTIVATIONS.items() if act.rational)

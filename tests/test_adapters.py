@@ -9,8 +9,9 @@ import pytest
 from refnet.activations import ACTIVATIONS
 from refnet.check.adapters import exact_sum, reorder
 from refnet.check.cases import random_batch, random_params
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import loss_and_gradients
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check import survey  # noqa: E402

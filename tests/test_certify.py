@@ -13,10 +13,11 @@ from refnet.batch import Batch
 from refnet.exact import certify, lift
 from refnet.exact.convert import lift_all, rounded
 from refnet.exact.dual import Dual, dual_array, parts
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import jvp, loss_and_gradients
 from refnet.initializers import orthogonal
 from refnet.losses import score, weights
-from refnet.nets import CELLS, FeedforwardNet, RecurrentNet
+from refnet.nets import CELLS, RecurrentNet
 from refnet.transitions import TRANSITIONS, transition
 from strategies import SMOOTH, feedforward_cases, rnn_cases
 

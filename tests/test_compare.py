@@ -7,8 +7,9 @@ import pytest
 
 from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import loss_and_gradients
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check.noise import RUNS, Noisy, Source, Split, spread  # noqa: E402

@@ -16,9 +16,10 @@ from refnet.activations import ACTIVATIONS
 from refnet.analysis.memory import fisher_memory, total_memory
 from refnet.analysis.spectra import spectral_radius
 from refnet.exact.dual import dual_array, parts
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import state_jacobians
 from refnet.initializers import initialize
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 from refnet.optimizers import RMSprop
 from refnet.orthogonality import (defect, defect_and_gradient, open_penalty,
                                   orthogonalization_experiment, orthogonalize)

@@ -12,8 +12,9 @@ from oracles import loss_push_minus_pull, push_minus_pull
 from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
 from refnet.exact.dual import Dual, dual_array, parts
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import Result, loss_and_gradients
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 from strategies import Case, feedforward_cases, rnn_cases
 
 

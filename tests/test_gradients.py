@@ -13,9 +13,10 @@ from oracles import dot, loss_push_minus_pull, rounding_bound
 from refnet import nets
 from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
                               state_jacobians)
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 from strategies import SMOOTH, Case, feedforward_cases, rnn_cases
 from test_exact import RNN_BUGS, _edit, generic_case
 

@@ -12,10 +12,11 @@ from hypothesis import assume, given
 from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
 from refnet.exact.dual import dual_array, parts
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import jvp, loss_and_gradients
 from refnet.initializers import initialize
 from refnet.linalg import eye
-from refnet.nets import CELLS, FeedforwardNet, RecurrentNet
+from refnet.nets import CELLS, RecurrentNet
 from refnet.numeric import matmul
 from refnet.transitions import TRANSITIONS, penalty, svd, transition
 from strategies import arrays

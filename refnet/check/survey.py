@@ -17,8 +17,9 @@ from refnet.check.cases import random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Certified, Progress, certify
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import Net
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 
 __all__ = ["SIZES", "jax_rows", "judge_function", "model_rows", "onnx_rows", "row", "torch_rows"]
 

@@ -22,10 +22,11 @@ from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
 from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
 from refnet.exact.enclose import Certified, Enclosure, certify
+from refnet.feedforward import FeedforwardNet
 from refnet.files import write_atomically
 from refnet.gradients import Net
 from refnet.initializers import orthogonal
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 from refnet.transitions import TRANSITIONS, transition
 
 __all__ = ["catalogue", "judge", "load", "write"]

@@ -20,8 +20,9 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import exact_sum
+from refnet.feedforward import FeedforwardNet
 from refnet.gradients import Net
-from refnet.nets import FeedforwardNet, RecurrentNet
+from refnet.nets import RecurrentNet
 from refnet.transitions import transition
 
 __all__ = ["as_function", "from_state_dict", "gradients", "orthogonal_results",
