@@ -1,9 +1,6 @@
 """The compiled core against the reference, and what it promises besides: the same bits with
 any number of threads, NaN never hidden, any layout of the inputs, no dtype but its own."""
 
-import os
-import subprocess
-import sys
 import threading
 from fractions import Fraction
 from importlib import import_module
@@ -12,12 +9,13 @@ import hypothesis.strategies as st
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from refnet import compiled
 from refnet.activations import ACTIVATIONS
 from refnet.cells import rnn as reference
-from refnet.compiled import _jit, layout, rnn, vector
+from refnet.compiled import rnn
+from test_startup import run_python
 
 # Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
 # an entry is a sum of K products and goes through a Lipschitz chain of T steps, each worth
@@ -262,62 +260,6 @@ def test_nan_and_infinity_are_not_hidden(name, bad):
         assert not np.isnan(want.h).any() or np.isnan(got.h).any()
 
 
-@_jit.jit
-def _map(which, x, out):
-    for i in range(len(x)):
-        if which == 0:
-            out[i] = vector.tanh(x[i])
-        elif which == 1:
-            out[i] = vector.sigmoid(x[i])
-        elif which == 2:
-            out[i] = vector.exp(x[i])
-        else:
-            out[i] = vector.expm1(x[i])
-
-
-EXACT = (np.tanh, lambda v: np.where(v < 0, np.exp(v), 1) / (1 + np.exp(-abs(v))), np.exp,
-         np.expm1)
-ULPS = (2.6, 2.6, 1.2, 1.2)  # measured over all float32: see test_ulps_of_all_floats
-
-
-def worst(which, x):
-    """The largest error over x in units of the last place of the result."""
-    out = np.empty_like(x)
-    _map(which, x, out)
-    with np.errstate(all="ignore"):
-        true = EXACT[which](x.astype(np.float64 if x.dtype == np.float32 else np.longdouble))
-        unit = np.spacing(abs(true).astype(x.dtype)).astype(true.dtype)
-        error = abs(out - true) / unit
-    assert np.array_equal(np.isnan(out), np.isnan(x))
-    return np.nanmax(error, initial=0)
-
-
-def float32_range(start, stop):
-    x = np.arange(start, stop, dtype=np.uint32).view(np.float32)
-    return x
-
-
-@pytest.mark.parametrize("which", range(4))
-def test_ulps(which):
-    rng = np.random.default_rng(8)
-    x = rng.integers(0, 2 ** 32, 300_000, dtype=np.uint32).view(np.float32)
-    near = rng.standard_normal(300_000) * 4
-    x = np.concatenate([x, near.astype(np.float32), np.array([0, np.inf, np.nan], np.float32)])
-    x, wide = (x, near) if which < 2 else (-abs(x), -abs(near))
-    assert worst(which, x) <= ULPS[which]
-    assert worst(which, wide) <= ULPS[which]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("which", range(4))
-def test_ulps_of_all_floats(which):
-    found = 0.0
-    for start in range(0 if which < 2 else 2 ** 31, 2 ** 32, 2 ** 24):
-        found = max(found, worst(which, float32_range(start, start + 2 ** 24)))
-    print(f"{['tanh', 'sigmoid', 'exp', 'expm1'][which]}: {found:.3f} ulp over all float32")
-    assert found <= ULPS[which]
-
-
 EXACT_RUN = """
 from fractions import Fraction
 from importlib import import_module
@@ -355,95 +297,10 @@ print(count)
 """
 
 
-def run_python(code, **environment):
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True,
-                          text=True, env={**os.environ, **environment}, timeout=120)
-
-
 def test_source_is_exact_on_fractions():
     """The kernels' Python source, the JIT off, equals the reference with ==."""
     result = run_python(EXACT_RUN, NUMBA_DISABLE_JIT="1")
     assert result.returncode == 0 and int(result.stdout) > 100, result.stderr
-
-
-@_jit.jit
-def _packed_product(c, cs, a, ar, ak, packed, w, depth, rows, vectors, lane, add):
-    layout.pack(packed, 0, depth, w, 1, lane, False)
-    layout.product(c, cs, a, ar, ak, packed, 0, depth, rows, vectors, lane, add)
-
-
-@given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 2 * vector.VECTORS[-1] + 1),
-       st.booleans(), st.integers(0, 99))
-@settings(max_examples=40)
-def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
-    """Integers small enough to be exact: the micro-kernel gives the very numbers."""
-    rng = np.random.default_rng(seed)
-    dtype = np.dtype("f4")
-    lane = vector.lanes(dtype)
-    a, w, c = (rng.integers(-9, 10, shape).astype(dtype) for shape in
-               ((rows, depth), (depth, vectors * lane), (rows, vectors * lane)))
-    want = a @ w + (c if add else 0)
-    packed = layout.aligned((depth + 1, vectors * lane), dtype).reshape(-1)
-    for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
-        out = c.copy().reshape(-1)
-        _packed_product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak,
-                        packed, w, depth, rows, vectors, lane, add)
-        assert np.array_equal(out.reshape(want.shape), want)
-
-
-SMALL_RUN = """
-import numpy as np
-from refnet.activations import ACTIVATIONS
-from refnet.compiled import rnn
-p = {"Whh": np.eye(4, dtype="f4"), "Wxh": np.ones((4, 1), "f4"), "bh": np.zeros(4, "f4")}
-def gradient():
-    tape = rnn.forward(p, np.ones((3, 4, 1), "f4"), np.zeros((4, 4), "f4"), ACTIVATIONS["tanh"])
-    return rnn.backward(p, tape, np.ones((1, 4, 4), "f4"), ACTIVATIONS["tanh"])["bh"].sum()
-"""
-
-
-def test_a_cache_that_cannot_be_written_or_read(tmp_path):
-    """A file where the folder should be; then damaged files in a good folder."""
-    (tmp_path / "file").write_text("")
-    first = run_python(SMALL_RUN + "print(gradient())",
-                       NUMBA_CACHE_DIR=str(tmp_path / "file" / "below"))
-    assert first.returncode == 0, first.stderr
-    folder = tmp_path / "cache"
-    for _ in range(2):
-        again = run_python(SMALL_RUN + "print(gradient())", NUMBA_CACHE_DIR=str(folder))
-        assert again.returncode == 0 and again.stdout == first.stdout, again.stderr
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        assert files
-        for path in files:
-            path.write_bytes(b"not a kernel")
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_child_processes(method, tmp_path):
-    """A forked and a spawned child compute what the parent, which used threads, computed."""
-    script = tmp_path / "children.py"
-    script.write_text(SMALL_RUN + f"""
-import multiprocessing
-def work(queue): queue.put(float(gradient()))
-if __name__ == "__main__":
-    mine = float(gradient())
-    context = multiprocessing.get_context("{method}")
-    queue = context.Queue()
-    child = context.Process(target=work, args=(queue,))
-    child.start()
-    assert queue.get(timeout=90) == mine
-    child.join()
-    assert child.exitcode == 0
-""")
-    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
-                            timeout=120, env=found)
-    assert result.returncode == 0, result.stderr
-
-
-def test_nothing_is_compiled_at_import():
-    result = run_python("from refnet.compiled import rnn, _jit; print(_jit.compiled_kernels())")
-    assert result.stdout.strip() == "[]", result.stderr
 
 
 def test_info():

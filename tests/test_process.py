@@ -3,7 +3,7 @@
 import platform
 
 import pytest
-from test_compiled import run_python
+from test_startup import run_python
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries go their own way")

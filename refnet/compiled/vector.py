@@ -3,7 +3,7 @@ the elementary functions made of them.
 
 Beneath each intrinsic stands its plain twin, which runs when the JIT is off and takes any
 numbers, Fractions included.
-Checked by: tests/test_compiled.py.
+Checked by: tests/test_vector.py.
 """
 
 from fractions import Fraction
@@ -257,7 +257,7 @@ def _reduced(x: Any) -> Any:
 @inner
 def expm1(x: Any) -> Any:
     """``e^x - 1`` for x <= 0, within 1.2 ulp of the true value for every float32 (float64: of a
-    sample; all by tests/test_compiled.py::test_ulps_of_all_floats); NaN stays NaN."""
+    sample; all by tests/test_vector.py::test_ulps_of_all_floats); NaN stays NaN."""
     low = number(-50.0, x)
     n, _, p = _reduced(low if x < low else x)
     bias = number(1023.0, x) if _wide(x) else number(127.0, x)

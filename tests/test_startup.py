@@ -1,0 +1,67 @@
+"""Start-up of the compiled core: nothing at import, any state of the cache, child processes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def run_python(code, **environment):
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True,
+                          text=True, env={**os.environ, **environment}, timeout=120)
+
+
+SMALL_RUN = """
+import numpy as np
+from refnet.activations import ACTIVATIONS
+from refnet.compiled import rnn
+p = {"Whh": np.eye(4, dtype="f4"), "Wxh": np.ones((4, 1), "f4"), "bh": np.zeros(4, "f4")}
+def gradient():
+    tape = rnn.forward(p, np.ones((3, 4, 1), "f4"), np.zeros((4, 4), "f4"), ACTIVATIONS["tanh"])
+    return rnn.backward(p, tape, np.ones((1, 4, 4), "f4"), ACTIVATIONS["tanh"])["bh"].sum()
+"""
+
+
+def test_a_cache_that_cannot_be_written_or_read(tmp_path):
+    """A file where the folder should be; then damaged files in a good folder."""
+    (tmp_path / "file").write_text("")
+    first = run_python(SMALL_RUN + "print(gradient())",
+                       NUMBA_CACHE_DIR=str(tmp_path / "file" / "below"))
+    assert first.returncode == 0, first.stderr
+    folder = tmp_path / "cache"
+    for _ in range(2):
+        again = run_python(SMALL_RUN + "print(gradient())", NUMBA_CACHE_DIR=str(folder))
+        assert again.returncode == 0 and again.stdout == first.stdout, again.stderr
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert files
+        for path in files:
+            path.write_bytes(b"not a kernel")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_child_processes(method, tmp_path):
+    """A forked and a spawned child compute what the parent, which used threads, computed."""
+    script = tmp_path / "children.py"
+    script.write_text(SMALL_RUN + f"""
+import multiprocessing
+def work(queue): queue.put(float(gradient()))
+if __name__ == "__main__":
+    mine = float(gradient())
+    context = multiprocessing.get_context("{method}")
+    queue = context.Queue()
+    child = context.Process(target=work, args=(queue,))
+    child.start()
+    assert queue.get(timeout=90) == mine
+    child.join()
+    assert child.exitcode == 0
+""")
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
+                            timeout=120, env=found)
+    assert result.returncode == 0, result.stderr
+
+
+def test_nothing_is_compiled_at_import():
+    result = run_python("from refnet.compiled import rnn, _jit; print(_jit.compiled_kernels())")
+    assert result.stdout.strip() == "[]", result.stderr
