@@ -137,15 +137,16 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        carry, state, before = rest[:size], rest[size:2 * size], rest[2 * size:3 * size]
-        at = 3 * size + row * width
-        total = rest[3 * size:at]
-        das = rest[at:at + chunk * width]
-        at += chunk * width
+        state, before = rest[:size], rest[size:2 * size]
+        at = 2 * size + row * width
+        total = rest[2 * size:at]
+        das = rest[at:at + chunk * width + size]  # and the gradient on its way to the next
+        carry = das[:size]
+        at += chunk * width + size
         dinputs = rest[at:at + chunk * padded]
         at += chunk * padded
         seen = rest[at:at + chunk * row]  # rows [h | x | 1], beside das
-        for i in range(3 * size + row * width):
+        for i in range(3 * size + row * width):  # as far as the first rows of das
             rest[i] = 0
         held = 0
         for t in range(T - 1, -1, -1):
@@ -162,14 +163,13 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                     sums = carry[r * width:r * width + H]
                     for j in range(H):
                         sums[j] += direct[j]
-            da = das[held * width:held * width + size]
-            for i in range(size):
-                da[i] = carry[i]
+            da = carry
             pull(code, alpha, q, before, state, da, dq[b], rows, width)
             if clips:
                 clipped[b] += clamp(da, number(clip, da[0]), rows, width, H)
-            product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
             held += rows
+            carry = das[held * width:held * width + size]
+            product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
             if held + rows > chunk or t == 0:
                 product(total, width, seen, 1, row, das, width, held, row, width // lane, lane,
                         True)
@@ -180,6 +180,9 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                         copy(slopes, (at + (held - 1 - i) // rows * B + i % rows) * D, dinputs,
                              i * padded, D)
                 held = 0
+                for i in range(size):
+                    das[i] = carry[i]
+                carry = das[:size]
         for r in range(rows):
             for j in range(H):
                 dh0[start + r, j] = carry[r * width + j]
