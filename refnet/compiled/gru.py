@@ -17,7 +17,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, store)
+                                    spaces, store, summed)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -158,7 +158,8 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     Whh, Wxh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh"))
     padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
-    parts = shares(lay, 3 if before else 4)
+    groups = 3 if before else 4
+    parts = shares(lay, groups)
     work = spaces(lay, 3 * H * (lay.width + padded) + (lay.rows * 9 + 4 * row) * lay.width
                   + chunk * (4 * lay.width + padded + 2 * row))
     dq = np.zeros((lay.blocks, lay.width), lay.dtype)
@@ -168,8 +169,8 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk, before,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay),
         clip is not None, clip or 0.0, Whh, Wxh, x, a, v, u, h, dh, inputs, dx, dh0,
-        *parts.values(), dq, clipped)
-    found = {name: part.sum(axis=0) for name, part in parts.items()}
+        parts, dq, clipped)
+    found = summed(lay, parts, groups)
     grads = {name: value[:3 * H] for name, value in found.items()}
     grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
     if not before:
@@ -187,14 +188,14 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      chunk: int, before: bool, code: int, alpha: Any, gate: int, beta: Any,
                      own: Any, clips: bool, clip: Any, Whh: Any, Wxh: Any, x: Any, a: Any,
                      v: Any, u: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
-                     dWhh: Any, dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
+                     parts: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
                                           a.reshape(-1), u.reshape(-1))
     slopes, starting = dx.reshape(-1), dh0.reshape(-1)
     first = T - len(dh)
     padded, row = (D + lane - 1) // lane * lane, H + D + 1
-    parts, part = 3 if before else 4, chunk * width
+    groups, part = 3 if before else 4, chunk * width
     w, wx, rest = (work[:3 * H * width], work[3 * H * width:3 * H * (width + padded)],
                    work[3 * H * (width + padded):])
     work[:3 * H * (width + padded)] = 0
@@ -274,7 +275,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 copy(second, to + H, seen, to + H, D + 1)
             held += rows
             if held + rows > chunk or t == 0:
-                for n in range(parts):
+                for n in range(groups):
                     da, total = das[n * part:(n + 1) * part], totals[n * row * width:]
                     if n != 2 or before:
                         product(total, width, second if n == 2 else seen, 1, row, da, width,
@@ -291,5 +292,5 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                              m * padded, D)
                 held = 0
         store(starting, start * H, H, e, rows, width, H)
-        for n in range(parts):
-            share(dWhh, dWxh, dbh, (b * parts + n) * H, totals[n * row * width:], width)
+        for n in range(groups):
+            share(parts[b], groups, n, totals[n * row * width:], H, D, width)

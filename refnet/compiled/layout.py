@@ -19,7 +19,7 @@ from refnet.compiled._jit import JIT, inner
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
 __all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "share", "shares",
-           "spaces", "store"]
+           "spaces", "store", "summed"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -139,23 +139,30 @@ def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transpos
                     each, count, min(last, H) - first)
 
 
-def shares(lay: Layout, gates: int = 1) -> Params:
-    """Room for every block's share of the gradients of Whh, Wxh and bh: (blocks, ...)."""
-    return {name: np.empty((lay.blocks, gates * lay.H, *rest), lay.dtype)
-            for name, rest in (("Whh", (lay.H,)), ("Wxh", (lay.D,)), ("bh", ()))}
+def shares(lay: Layout, gates: int = 1) -> Array:
+    """Room for every block's share of the gradients of Whh, Wxh and bh, one after the other:
+    (blocks, numbers)."""
+    return np.empty((lay.blocks, gates * lay.H * (lay.H + lay.D + 1)), lay.dtype)
 
 
 @inner
-def share(dWhh: Any, dWxh: Any, dbh: Any, at: int, total: Any, width: int) -> None:
-    """Sums of gradients, rows [H | D | 1] with one column a unit, as rows from ``at`` on of those
-    of Whh, Wxh and bh."""
-    H, D = dWhh.shape[-1], dWxh.shape[-1]
+def share(own: Any, gates: int, gate: int, total: Any, H: int, D: int, width: int) -> None:
+    """Sums of one gate's gradients, rows [H | D | 1] with one column a unit, to their places in a
+    block's share."""
+    Whh, Wxh, bh = gate * H * H, (gates * H + gate * D) * H, (gates * (H + D) + gate) * H
     for first in range(0, H, 16):  # columns of so many rows stay in the cache
         count = min(16, H - first)
-        _spread(dWhh.reshape(-1), (at + first) * H, 1, H, total, first, width, 1, H, count)
-        _spread(dWxh.reshape(-1), (at + first) * D, 1, D, total, H * width + first, width, 1, D,
-                count)
-        copy(dbh.reshape(-1), at + first, total, (H + D) * width + first, count)
+        _spread(own, Whh + first * H, 1, H, total, first, width, 1, H, count)
+        _spread(own, Wxh + first * D, 1, D, total, H * width + first, width, 1, D, count)
+        copy(own, bh + first, total, (H + D) * width + first, count)
+
+
+def summed(lay: Layout, parts: Array, gates: int = 1) -> Params:
+    """The gradients of Whh, Wxh and bh: the blocks' shares, added in order."""
+    n, m = gates * lay.H, lay.H + lay.D
+    total = parts.sum(axis=0)
+    return {"Whh": total[:n * lay.H].reshape(n, lay.H),
+            "Wxh": total[n * lay.H:n * m].reshape(n, lay.D), "bh": total[n * m:]}
 
 
 @inner

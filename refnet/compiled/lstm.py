@@ -16,7 +16,7 @@ from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (aligned, layout, load, normal, pack, product, share, shares,
-                                    spaces, store)
+                                    spaces, store, summed)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -161,9 +161,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), *settings(gate, lay.dtype), own_parameter(act, p, lay), peep,
         clip is not None, clip or 0.0, Whh, Wxh, x, a, v, k, h, c, dh, dc, inputs, dx, dh0,
-        *parts.values(), dq, dpeep, clipped)
-    grads = {name: part.sum(axis=0) for name, part in parts.items()}
-    grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
+        parts, dq, dpeep, clipped)
+    grads = {**summed(lay, parts, 4), "h0": dh0, **own_gradients(act, p, dq, H)}
     slopes = dpeep.sum(axis=0)
     grads |= {name: slopes[n, :H].copy() for n, name in enumerate(PEEPHOLES) if name in p}
     if clip is not None:
@@ -178,7 +177,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      chunk: int, code: int, alpha: Any, gate: int, beta: Any, own: Any,
                      peep: Any, clips: bool, clip: Any, Whh: Any, Wxh: Any, x: Any, a: Any,
                      v: Any, k: Any, h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any,
-                     dh0: Any, dWhh: Any, dWxh: Any, dbh: Any, dq: Any, dpeep: Any,
+                     dh0: Any, parts: Any, dq: Any, dpeep: Any,
                      clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
@@ -284,4 +283,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         store(starting, start * H, H, e, rows, width, H)
         store(starting, (B + start) * H, H, q, rows, width, H)
         for n in range(4):
-            share(dWhh, dWxh, dbh, (b * 4 + n) * H, totals[n * row * width:], width)
+            share(parts[b], 4, n, totals[n * row * width:], H, D, width)

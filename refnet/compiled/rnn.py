@@ -18,7 +18,7 @@ from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
 from refnet.compiled.layout import (layout, load, normal, pack, product, share, shares, spaces,
-                                    store)
+                                    store, summed)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -109,9 +109,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     clipped = np.zeros(lay.blocks, np.int64)
     run(_backward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane, chunk,
         *settings(act, lay.dtype), own_parameter(act, p, lay), clip is not None, clip or 0.0,
-        Whh, Wxh, x, a, h, dh, inputs, dx, dh0, *parts.values(), dq, clipped)
-    grads = {name: part.sum(axis=0) for name, part in parts.items()}
-    grads |= {"h0": dh0, **own_gradients(act, p, dq, H)}
+        Whh, Wxh, x, a, h, dh, inputs, dx, dh0, parts, dq, clipped)
+    grads = {**summed(lay, parts), "h0": dh0, **own_gradients(act, p, dq, H)}
     if clip is not None:
         grads["clipped"] = np.asarray(int(clipped.sum()))
     if inputs:
@@ -123,7 +122,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
 def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
                      chunk: int, code: int, alpha: Any, q: Any, clips: bool, clip: Any, Whh: Any,
                      Wxh: Any, x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any,
-                     dh0: Any, dWhh: Any, dWxh: Any, dbh: Any, dq: Any, clipped: Any) -> None:
+                     dh0: Any, parts: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept, slopes = x.reshape(-1), h.reshape(-1), a.reshape(-1), dx.reshape(-1)
     first = T - len(dh)
@@ -186,4 +185,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         for r in range(rows):
             for j in range(H):
                 dh0[start + r, j] = carry[r * width + j]
-        share(dWhh, dWxh, dbh, b * H, total, width)
+        share(parts[b], 1, 0, total, H, D, width)
