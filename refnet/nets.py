@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from refnet.initializers import glorot_uniform
 from refnet.losses import LOSSES, REDUCTIONS, Loss
 from refnet.numeric import matmul
 from refnet.transitions import Transition, assemble, pull_back
+
+if TYPE_CHECKING:
+    from refnet.feedforward import FeedforwardNet
 
 __all__ = ["CELLS", "Initializer", "NetTape", "RecurrentNet", "choice", "pulled", "same_kind"]
 
@@ -59,8 +62,8 @@ def _merge(a: Params, b: Params) -> Params:
     return {**a, **{name: a[name] + value if name in a else value for name, value in b.items()}}
 
 
-def pulled(net: Any, params: Params, made: dict[str, Any], grads: Params,
-           extra: Params | None) -> Params:
+def pulled(net: "RecurrentNet | FeedforwardNet", params: Params, made: dict[str, Any],
+           grads: Params, extra: Params | None) -> Params:
     """Add ``extra`` to the matrices' gradients, pull these back to their parts if the net's
     transition made them, and add what of ``extra`` is for the parts themselves."""
     extra = extra or {}

@@ -26,7 +26,7 @@ SMALL = 2 ** 18
 
 APART = 2 ** 16
 """Bytes between the spaces of two threads: nearer, cores take each other's lines away by
-fetching ahead, which costs up to a quarter of a backward pass. 16 KB are too few, 256 no better."""
+fetching ahead."""
 
 
 def normal(value: Array, dtype: Any) -> Array:
