@@ -156,12 +156,12 @@ def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activ
     keeps = needs_a(act) or needs_a(gate)
     a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 3, 0), lay.dtype)
     Whh, Wxh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh"))
-    padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
+    padded, wide = (-(-n // lay.lane) * lay.lane for n in (D, H + D + 1))
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     groups = 3 if before else 4
     parts = shares(lay, groups)
-    work = spaces(lay, 3 * H * (lay.width + padded) + (lay.rows * 9 + 4 * row) * lay.width
-                  + chunk * (4 * lay.width + padded + 2 * row))
+    work = spaces(lay, 3 * H * (lay.width + padded) + 4 * H * wide + lay.rows * 9 * lay.width
+                  + chunk * (4 * lay.width + padded + 2 * wide))
     dq = np.zeros((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
     dh0 = np.empty((B, H), lay.dtype)
@@ -194,7 +194,8 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                                           a.reshape(-1), u.reshape(-1))
     slopes, starting = dx.reshape(-1), dh0.reshape(-1)
     first = T - len(dh)
-    padded, row = (D + lane - 1) // lane * lane, H + D + 1
+    padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
+    whole = H // lane * lane
     groups, part = 3 if before else 4, chunk * width
     w, wx, rest = (work[:3 * H * width], work[3 * H * width:3 * H * (width + padded)],
                    work[3 * H * (width + padded):])
@@ -208,16 +209,16 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         e, state, other = rest[:size], rest[size:2 * size], rest[2 * size:3 * size]
         gates, pre = rest[3 * size:6 * size], rest[6 * size:9 * size]
         reset, update, new = gates[:size], gates[size:2 * size], gates[2 * size:3 * size]
-        at = 9 * size + 4 * row * width
+        at = 9 * size + 4 * H * wide
         totals = rest[9 * size:at]
+        seen = rest[at:at + chunk * wide]  # [h | x | 1]
+        at += chunk * wide
+        second = rest[at:at + chunk * wide]  # [r h | x | 1]
+        at += chunk * wide
         das = rest[at:at + 4 * part]  # of r, z, n, and n's times r
         at += 4 * part
         dinputs = rest[at:at + chunk * padded]
-        at += chunk * padded
-        seen = rest[at:at + chunk * row]  # [h | x | 1]
-        at += chunk * row
-        second = rest[at:at + chunk * row]  # [r h | x | 1]
-        for j in range(9 * size + 4 * row * width):
+        for j in range(9 * size + (4 * H + 2 * chunk) * wide):
             rest[j] = 0
         held = 0
         for t in range(T - 1, -1, -1):
@@ -252,7 +253,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                     dr[j] = other[j] * state[j]
                     e[j] = e[j] * update[j] + other[j] * reset[j]
                     other[j] = reset[j] * state[j]
-                store(second, held * row, row, other, rows, width, H)
+                store(second, held * wide, wide, other, rows, width, H)
             else:
                 load(other, products, at * H, H, rows, width, H)
                 for j in range(size):
@@ -268,7 +269,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
                         width // lane, lane, True)
             for r in range(rows):
-                to = (held + r) * row
+                to = (held + r) * wide
                 copy(seen, to, states, (at + r) * H, H)
                 copy(seen, to + H, xs, (at + r) * D, D)
                 seen[to + H + D] = 1
@@ -276,13 +277,13 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(groups):
-                    da, total = das[n * part:(n + 1) * part], totals[n * row * width:]
+                    da, total = das[n * part:(n + 1) * part], totals[n * H * wide:]
                     if n != 2 or before:
-                        product(total, width, second if n == 2 else seen, 1, row, da, width,
-                                held, row, width // lane, lane, True)
+                        product(total, wide, da, 1, width, second if n == 2 else seen, wide,
+                                held, H, wide // lane, lane, True)
                     else:  # its product with the state went through the reset gate: part 3
-                        product(total[H * width:], width, seen[H:], 1, row, da, width, held,
-                                D + 1, width // lane, lane, True)
+                        product(total[whole:], wide, da, 1, width, seen[whole:], wide, held, H,
+                                (wide - whole) // lane, lane, True)
                     if wants_dx and n < 3:
                         product(dinputs, padded, da, width, 1, wx[n * H * padded:], 0, H, held,
                                 padded // lane, lane, n > 0)
@@ -293,4 +294,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 held = 0
         store(starting, start * H, H, e, rows, width, H)
         for n in range(groups):
-            share(parts[b], groups, n, totals[n * row * width:], H, D, width)
+            share(parts[b], groups, n, totals[n * H * wide:], H, D, wide)

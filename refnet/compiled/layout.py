@@ -110,15 +110,6 @@ def _panels(vectors: int) -> int:
 
 
 @inner
-def _spread(to: Any, at: int, line: int, unit: int, source: Any, start: int, step: int, each: int,
-            rows: int, columns: int) -> None:
-    """``to[at + r line + c unit] = source[start + r step + c each]``, r < rows, c < columns."""
-    for r in range(rows):
-        for c in range(columns):
-            to[at + r * line + c * unit] = source[start + r * step + c * each]
-
-
-@inner
 def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transposed: bool) -> None:
     """Put a matrix into the zeros ``w`` as ``product`` walks it: panel after panel, columns
     padded to whole vectors, one gate's after the other. It is the rows from ``at`` on of (depth,
@@ -126,17 +117,19 @@ def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transpos
 
     Shapes: part (gates * rows, H); or, with ``transposed``, (gates * H, columns).
     """
-    size, columns = len(part) // gates, part.shape[1]
-    count, H = (columns, size) if transposed else (size, columns)
-    step, each = (1, columns) if transposed else (columns, 1)
+    size = len(part) // gates
+    rows, H = (part.shape[1], size) if transposed else (size, part.shape[1])
     vectors = (H + lane - 1) // lane
     panels = _panels(vectors)
     for g in range(gates):
+        own = part[g * size:(g + 1) * size]
         for n in range(panels):
             first, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
-            _spread(w, g * depth * vectors * lane + first * depth + at * (last - first),
-                    last - first, 1, part.reshape(-1), g * size * columns + first * each, step,
-                    each, count, min(last, H) - first)
+            start, columns = (g * vectors * lane + first) * depth, min(last, H) - first
+            panel = w[start:start + depth * (last - first)].reshape(depth, last - first)
+            for r in range(rows):
+                for c in range(columns):
+                    panel[at + r, c] = own[first + c, r] if transposed else own[r, first + c]
 
 
 def shares(lay: Layout, gates: int = 1) -> Array:
@@ -146,15 +139,14 @@ def shares(lay: Layout, gates: int = 1) -> Array:
 
 
 @inner
-def share(own: Any, gates: int, gate: int, total: Any, H: int, D: int, width: int) -> None:
-    """Sums of one gate's gradients, rows [H | D | 1] with one column a unit, to their places in a
-    block's share."""
+def share(own: Any, gates: int, gate: int, total: Any, H: int, D: int, wide: int) -> None:
+    """Sums of one gate's gradients, H rows [H | D | 1] that are ``wide`` apart, to their places in
+    a block's share."""
     Whh, Wxh, bh = gate * H * H, (gates * H + gate * D) * H, (gates * (H + D) + gate) * H
-    for first in range(0, H, 16):  # columns of so many rows stay in the cache
-        count = min(16, H - first)
-        _spread(own, Whh + first * H, 1, H, total, first, width, 1, H, count)
-        _spread(own, Wxh + first * D, 1, D, total, H * width + first, width, 1, D, count)
-        copy(own, bh + first, total, (H + D) * width + first, count)
+    for j in range(H):
+        copy(own, Whh + j * H, total, j * wide, H)
+        copy(own, Wxh + j * D, total, j * wide + H, D)
+        own[bh + j] = total[j * wide + H + D]
 
 
 def summed(lay: Layout, parts: Array, gates: int = 1) -> Params:

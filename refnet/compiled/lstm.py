@@ -147,11 +147,11 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     keeps = needs_a(act) or needs_a(gate)
     a = normal(tape.a, lay.dtype) if keeps else np.empty((0, 0, 4, 0), lay.dtype)
     Whh, Wxh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh"))
-    padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
+    padded, wide = (-(-n // lay.lane) * lay.lane for n in (D, H + D + 1))
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
     peep = _peepholes(p, lay.width, lay.dtype)
-    work = spaces(lay, 4 * H * (lay.width + padded) + (lay.rows * 12 + 4 * row) * lay.width
-                  + chunk * (4 * lay.width + padded + row))
+    work = spaces(lay, 4 * H * (lay.width + padded + wide) + lay.rows * 12 * lay.width
+                  + chunk * (4 * lay.width + padded + wide))
     parts = shares(lay, 4)
     dq = np.zeros((lay.blocks, lay.width), lay.dtype)
     dpeep = np.zeros((lay.blocks, 3, lay.width), lay.dtype)
@@ -184,7 +184,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     values, kept, slopes = v.reshape(-1), a.reshape(-1), dx.reshape(-1)
     starting = dh0.reshape(-1)
     first = T - len(dh)
-    padded, row = (D + lane - 1) // lane * lane, H + D + 1
+    padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
     w, wx, rest = (work[:4 * H * width], work[4 * H * width:4 * H * (width + padded)],
                    work[4 * H * (width + padded):])
     work[:4 * H * (width + padded)] = 0
@@ -199,14 +199,14 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         cell = rest[11 * size:12 * size]
         i, f, g, o = (gates[:size], gates[size:2 * size], gates[2 * size:3 * size],
                       gates[3 * size:])
-        at = 12 * size + 4 * row * width
+        at = 12 * size + 4 * H * wide
         totals = rest[12 * size:at]
+        seen = rest[at:at + chunk * wide]  # [h | x | 1]
+        at += chunk * wide
         das = rest[at:at + 4 * chunk * width]
         at += 4 * chunk * width
         dinputs = rest[at:at + chunk * padded]
-        at += chunk * padded
-        seen = rest[at:at + chunk * row]
-        for j in range(12 * size + 4 * row * width):
+        for j in range(12 * size + (4 * H + chunk) * wide):
             rest[j] = 0
         load(q, dc.reshape(-1), start * H, H, rows, width, H)
         held = 0
@@ -264,14 +264,14 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
                         width // lane, lane, n > 0)
             for r in range(rows):
-                copy(seen, (held + r) * row, states, (at + r) * H, H)
-                copy(seen, (held + r) * row + H, xs, (at + r) * D, D)
-                seen[(held + r) * row + H + D] = 1
+                copy(seen, (held + r) * wide, states, (at + r) * H, H)
+                copy(seen, (held + r) * wide + H, xs, (at + r) * D, D)
+                seen[(held + r) * wide + H + D] = 1
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(4):
-                    product(totals[n * row * width:], width, seen, 1, row, das[n * part:], width,
-                            held, row, width // lane, lane, True)
+                    product(totals[n * H * wide:], wide, das[n * part:], 1, width, seen, wide, held,
+                            H, wide // lane, lane, True)
                     if wants_dx:
                         product(dinputs, padded, das[n * part:], width, 1, wx[n * H * padded:],
                                 0, H, held, padded // lane, lane, n > 0)
@@ -283,4 +283,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         store(starting, start * H, H, e, rows, width, H)
         store(starting, (B + start) * H, H, q, rows, width, H)
         for n in range(4):
-            share(parts[b], 4, n, totals[n * row * width:], H, D, width)
+            share(parts[b], 4, n, totals[n * H * wide:], H, D, wide)

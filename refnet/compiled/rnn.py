@@ -98,10 +98,10 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     a = (np.empty((0, 0, 0), lay.dtype) if tape.a is None or not needs_a(act)
          else normal(tape.a, lay.dtype))
     Whh, Wxh = (normal(p[name], lay.dtype) for name in ("Whh", "Wxh"))
-    padded, row = -(-D // lay.lane) * lay.lane, H + D + 1
+    padded, wide = (-(-n // lay.lane) * lay.lane for n in (D, H + D + 1))
     chunk = max(CHUNK // max(lay.rows, 1), 1) * lay.rows
-    work = spaces(lay, (H + lay.rows * 3 + row) * lay.width + H * padded
-                  + chunk * (lay.width + padded + row))
+    work = spaces(lay, (H + lay.rows * 3) * lay.width + H * (padded + wide)
+                  + chunk * (lay.width + padded + wide))
     parts = shares(lay)
     dq = np.zeros((lay.blocks, lay.width), lay.dtype)
     dx = np.empty((T, B, D) if inputs else (0, 0, 0), lay.dtype)
@@ -126,7 +126,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept, slopes = x.reshape(-1), h.reshape(-1), a.reshape(-1), dx.reshape(-1)
     first = T - len(dh)
-    padded, row = (D + lane - 1) // lane * lane, H + D + 1
+    padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
     w, wx, rest = (work[:H * width], work[H * width:H * (width + padded)],
                    work[H * (width + padded):])
     work[:H * (width + padded)] = 0
@@ -137,15 +137,15 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
         state, before = rest[:size], rest[size:2 * size]
-        at = 2 * size + row * width
+        at = 2 * size + H * wide
         total = rest[2 * size:at]
+        seen = rest[at:at + chunk * wide]  # rows [h | x | 1], beside das
+        at += chunk * wide
         das = rest[at:at + chunk * width + size]  # and the gradient on its way to the next
         carry = das[:size]
         at += chunk * width + size
         dinputs = rest[at:at + chunk * padded]
-        at += chunk * padded
-        seen = rest[at:at + chunk * row]  # rows [h | x | 1], beside das
-        for i in range(3 * size + row * width):  # as far as the first rows of das
+        for i in range(3 * size + (H + chunk) * wide):  # as far as the first rows of das
             rest[i] = 0
         held = 0
         for t in range(T - 1, -1, -1):
@@ -154,9 +154,9 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             if len(a):
                 load(before, kept, at * H, H, rows, width, H)
             for r in range(rows):
-                copy(seen, (held + r) * row, states, (at + r) * H, H)
-                copy(seen, (held + r) * row + H, xs, (at + r) * D, D)
-                seen[(held + r) * row + H + D] = 1
+                copy(seen, (held + r) * wide, states, (at + r) * H, H)
+                copy(seen, (held + r) * wide + H, xs, (at + r) * D, D)
+                seen[(held + r) * wide + H + D] = 1
                 if t >= first:
                     direct = dh[t - first, start + r]
                     sums = carry[r * width:r * width + H]
@@ -170,8 +170,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             carry = das[held * width:held * width + size]
             product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
             if held + rows > chunk or t == 0:
-                product(total, width, seen, 1, row, das, width, held, row, width // lane, lane,
-                        True)
+                product(total, wide, das, 1, width, seen, wide, held, H, wide // lane, lane, True)
                 if wants_dx:
                     product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane,
                             lane, False)
@@ -185,4 +184,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         for r in range(rows):
             for j in range(H):
                 dh0[start + r, j] = carry[r * width + j]
-        share(parts[b], 1, 0, total, H, D, width)
+        share(parts[b], 1, 0, total, H, D, wide)
