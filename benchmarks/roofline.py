@@ -43,26 +43,27 @@ def parts(T: int, D: int, H: int, B: int, dtype: Any
     p = {"Whh": np.zeros((H, H), dtype)}
     lay = layout("roofline", p, np.zeros((T, B, D), dtype))
     rows, width, row = lay.rows, lay.width, H + D + 1
-    vectors, n = width // lay.lane, max(1, REPEATS * 100 ** 2 // H ** 2)
+    wide, n = -(-row // lay.lane) * lay.lane, max(1, REPEATS * 100 ** 2 // H ** 2)
     w = aligned((row * width,), dtype)  # small numbers everywhere, so packed in any way
     w[:] = 1e-3
     chunk = max(CHUNK // rows, 1) * rows
-    a, c = aligned((chunk * row,), dtype), aligned((rows * width,), dtype)
-    das, total = aligned((chunk * width,), dtype), aligned((row * width,), dtype)
+    a, c = aligned((chunk * wide,), dtype), aligned((rows * width,), dtype)
+    das, total = aligned((chunk * width,), dtype), aligned((H * wide,), dtype)
     q = aligned((width,), dtype)
     code, _ = settings(ACTIVATIONS["tanh"], dtype)
     h = aligned((rows * width,), dtype)
     c[:] = np.random.default_rng(0).standard_normal(c.size)
     steps = T * B / rows / n
     # (how often in a training step, arguments of the product)
-    products = {"product forward": (steps, (c, width, a, row, 1, w, 0, row, rows, False)),
-                "product backward": (steps, (c, width, das, width, 1, w, 0, H, rows, False)),
-                "weight gradient": (steps * rows / chunk, (total, width, a, 1, row, das, width,
-                                                           chunk, row, True))}
+    products = {"product forward": (steps, (c, width, a, row, 1, w, 0, row, rows, width, False)),
+                "product backward": (steps, (c, width, das, width, 1, w, 0, H, rows, width,
+                                             False)),
+                "weight gradient": (steps * rows / chunk, (total, wide, das, 1, width, a, wide,
+                                                           chunk, H, wide, True))}
 
     def multiplied(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: int,
-                   count: int, add: bool) -> None:
-        _products(n, c, cs, a, ar, ak, w, ws, depth, count, vectors, lay.lane, add)
+                   count: int, columns: int, add: bool) -> None:
+        _products(n, c, cs, a, ar, ak, w, ws, depth, count, columns // lay.lane, lay.lane, add)
 
     def activated() -> None:
         for back in (False, True):

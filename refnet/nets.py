@@ -7,7 +7,7 @@ dtype decides the arithmetic.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -77,8 +77,9 @@ def pulled(net: "RecurrentNet | FeedforwardNet", params: Params, made: dict[str,
 
 def same_kind(params: Params, x: Array) -> None:
     """Refuse a mix of floats and exact numbers: it would silently compute in floats."""
-    for name, value in {**params, "x": x}.items():
-        if (value.dtype == object) != (x.dtype == object):
+    exact = x.dtype == object
+    for name, value in params.items():
+        if (value.dtype == object) != exact:
             raise ValueError(f"{name} is {value.dtype} while x is {x.dtype}; exact numbers and "
                              "floats do not mix: lift both (refnet.exact.lift)")
 
@@ -93,7 +94,7 @@ class RecurrentNet:
     by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).
     ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
     ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
-    ``checkpoint``: "none", or "sqrt" to hold the tape of about 10 sqrt(T) steps rather than of T
+    ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.checkpointing``).
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
@@ -151,12 +152,12 @@ class RecurrentNet:
         """The option of the cell's backward pass that bounds its pre-activation gradients."""
         return {} if self.clip_step is None else {"clip": self.clip_step}
 
-    @property
+    @cached_property
     def gates(self) -> tuple[str, ...]:
         """The gates of the cell, in the order in which Whh, Wxh and bh stack them."""
         return tuple(_load(f"refnet.cells.{self.cell}").GATES)
 
-    @property
+    @cached_property
     def slots(self) -> tuple[str, ...]:
         """The recurrent matrices, one (H, H) a gate, that a transition makes."""
         return ("Whh",) if len(self.gates) == 1 else tuple(f"Whh_{gate}" for gate in self.gates)

@@ -68,15 +68,16 @@ class Optimizer:
         for name, value in params.items():
             if name in self.skip:
                 continue
-            if name not in grads or grads[name].shape != value.shape:
-                have = grads[name].shape if name in grads else "none"
+            g = grads.get(name)
+            if g is None or g.shape != value.shape:
+                have = "none" if g is None else g.shape
                 raise ValueError(f"{type(self).__name__}.step: {name} is {value.shape} and its "
                                  f"gradient {have}; give one of the same shape or skip {name}")
-            kept = tuple(state[f"{name}/{a}"] for a in self.accumulators)
-            direction, kept = self.move(grads[name], kept, steps)
+            places = [f"{name}/{accumulator}" for accumulator in self.accumulators]
+            direction, kept = self.move(g, tuple(map(state.__getitem__, places)), steps)
             rate = self.rate * self.rates.get(name, 1)
             moved[name] = np.asarray(value - times(rate, direction))
-            after |= {f"{name}/{a}": np.asarray(k) for a, k in zip(self.accumulators, kept)}
+            after.update(zip(places, map(np.asarray, kept)))
         return moved, after
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int

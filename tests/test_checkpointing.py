@@ -151,10 +151,10 @@ def test_segments():
         parts = checkpointing.segments(T)
         assert [step for first, end in parts for step in range(first, end)] == list(range(T))
         longest = max(end - first for first, end in parts)
-        assert longest <= 10 * (T ** 0.5 + 1) and len(parts) <= T ** 0.5 / 10 + 1
+        assert longest <= 20 * (T ** 0.5 + 1) and len(parts) <= T ** 0.5 / 20 + 1
 
 
-def unit_case(cell, readout, dtype, T=500, B=5, H=6):
+def unit_case(cell, readout, dtype, T=2000, B=5, H=6):
     """Wxh and Why are identities, so that dx is the pre-activations' gradient da and the read-out
     rounds nothing."""
     rng = np.random.default_rng(2)
@@ -231,12 +231,12 @@ def peak(net, T):
 @pytest.mark.parametrize("cell", CELLS)
 def test_memory_grows_with_the_square_root(cell, readout):
     """Four times the steps take twice the memory (a fifth more is allowed for what does not
-    depend on T), and less than a tenth of the tape without checkpoints."""
+    depend on T), and less than a sixth of the tape without checkpoints."""
     net = RecurrentNet(1, 32, 1, cell=cell, readout=readout, backend="compiled")
-    N = 4096
+    N = 6400
     parts = replace(net, checkpoint="sqrt")
     assert peak(parts, 4 * N) < 2.2 * peak(parts, N)
-    assert 10 * peak(parts, 4 * N) < peak(net, 4 * N)
+    assert 6 * peak(parts, 4 * N) < peak(net, 4 * N)
     assert peak(net, 4 * N) > 3.5 * peak(net, N)
 
 

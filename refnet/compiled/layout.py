@@ -6,7 +6,6 @@ bias and recursion are one product, and likewise gets all three gradients from o
 starts at a multiple of the padded ``width``.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -18,8 +17,8 @@ from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
-__all__ = ["Layout", "aligned", "layout", "load", "normal", "pack", "product", "share", "shares",
-           "spaces", "store", "summed"]
+__all__ = ["Layout", "aligned", "layout", "load", "normal", "on_boundary", "pack", "product",
+           "share", "shares", "spaces", "store", "summed"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -36,14 +35,13 @@ def normal(value: Array, dtype: Any) -> Array:
     return np.require(value, dtype, ["C", "A", "W"])
 
 
-def aligned(shape: tuple[int, ...], dtype: Any, make: Callable[..., Array] = np.zeros) -> Array:
-    """An array that starts at a multiple of the vector size (loads across cache lines are slow):
-    zeros, or whatever ``make`` gives."""
+def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Zeros that start at a multiple of the vector size (loads across cache lines are slow)."""
     if dtype.kind != "f":
-        return make(shape, dtype)
+        return np.zeros(shape, dtype)
     n = prod(shape)
-    raw = make(n + BYTES // dtype.itemsize, dtype)
-    skip = -raw.__array_interface__["data"][0] % BYTES // dtype.itemsize
+    raw = np.zeros(n + BYTES // dtype.itemsize, dtype)
+    skip = -raw.ctypes.data % BYTES // dtype.itemsize
     return raw[skip:skip + n].reshape(shape)
 
 
@@ -94,11 +92,17 @@ def _cut(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
     return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts)
 
 
+@inner
+def on_boundary(work: Any) -> Any:
+    """A flat array from the first number on that stands at a multiple of the vector size."""
+    return work[-np.intp(work.ctypes.data) % BYTES // work.itemsize:]
+
+
 def spaces(lay: Layout, numbers: int) -> Array:
-    """For each thread of a kernel, as many as Numba is told to use, so many numbers to work in."""
+    """For each thread of a kernel, as many as Numba is told to use, so many numbers to work in,
+    from the boundary of a vector on."""
     threads = max(min(numba.get_num_threads(), lay.blocks), 1)
-    step = -(-numbers // lay.lane) * lay.lane + APART // lay.dtype.itemsize
-    return aligned((threads, step), lay.dtype, np.empty)
+    return np.empty((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
 
 
 @inner
