@@ -222,6 +222,8 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         dinputs = rest[at:at + chunk * padded]
         for j in range(9 * size + (4 * H + 2 * chunk) * wide):
             rest[j] = 0
+        for r in range(chunk):
+            seen[r * wide + H + D] = second[r * wide + H + D] = 1
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
@@ -270,12 +272,9 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             for n in range(2):
                 product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
                         width // lane, lane, True)
-            for r in range(rows):
-                to = (held + r) * wide
-                copy(seen, to, states, (at + r) * H, H)
-                copy(seen, to + H, xs, (at + r) * D, D)
-                seen[to + H + D] = 1
-                copy(second, to + H, seen, to + H, D + 1)
+            load(seen[held * wide:], states, at * H, H, rows, wide, H)
+            load(seen[held * wide + H:], xs, at * D, D, rows, wide, D)
+            load(second[held * wide + H:], xs, at * D, D, rows, wide, D)
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(groups):

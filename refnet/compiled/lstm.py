@@ -210,6 +210,8 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         dinputs = rest[at:at + chunk * padded]
         for j in range(12 * size + (4 * H + chunk) * wide):
             rest[j] = 0
+        for r in range(chunk):
+            seen[r * wide + H + D] = 1
         load(q, dc.reshape(-1), start * H, H, rows, width, H)
         held = 0
         for t in range(T - 1, -1, -1):
@@ -265,10 +267,8 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             for n in range(4):
                 product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
                         width // lane, lane, n > 0)
-            for r in range(rows):
-                copy(seen, (held + r) * wide, states, (at + r) * H, H)
-                copy(seen, (held + r) * wide + H, xs, (at + r) * D, D)
-                seen[(held + r) * wide + H + D] = 1
+            load(seen[held * wide:], states, at * H, H, rows, wide, H)
+            load(seen[held * wide + H:], xs, at * D, D, rows, wide, D)
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(4):

@@ -149,17 +149,18 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         dinputs = rest[at:at + chunk * padded]
         for i in range(3 * size + (H + chunk) * wide):  # as far as the first rows of das
             rest[i] = 0
+        for r in range(chunk):
+            seen[r * wide + H + D] = 1
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
             load(state, states, (at + B) * H, H, rows, width, H)
             if len(a):
                 load(before, kept, at * H, H, rows, width, H)
-            for r in range(rows):
-                copy(seen, (held + r) * wide, states, (at + r) * H, H)
-                copy(seen, (held + r) * wide + H, xs, (at + r) * D, D)
-                seen[(held + r) * wide + H + D] = 1
-                if t >= first:
+            load(seen[held * wide:], states, at * H, H, rows, wide, H)
+            load(seen[held * wide + H:], xs, at * D, D, rows, wide, D)
+            if t >= first:
+                for r in range(rows):
                     direct = dh[t - first, start + r]
                     sums = carry[r * width:r * width + H]
                     for j in range(H):
