@@ -184,7 +184,5 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 for i in range(size):
                     das[i] = carry[i]
                 carry = das[:size]
-        for r in range(rows):
-            for j in range(H):
-                dh0[start + r, j] = carry[r * width + j]
+        store(dh0.reshape(-1), start * H, H, carry, rows, width, H)
         share(parts[b], 1, 0, total, H, D, wide)
