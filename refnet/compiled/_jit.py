@@ -2,7 +2,8 @@
 
 No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where two
 roundings shall be one, the kernels say ``fma``. ``error_model="numpy"`` gives x / 0 = inf
-instead of an exception, without which no division is vectorised.
+instead of an exception, without which no division is vectorised. Kernels make no arrays, so
+that nothing need count references to them (``_nrt``), which would take its time to compile.
 """
 
 import gc
@@ -28,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 JIT: bool = not config.DISABLE_JIT
 _KERNELS: list[Any] = []
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False,
-            "no_cfunc_wrapper": True}
+            "no_cfunc_wrapper": True, "_nrt": False}
 
 
 def cache_folder() -> Path:

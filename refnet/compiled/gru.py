@@ -16,8 +16,8 @@ from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, on_boundary, pack, product,
-                                    share, shares, spaces, store, summed)
+from refnet.compiled.layout import (aligned, boundary, layout, load, normal, pack, product, share,
+                                    shares, spaces, store, summed)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -84,7 +84,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                                           a.reshape(-1), u.reshape(-1))
     row = H + D + 1
     part = row * width
-    work = on_boundary(work)
+    work = work[boundary(work):]
     w, wu, wn, rest = (work[:3 * part], work[3 * part:3 * part + H * width],
                        work[3 * part + H * width:4 * part], work[4 * part:])
     work[:4 * part] = 0
@@ -198,7 +198,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
     whole = H // lane * lane
     groups, part = 3 if before else 4, chunk * width
-    work = on_boundary(work)
+    work = work[boundary(work):]
     w, wx, rest = (work[:3 * H * width], work[3 * H * width:3 * H * (width + padded)],
                    work[3 * H * (width + padded):])
     work[:3 * H * (width + padded)] = 0

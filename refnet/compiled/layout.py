@@ -17,8 +17,8 @@ from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
 
-__all__ = ["Layout", "aligned", "layout", "load", "normal", "on_boundary", "pack", "product",
-           "share", "shares", "spaces", "store", "summed"]
+__all__ = ["Layout", "aligned", "boundary", "layout", "load", "normal", "pack", "product", "share",
+           "shares", "spaces", "store", "summed"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -93,9 +93,10 @@ def _cut(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
 
 
 @inner
-def on_boundary(work: Any) -> Any:
-    """A flat array from the first number on that stands at a multiple of the vector size."""
-    return work[-np.intp(work.ctypes.data) % BYTES // work.itemsize:]
+def boundary(work: Any) -> Any:
+    """The index of the first number of a flat array that stands at a multiple of the vector
+    size."""
+    return -np.intp(work.ctypes.data) % BYTES // work.itemsize
 
 
 def spaces(lay: Layout, numbers: int) -> Array:

@@ -15,8 +15,8 @@ from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, layout, load, normal, on_boundary, pack, product,
-                                    share, shares, spaces, store, summed)
+from refnet.compiled.layout import (aligned, boundary, layout, load, normal, pack, product, share,
+                                    shares, spaces, store, summed)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import copy, number
 
@@ -79,7 +79,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
     values, kept = v.reshape(-1), a.reshape(-1)
     row = H + D + 1
-    work = on_boundary(work)
+    work = work[boundary(work):]
     w, rest = work[:4 * row * width], work[4 * row * width:]
     w[:] = 0
     pack(w, 0, row, Whh, 4, lane, True)
@@ -186,7 +186,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     starting = dh0.reshape(-1)
     first = T - len(dh)
     padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
-    work = on_boundary(work)
+    work = work[boundary(work):]
     w, wx, rest = (work[:4 * H * width], work[4 * H * width:4 * H * (width + padded)],
                    work[4 * H * (width + padded):])
     work[:4 * H * (width + padded)] = 0

@@ -17,8 +17,8 @@ from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (layout, load, normal, on_boundary, pack, product, share,
-                                    shares, spaces, store, summed)
+from refnet.compiled.layout import (boundary, layout, load, normal, pack, product, share, shares,
+                                    spaces, store, summed)
 from refnet.compiled.vector import copy, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
@@ -58,7 +58,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept = x.reshape(-1), h.reshape(-1), a.reshape(-1)
     row = H + D + 1
-    work = on_boundary(work)
+    work = work[boundary(work):]
     w, rest = work[:row * width], work[row * width:]
     w[:] = 0
     pack(w, 0, row, Whh, 1, lane, True)
@@ -128,7 +128,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     xs, states, kept, slopes = x.reshape(-1), h.reshape(-1), a.reshape(-1), dx.reshape(-1)
     first = T - len(dh)
     padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
-    work = on_boundary(work)
+    work = work[boundary(work):]
     w, wx, rest = (work[:H * width], work[H * width:H * (width + padded)],
                    work[H * (width + padded):])
     work[:H * (width + padded)] = 0
