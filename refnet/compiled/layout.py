@@ -100,8 +100,8 @@ def boundary(work: Any) -> Any:
 
 
 def spaces(lay: Layout, numbers: int) -> Array:
-    """For each thread of a kernel, as many as Numba is told to use, so many numbers to work in,
-    from the boundary of a vector on."""
+    """For each thread of a kernel, as many as Numba is told to use, so many numbers to work in
+    after the first ``boundary``."""
     threads = max(min(numba.get_num_threads(), lay.blocks), 1)
     return np.empty((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
 
