@@ -14,7 +14,7 @@ from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner
 from refnet.compiled.layout import Layout
-from refnet.compiled.vector import expm1, number, sigmoid, tanh
+from refnet.compiled.vector import cut, expm1, number, sigmoid, tanh
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 
@@ -71,7 +71,7 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
             c[i] = number(alpha, c[i]) * expm1(least) if c[i] <= 0 else c[i]
     elif code == PRELU:
         for r in range(rows):
-            row = c[r * width:(r + 1) * width]  # known not to be indexed from its end
+            row = cut(c, r * width, width)  # known not to be indexed from its end
             for j in range(width):
                 row[j] = q[j] * row[j] if row[j] <= 0 else row[j]
     elif code == OPLU:
@@ -82,7 +82,7 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
             c[i + 1] = second if keep else first
     elif code == MODRELU:
         for r in range(rows):
-            row = c[r * width:(r + 1) * width]
+            row = cut(c, r * width, width)
             for j in range(width):
                 zero = number(0.0, row[j])
                 grown = (-row[j] if row[j] <= 0 else row[j]) + q[j]
@@ -119,7 +119,7 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
             g[i] = (h[i] + number(alpha, h[i])) * g[i] if negative[i] <= 0 else g[i]
     elif code == PRELU:
         for r in range(rows):
-            below, row = a[r * width:(r + 1) * width], g[r * width:(r + 1) * width]
+            below, row = cut(a, r * width, width), cut(g, r * width, width)
             for j in range(width):
                 dq[j] += row[j] * below[j] if below[j] <= 0 else number(0.0, row[j])
                 row[j] = q[j] * row[j] if below[j] <= 0 else row[j]
@@ -131,7 +131,7 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
             g[i + 1] = second if keep else first
     elif code == MODRELU:
         for r in range(rows):
-            below, row = a[r * width:(r + 1) * width], g[r * width:(r + 1) * width]
+            below, row = cut(a, r * width, width), cut(g, r * width, width)
             for j in range(width):
                 zero = number(0.0, row[j])
                 off = (-below[j] if below[j] <= 0 else below[j]) + q[j] <= 0

@@ -16,10 +16,10 @@ from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, boundary, layout, load, normal, pack, product, share,
-                                    shares, spaces, store, summed)
+from refnet.compiled.layout import (add_rows, aligned, boundary, copy_rows, layout, normal, pack,
+                                    product, share, shares, spaces, summed)
 from refnet.compiled.rnn import CHUNK
-from refnet.compiled.vector import copy, number
+from refnet.compiled.vector import clear, copy, cut, number
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init", "recur",
            "recur_back"]
@@ -80,14 +80,14 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                     Whh: Any, Wxh: Any, bh: Any, bias: Any, x: Any, a: Any, v: Any, u: Any,
                     h: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
-    xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
-                                          a.reshape(-1), u.reshape(-1))
-    row = H + D + 1
+    xs, states, values, kept, products = (cut(x, 0, x.size), cut(h, 0, h.size), cut(v, 0, v.size),
+                                          cut(a, 0, a.size), cut(u, 0, u.size))
+    row, vectors, free = H + D + 1, width // lane, boundary(work)
     part = row * width
-    work = work[boundary(work):]
-    w, wu, wn, rest = (work[:3 * part], work[3 * part:3 * part + H * width],
-                       work[3 * part + H * width:4 * part], work[4 * part:])
-    work[:4 * part] = 0
+    clear(work, free, 4 * part)
+    w, wu = cut(work, free, 3 * part), cut(work, free + 3 * part, H * width)
+    wn = cut(work, free + 3 * part + H * width, (D + 1) * width)
+    free += 4 * part
     pack(w, 0, row, Whh, 3, lane, True)
     pack(w, H, row, Wxh, 3, lane, True)
     pack(w, H + D, row, bh, 3, lane, True)
@@ -98,54 +98,54 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        z = rest[:3 * size]
-        reset, update, new = z[:size], z[size:2 * size], z[2 * size:]
-        state, other = rest[3 * size:4 * size], rest[4 * size:5 * size]
-        inputs = rest[5 * size:5 * size + rows * row]  # [h | x | 1]
-        second = rest[5 * size + rows * row:5 * size + 2 * rows * row]  # [r h | x | 1]
-        for j in range(size):
-            state[j] = 0
-        load(state, states, start * H, H, rows, width, H)
+        z, state, other = (cut(work, free, 3 * size), cut(work, free + 3 * size, size),
+                           cut(work, free + 4 * size, size))
+        reset, update, new = cut(z, 0, size), cut(z, size, size), cut(z, 2 * size, size)
+        at = free + 5 * size
+        inputs = cut(work, at, rows * row)  # [h | x | 1]
+        second = cut(work, at + rows * row, rows * row)  # [r h | x | 1]
+        clear(state, 0, size)
+        copy_rows(state, 0, width, states, start * H, H, rows, H)
         for r in range(rows):
             inputs[r * row + H + D] = 1
             second[r * row + H + D] = 1
         for t in range(T):
             at = t * B + start
-            store(inputs, 0, row, state, rows, width, H)
-            load(inputs[H:], xs, at * D, D, rows, row, D)
+            copy_rows(inputs, 0, row, state, 0, width, rows, H)
+            copy_rows(inputs, H, row, xs, at * D, D, rows, D)
             for n in range(2):
-                product(z[n * size:], width, inputs, row, 1, w[n * part:], 0, row, rows,
-                        width // lane, lane, False)
+                product(cut(z, n * size, size), width, inputs, row, 1, cut(w, n * part, part), 0,
+                        row, rows, vectors, lane, False)
             if len(a):
                 for n in range(2):
-                    store(kept, (at * 3 + n) * H, 3 * H, z[n * size:], rows, width, H)
-            push(gate, beta, own, z[:2 * size], 2 * rows, width)
+                    copy_rows(kept, (at * 3 + n) * H, 3 * H, z, n * size, width, rows, H)
+            push(gate, beta, own, z, 2 * rows, width)
             if before:
                 for j in range(size):
                     other[j] = reset[j] * state[j]
-                store(second, 0, row, other, rows, width, H)
-                load(second[H:], xs, at * D, D, rows, row, D)
-                product(new, width, second, row, 1, w[2 * part:], 0, row, rows, width // lane,
-                        lane, False)
+                copy_rows(second, 0, row, other, 0, width, rows, H)
+                copy_rows(second, H, row, xs, at * D, D, rows, D)
+                product(new, width, second, row, 1, cut(w, 2 * part, part), 0, row, rows,
+                        vectors, lane, False)
             else:
-                product(other, width, inputs, row, 1, wu, 0, H, rows, width // lane, lane, False)
+                product(other, width, inputs, row, 1, wu, 0, H, rows, vectors, lane, False)
                 for r in range(rows):
-                    line = other[r * width:(r + 1) * width]
+                    line = cut(other, r * width, width)
                     for j in range(width):
                         line[j] += bias[j]
-                store(products, at * H, H, other, rows, width, H)
-                product(new, width, inputs[H:], row, 1, wn, 0, D + 1, rows, width // lane, lane,
-                        False)
+                copy_rows(products, at * H, H, other, 0, width, rows, H)
+                product(new, width, cut(inputs, H, rows * row - H), row, 1, wn, 0, D + 1, rows,
+                        vectors, lane, False)
                 for j in range(size):
                     new[j] += reset[j] * other[j]
             if len(a):
-                store(kept, (at * 3 + 2) * H, 3 * H, new, rows, width, H)
+                copy_rows(kept, (at * 3 + 2) * H, 3 * H, new, 0, width, rows, H)
             push(code, alpha, own, new, rows, width)
             for j in range(size):
                 state[j] = (number(1.0, new[j]) - update[j]) * new[j] + update[j] * state[j]
             for n in range(3):
-                store(values, (at * 3 + n) * H, 3 * H, z[n * size:], rows, width, H)
-            store(states, (at + B) * H, H, state, rows, width, H)
+                copy_rows(values, (at * 3 + n) * H, 3 * H, z, n * size, width, rows, H)
+            copy_rows(states, (at + B) * H, H, state, 0, width, rows, H)
 
 
 def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activation,
@@ -191,108 +191,107 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      v: Any, u: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
                      parts: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
-    xs, states, values, kept, products = (x.reshape(-1), h.reshape(-1), v.reshape(-1),
-                                          a.reshape(-1), u.reshape(-1))
-    slopes, starting = dx.reshape(-1), dh0.reshape(-1)
-    first = T - len(dh)
+    xs, states, values, kept, products = (cut(x, 0, x.size), cut(h, 0, h.size), cut(v, 0, v.size),
+                                          cut(a, 0, a.size), cut(u, 0, u.size))
+    last, slopes, starting = cut(dh, 0, dh.size), cut(dx, 0, dx.size), cut(dh0, 0, dh0.size)
+    first, vectors = T - len(dh), width // lane
     padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
     whole = H // lane * lane
     groups, part = 3 if before else 4, chunk * width
-    work = work[boundary(work):]
-    w, wx, rest = (work[:3 * H * width], work[3 * H * width:3 * H * (width + padded)],
-                   work[3 * H * (width + padded):])
-    work[:3 * H * (width + padded)] = 0
+    shared = groups * H * (H + D + 1)
+    free = boundary(work)
+    clear(work, free, 3 * H * (width + padded))
+    w, wx = cut(work, free, 3 * H * width), cut(work, free + 3 * H * width, 3 * H * padded)
+    wn = cut(w, 2 * H * width, H * width)
+    free += 3 * H * (width + padded)
     pack(w, 0, H, Whh, 3, lane, False)
     if wants_dx:
         pack(wx, 0, H, Wxh, 3, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        size = rows * width
-        e, state, other = rest[:size], rest[size:2 * size], rest[2 * size:3 * size]
-        gates, pre = rest[3 * size:6 * size], rest[6 * size:9 * size]
-        reset, update, new = gates[:size], gates[size:2 * size], gates[2 * size:3 * size]
-        at = 9 * size + 4 * H * wide
-        totals = rest[9 * size:at]
-        seen = rest[at:at + chunk * wide]  # [h | x | 1]
-        at += chunk * wide
-        second = rest[at:at + chunk * wide]  # [r h | x | 1]
-        at += chunk * wide
-        das = rest[at:at + 4 * part]  # of r, z, n, and n's times r
-        at += 4 * part
-        dinputs = rest[at:at + chunk * padded]
-        for j in range(9 * size + (4 * H + 2 * chunk) * wide):
-            rest[j] = 0
+        size, slope = rows * width, cut(dq, b * width, width)
+        clear(work, free, 9 * size + (4 * H + 2 * chunk) * wide)
+        e, state, other = (cut(work, free, size), cut(work, free + size, size),
+                           cut(work, free + 2 * size, size))
+        at = free + 3 * size
+        gates, pre = cut(work, at, 3 * size), cut(work, at + 3 * size, 3 * size)
+        reset, update, new = (cut(gates, 0, size), cut(gates, size, size),
+                              cut(gates, 2 * size, size))
+        at += 6 * size
+        totals = cut(work, at, 4 * H * wide)
+        at += 4 * H * wide
+        seen = cut(work, at, chunk * wide)  # [h | x | 1]
+        second = cut(work, at + chunk * wide, chunk * wide)  # [r h | x | 1]
+        at += 2 * chunk * wide
+        das = cut(work, at, 4 * part)  # of r, z, n, and n's times r
+        dinputs = cut(work, at + 4 * part, chunk * padded)
         for r in range(chunk):
             seen[r * wide + H + D] = second[r * wide + H + D] = 1
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
-            load(state, states, at * H, H, rows, width, H)
+            copy_rows(state, 0, width, states, at * H, H, rows, H)
             for n in range(3):
-                load(gates[n * size:], values, (at * 3 + n) * H, 3 * H, rows, width, H)
+                copy_rows(gates, n * size, width, values, (at * 3 + n) * H, 3 * H, rows, H)
                 if len(a):
-                    load(pre[n * size:], kept, (at * 3 + n) * H, 3 * H, rows, width, H)
+                    copy_rows(pre, n * size, width, kept, (at * 3 + n) * H, 3 * H, rows, H)
             if t >= first:
-                for r in range(rows):
-                    sums = e[r * width:r * width + H]
-                    direct = dh[t - first, start + r]
-                    for j in range(H):
-                        sums[j] += direct[j]
+                add_rows(e, width, last, ((t - first) * B + start) * H, H, rows, H)
             base = held * width
-            dr, dz = das[base:base + size], das[part + base:part + base + size]
-            dn = das[2 * part + base:2 * part + base + size]
-            drn = das[3 * part + base:3 * part + base + size]
+            dr, dz = cut(das, base, size), cut(das, base + part, size)
+            dn, drn = cut(das, base + 2 * part, size), cut(das, base + 3 * part, size)
             for j in range(size):
                 dn[j] = e[j] * (number(1.0, e[j]) - update[j])
                 dz[j] = e[j] * (state[j] - new[j])
-            pull(code, alpha, own, pre[2 * size:], new, dn, dq[b], rows, width)
-            pull(gate, beta, own, pre[size:], update, dz, dq[b], rows, width)
+            pull(code, alpha, own, cut(pre, 2 * size, size), new, dn, slope, rows, width)
+            pull(gate, beta, own, cut(pre, size, size), update, dz, slope, rows, width)
             if clips:
                 clipped[b] += clamp(dn, number(clip, dn[0]), rows, width, H)
                 clipped[b] += clamp(dz, number(clip, dz[0]), rows, width, H)
             if before:
-                product(other, width, dn, width, 1, w[2 * H * width:], 0, H, rows, width // lane,
-                        lane, False)
+                product(other, width, dn, width, 1, wn, 0, H, rows, vectors, lane, False)
                 for j in range(size):
                     dr[j] = other[j] * state[j]
                     e[j] = e[j] * update[j] + other[j] * reset[j]
                     other[j] = reset[j] * state[j]
-                store(second, held * wide, wide, other, rows, width, H)
+                copy_rows(second, held * wide, wide, other, 0, width, rows, H)
+                copy_rows(second, held * wide + H, wide, xs, at * D, D, rows, D)
             else:
-                load(other, products, at * H, H, rows, width, H)
+                copy_rows(other, 0, width, products, at * H, H, rows, H)
                 for j in range(size):
                     dr[j] = dn[j] * other[j]
                     drn[j] = dn[j] * reset[j]
                     e[j] = e[j] * update[j]
-                product(e, width, drn, width, 1, w[2 * H * width:], 0, H, rows, width // lane,
-                        lane, True)
-            pull(gate, beta, own, pre, reset, dr, dq[b], rows, width)
+                product(e, width, drn, width, 1, wn, 0, H, rows, vectors, lane, True)
+            pull(gate, beta, own, pre, reset, dr, slope, rows, width)
             if clips:
                 clipped[b] += clamp(dr, number(clip, dr[0]), rows, width, H)
             for n in range(2):
-                product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
-                        width // lane, lane, True)
-            load(seen[held * wide:], states, at * H, H, rows, wide, H)
-            load(seen[held * wide + H:], xs, at * D, D, rows, wide, D)
-            load(second[held * wide + H:], xs, at * D, D, rows, wide, D)
+                product(e, width, cut(das, n * part + base, size), width, 1,
+                        cut(w, n * H * width, H * width), 0, H, rows, vectors, lane, True)
+            copy_rows(seen, held * wide, wide, states, at * H, H, rows, H)
+            copy_rows(seen, held * wide + H, wide, xs, at * D, D, rows, D)
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(groups):
-                    da, total = das[n * part:(n + 1) * part], totals[n * H * wide:]
+                    da, total = cut(das, n * part, part), cut(totals, n * H * wide, H * wide)
                     if n != 2 or before:
                         product(total, wide, da, 1, width, second if n == 2 else seen, wide,
                                 held, H, wide // lane, lane, True)
                     else:  # its product with the state went through the reset gate: part 3
-                        product(total[whole:], wide, da, 1, width, seen[whole:], wide, held, H,
+                        product(cut(total, whole, H * wide - whole), wide, da, 1, width,
+                                cut(seen, whole, chunk * wide - whole), wide, held, H,
                                 (wide - whole) // lane, lane, True)
                     if wants_dx and n < 3:
-                        product(dinputs, padded, da, width, 1, wx[n * H * padded:], 0, H, held,
-                                padded // lane, lane, n > 0)
+                        product(dinputs, padded, da, width, 1,
+                                cut(wx, n * H * padded, H * padded), 0, H, held, padded // lane,
+                                lane, n > 0)
                 if wants_dx:
                     for m in range(held):
                         copy(slopes, (at + (held - 1 - m) // rows * B + m % rows) * D, dinputs,
                              m * padded, D)
                 held = 0
-        store(starting, start * H, H, e, rows, width, H)
+        copy_rows(starting, start * H, H, e, 0, width, rows, H)
         for n in range(groups):
-            share(parts[b], groups, n, totals[n * H * wide:], H, D, wide)
+            share(cut(parts, b * shared, shared), groups, n,
+                  cut(totals, n * H * wide, H * wide), H, D, wide)

@@ -15,10 +15,10 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, inner
-from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, lanes, tile
+from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, cut, lanes, tile
 
-__all__ = ["Layout", "aligned", "boundary", "layout", "load", "normal", "pack", "product", "share",
-           "shares", "spaces", "store", "summed"]
+__all__ = ["Layout", "add_rows", "aligned", "boundary", "copy_rows", "layout", "normal", "pack",
+           "product", "share", "shares", "spaces", "summed"]
 
 SMALL = 2 ** 18
 """Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
@@ -122,19 +122,19 @@ def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transpos
 
     Shapes: part (gates * rows, H); or, with ``transposed``, (gates * H, columns).
     """
-    size = len(part) // gates
-    rows, H = (part.shape[1], size) if transposed else (size, part.shape[1])
+    numbers, size, line = cut(part, 0, part.size), len(part) // gates, part.shape[1]
+    rows, H, down, right = (line, size, 1, line) if transposed else (size, line, line, 1)
     vectors = (H + lane - 1) // lane
     panels = _panels(vectors)
     for g in range(gates):
-        own = part[g * size:(g + 1) * size]
         for n in range(panels):
             first, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
             start, columns = (g * vectors * lane + first) * depth, min(last, H) - first
-            panel = w[start:start + depth * (last - first)].reshape(depth, last - first)
             for r in range(rows):
+                row = cut(w, start + (at + r) * (last - first), columns)
+                own = g * size * line + r * down + first * right
                 for c in range(columns):
-                    panel[at + r, c] = own[first + c, r] if transposed else own[r, first + c]
+                    row[c] = numbers[own + c * right]
 
 
 def shares(lay: Layout, gates: int = 1) -> Array:
@@ -163,17 +163,22 @@ def summed(lay: Layout, parts: Array, gates: int = 1) -> Params:
 
 
 @inner
-def load(to: Any, source: Any, at: int, step: int, rows: int, width: int, H: int) -> None:
-    """Rows of H numbers, ``step`` apart from ``at`` on, into rows that are ``width`` apart."""
+def copy_rows(to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int,
+              count: int) -> None:
+    """Rows of so many numbers, ``stride`` apart from ``start`` on, to rows ``step`` apart from
+    ``at`` on."""
     for r in range(rows):
-        copy(to, r * width, source, at + r * step, H)
+        copy(to, at + r * step, source, start + r * stride, count)
 
 
 @inner
-def store(to: Any, at: int, step: int, source: Any, rows: int, width: int, H: int) -> None:
-    """The way back from ``load``."""
+def add_rows(to: Any, step: int, source: Any, start: int, stride: int, rows: int, count: int
+             ) -> None:
+    """Add rows of so many numbers, ``stride`` apart from ``start`` on, to rows ``step`` apart."""
     for r in range(rows):
-        copy(to, at + r * step, source, r * width, H)
+        row, other = cut(to, r * step, count), cut(source, start + r * stride, count)
+        for j in range(count):
+            row[j] += other[j]
 
 
 @inner

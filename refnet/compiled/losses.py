@@ -9,7 +9,7 @@ from refnet import losses
 from refnet.batch import Array
 from refnet.compiled._jit import jit
 from refnet.compiled.layout import normal
-from refnet.compiled.vector import exp
+from refnet.compiled.vector import cut, exp
 from refnet.losses import Scored
 
 __all__ = ["LOSSES", "cross_entropy"]
@@ -44,7 +44,7 @@ def _cross_entropy(logits: Any, labels: Any, loss: Any, gradient: Any) -> bool:
         for c in range(C):
             gradient[n, c] = logits[n, c] - top
         loss[n] = -gradient[n, labels[n]]
-    flat = gradient.reshape(-1)
+    flat = cut(gradient, 0, gradient.size)
     for i in range(N * C):  # of all rows at once: few classes would not fill a vector
         flat[i] = exp(flat[i])
     for n in range(N):

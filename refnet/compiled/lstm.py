@@ -15,10 +15,10 @@ from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (aligned, boundary, layout, load, normal, pack, product, share,
-                                    shares, spaces, store, summed)
+from refnet.compiled.layout import (add_rows, aligned, boundary, copy_rows, layout, normal, pack,
+                                    product, share, shares, spaces, summed)
 from refnet.compiled.rnn import CHUNK
-from refnet.compiled.vector import copy, number
+from refnet.compiled.vector import clear, copy, cut, number
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -65,8 +65,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 def _add_product(c: Any, cs: int, w: Any, ws: int, s: Any, rows: int, width: int) -> None:
     """``c += w s``, row by row, those of c and w being cs and ws apart: 0 for a single one."""
     for r in range(rows):
-        to, by, own = (c[r * cs:r * cs + width], w[r * ws:r * ws + width],
-                       s[r * width:(r + 1) * width])
+        to, by, own = cut(c, r * cs, width), cut(w, r * ws, width), cut(s, r * width, width)
         for j in range(width):
             to[j] += by[j] * own[j]
 
@@ -76,60 +75,60 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                     code: int, alpha: Any, gate: int, beta: Any, own: Any, peep: Any, Whh: Any,
                     Wxh: Any, bh: Any, x: Any, a: Any, v: Any, k: Any, h: Any, c: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
-    xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
-    values, kept = v.reshape(-1), a.reshape(-1)
-    row = H + D + 1
-    work = work[boundary(work):]
-    w, rest = work[:4 * row * width], work[4 * row * width:]
-    w[:] = 0
+    xs, states, cells = cut(x, 0, x.size), cut(h, 0, h.size), cut(c, 0, c.size)
+    outs, values, kept = cut(k, 0, k.size), cut(v, 0, v.size), cut(a, 0, a.size)
+    row, vectors = H + D + 1, width // lane
+    part, free = row * width, boundary(work)
+    clear(work, free, 4 * part)
+    w = cut(work, free, 4 * part)
+    free += 4 * part
     pack(w, 0, row, Whh, 4, lane, True)
     pack(w, H, row, Wxh, 4, lane, True)
     pack(w, H + D, row, bh, 4, lane, True)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size = rows * width
-        z = rest[:4 * size]
-        i, f, g, o = z[:size], z[size:2 * size], z[2 * size:3 * size], z[3 * size:]
-        cell, squashed = rest[4 * size:5 * size], rest[5 * size:6 * size]
-        inputs = rest[6 * size:6 * size + rows * row]  # [h | x | 1]
-        for j in range(size):
-            cell[j] = 0
-        load(inputs, states, start * H, H, rows, row, H)
-        load(cell, cells, start * H, H, rows, width, H)
+        z, cell, squashed = (cut(work, free, 4 * size), cut(work, free + 4 * size, size),
+                             cut(work, free + 5 * size, size))
+        i, f, g, o = (cut(z, 0, size), cut(z, size, size), cut(z, 2 * size, size),
+                      cut(z, 3 * size, size))
+        inputs = cut(work, free + 6 * size, rows * row)  # [h | x | 1]
+        clear(cell, 0, size)
+        copy_rows(inputs, 0, row, states, start * H, H, rows, H)
+        copy_rows(cell, 0, width, cells, start * H, H, rows, H)
         for r in range(rows):
             inputs[r * row + H + D] = 1
         for t in range(T):
             at = t * B + start
-            load(inputs[H:], xs, at * D, D, rows, row, D)
+            copy_rows(inputs, H, row, xs, at * D, D, rows, D)
             for n in range(4):
-                product(z[n * size:], width, inputs, row, 1, w[n * row * width:], 0, row, rows,
-                        width // lane, lane, False)
+                product(cut(z, n * size, size), width, inputs, row, 1, cut(w, n * part, part), 0,
+                        row, rows, vectors, lane, False)
             if len(peep):
-                _add_product(i, width, peep[0], 0, cell, rows, width)
-                _add_product(f, width, peep[1], 0, cell, rows, width)
+                _add_product(i, width, cut(peep, 0, width), 0, cell, rows, width)
+                _add_product(f, width, cut(peep, width, width), 0, cell, rows, width)
             if len(a):
                 for n in range(3):
-                    store(kept, (at * 4 + n) * H, 4 * H, z[n * size:], rows, width, H)
-            push(gate, beta, own, z[:2 * size], 2 * rows, width)
+                    copy_rows(kept, (at * 4 + n) * H, 4 * H, z, n * size, width, rows, H)
+            push(gate, beta, own, z, 2 * rows, width)
             push(code, alpha, own, g, rows, width)
             for j in range(size):
                 cell[j] = f[j] * cell[j] + i[j] * g[j]
             if len(peep):
-                _add_product(o, width, peep[2], 0, cell, rows, width)
+                _add_product(o, width, cut(peep, 2 * width, width), 0, cell, rows, width)
             if len(a):
-                store(kept, (at * 4 + 3) * H, 4 * H, o, rows, width, H)
+                copy_rows(kept, (at * 4 + 3) * H, 4 * H, o, 0, width, rows, H)
             push(gate, beta, own, o, rows, width)
             for n in range(4):
-                store(values, (at * 4 + n) * H, 4 * H, z[n * size:], rows, width, H)
-            for j in range(size):
-                squashed[j] = cell[j]
+                copy_rows(values, (at * 4 + n) * H, 4 * H, z, n * size, width, rows, H)
+            copy(squashed, 0, cell, 0, size)
             push(code, alpha, own, squashed, rows, width)
-            store(cells, (at + B) * H, H, cell, rows, width, H)
-            store(outs, at * H, H, squashed, rows, width, H)
+            copy_rows(cells, (at + B) * H, H, cell, 0, width, rows, H)
+            copy_rows(outs, at * H, H, squashed, 0, width, rows, H)
             for j in range(size):
                 squashed[j] = o[j] * squashed[j]
-            store(states, (at + B) * H, H, squashed, rows, width, H)
-            store(inputs, 0, row, squashed, rows, width, H)
+            copy_rows(states, (at + B) * H, H, squashed, 0, width, rows, H)
+            copy_rows(inputs, 0, row, squashed, 0, width, rows, H)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
@@ -178,111 +177,107 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      chunk: int, code: int, alpha: Any, gate: int, beta: Any, own: Any,
                      peep: Any, clips: bool, clip: Any, Whh: Any, Wxh: Any, x: Any, a: Any,
                      v: Any, k: Any, h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any,
-                     dh0: Any, parts: Any, dq: Any, dpeep: Any,
-                     clipped: Any) -> None:
+                     dh0: Any, parts: Any, dq: Any, dpeep: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
-    xs, states, cells, outs = x.reshape(-1), h.reshape(-1), c.reshape(-1), k.reshape(-1)
-    values, kept, slopes = v.reshape(-1), a.reshape(-1), dx.reshape(-1)
-    starting = dh0.reshape(-1)
-    first = T - len(dh)
+    xs, states, cells = cut(x, 0, x.size), cut(h, 0, h.size), cut(c, 0, c.size)
+    outs, values, kept = cut(k, 0, k.size), cut(v, 0, v.size), cut(a, 0, a.size)
+    last, slopes, starting = cut(dh, 0, dh.size), cut(dx, 0, dx.size), cut(dh0, 0, dh0.size)
+    first, vectors = T - len(dh), width // lane
+    shared = 4 * H * (H + D + 1)
     padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
-    work = work[boundary(work):]
-    w, wx, rest = (work[:4 * H * width], work[4 * H * width:4 * H * (width + padded)],
-                   work[4 * H * (width + padded):])
-    work[:4 * H * (width + padded)] = 0
+    free = boundary(work)
+    clear(work, free, 4 * H * (width + padded))
+    w, wx = cut(work, free, 4 * H * width), cut(work, free + 4 * H * width, 4 * H * padded)
+    free += 4 * H * (width + padded)
     pack(w, 0, H, Whh, 4, lane, False)
     if wants_dx:
         pack(wx, 0, H, Wxh, 4, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        size = rows * width
-        e, q, out = rest[:size], rest[size:2 * size], rest[2 * size:3 * size]
-        gates, pre = rest[3 * size:7 * size], rest[7 * size:11 * size]
-        cell = rest[11 * size:12 * size]
-        i, f, g, o = (gates[:size], gates[size:2 * size], gates[2 * size:3 * size],
-                      gates[3 * size:])
-        at = 12 * size + 4 * H * wide
-        totals = rest[12 * size:at]
-        seen = rest[at:at + chunk * wide]  # [h | x | 1]
-        at += chunk * wide
-        das = rest[at:at + 4 * chunk * width]
-        at += 4 * chunk * width
-        dinputs = rest[at:at + chunk * padded]
-        for j in range(12 * size + (4 * H + chunk) * wide):
-            rest[j] = 0
+        size, part = rows * width, chunk * width
+        slope, dpeeps = cut(dq, b * width, width), cut(dpeep, 3 * b * width, 3 * width)
+        clear(work, free, 12 * size + (4 * H + chunk) * wide)
+        e, q, out, cell = (cut(work, free, size), cut(work, free + size, size),
+                           cut(work, free + 2 * size, size), cut(work, free + 3 * size, size))
+        at = free + 4 * size
+        gates, pre = cut(work, at, 4 * size), cut(work, at + 4 * size, 4 * size)
+        i, f, g, o = (cut(gates, 0, size), cut(gates, size, size), cut(gates, 2 * size, size),
+                      cut(gates, 3 * size, size))
+        at += 8 * size
+        totals, seen = cut(work, at, 4 * H * wide), cut(work, at + 4 * H * wide, chunk * wide)
+        at += (4 * H + chunk) * wide
+        das, dinputs = cut(work, at, 4 * part), cut(work, at + 4 * part, chunk * padded)
         for r in range(chunk):
-            seen[r * wide + H + D] = 1
-        load(q, dc.reshape(-1), start * H, H, rows, width, H)
+            seen[r * wide + H + D] = 1  # rows [h | x | 1]
+        copy_rows(q, 0, width, cut(dc, 0, dc.size), start * H, H, rows, H)
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
-            load(out, outs, at * H, H, rows, width, H)
-            load(cell, cells, (at + B) * H, H, rows, width, H)
+            copy_rows(out, 0, width, outs, at * H, H, rows, H)
+            copy_rows(cell, 0, width, cells, (at + B) * H, H, rows, H)
             for n in range(4):
-                load(gates[n * size:], values, (at * 4 + n) * H, 4 * H, rows, width, H)
+                copy_rows(gates, n * size, width, values, (at * 4 + n) * H, 4 * H, rows, H)
                 if len(a):
-                    load(pre[n * size:], kept, (at * 4 + n) * H, 4 * H, rows, width, H)
+                    copy_rows(pre, n * size, width, kept, (at * 4 + n) * H, 4 * H, rows, H)
             if t >= first:
-                for r in range(rows):
-                    sums = e[r * width:r * width + H]
-                    own_row = dh[t - first, start + r]
-                    for j in range(H):
-                        sums[j] += own_row[j]
-            base, part = held * width, chunk * width
-            di, df = das[base:base + size], das[part + base:part + base + size]
-            dg = das[2 * part + base:2 * part + base + size]
-            do = das[3 * part + base:3 * part + base + size]
+                add_rows(e, width, last, ((t - first) * B + start) * H, H, rows, H)
+            base = held * width
+            di, df = cut(das, base, size), cut(das, base + part, size)
+            dg, do = cut(das, base + 2 * part, size), cut(das, base + 3 * part, size)
             for j in range(size):
                 do[j] = e[j] * out[j]
-            pull(gate, beta, own, pre[3 * size:], o, do, dq[b], rows, width)
+            pull(gate, beta, own, cut(pre, 3 * size, size), o, do, slope, rows, width)
             if clips:
                 clipped[b] += clamp(do, number(clip, do[0]), rows, width, H)
             for j in range(size):
                 e[j] = e[j] * o[j]
-            pull(code, alpha, own, cell, out, e, dq[b], rows, width)
+            pull(code, alpha, own, cell, out, e, slope, rows, width)
             for j in range(size):
                 q[j] += e[j]
             if len(peep):
-                _add_product(q, width, peep[2], 0, do, rows, width)
-                _add_product(dpeep[b, 2], 0, do, width, cell, rows, width)
-            load(cell, cells, at * H, H, rows, width, H)
+                _add_product(q, width, cut(peep, 2 * width, width), 0, do, rows, width)
+                _add_product(cut(dpeeps, 2 * width, width), 0, do, width, cell, rows, width)
+            copy_rows(cell, 0, width, cells, at * H, H, rows, H)
             for j in range(size):
                 di[j] = q[j] * g[j]
                 df[j] = q[j] * cell[j]
                 dg[j] = q[j] * i[j]
-            pull(gate, beta, own, pre, i, di, dq[b], rows, width)
-            pull(gate, beta, own, pre[size:], f, df, dq[b], rows, width)
-            pull(code, alpha, own, pre[2 * size:], g, dg, dq[b], rows, width)
+            pull(gate, beta, own, pre, i, di, slope, rows, width)
+            pull(gate, beta, own, cut(pre, size, size), f, df, slope, rows, width)
+            pull(code, alpha, own, cut(pre, 2 * size, size), g, dg, slope, rows, width)
             if clips:
                 for n in range(3):
-                    da = das[n * part + base:n * part + base + size]
+                    da = cut(das, n * part + base, size)
                     clipped[b] += clamp(da, number(clip, da[0]), rows, width, H)
             for j in range(size):
                 q[j] = q[j] * f[j]
             if len(peep):
-                _add_product(q, width, peep[0], 0, di, rows, width)
-                _add_product(q, width, peep[1], 0, df, rows, width)
-                _add_product(dpeep[b, 0], 0, di, width, cell, rows, width)
-                _add_product(dpeep[b, 1], 0, df, width, cell, rows, width)
+                _add_product(q, width, cut(peep, 0, width), 0, di, rows, width)
+                _add_product(q, width, cut(peep, width, width), 0, df, rows, width)
+                _add_product(cut(dpeeps, 0, width), 0, di, width, cell, rows, width)
+                _add_product(cut(dpeeps, width, width), 0, df, width, cell, rows, width)
             for n in range(4):
-                product(e, width, das[n * part + base:], width, 1, w[n * H * width:], 0, H, rows,
-                        width // lane, lane, n > 0)
-            load(seen[held * wide:], states, at * H, H, rows, wide, H)
-            load(seen[held * wide + H:], xs, at * D, D, rows, wide, D)
+                product(e, width, cut(das, n * part + base, size), width, 1,
+                        cut(w, n * H * width, H * width), 0, H, rows, vectors, lane, n > 0)
+            copy_rows(seen, held * wide, wide, states, at * H, H, rows, H)
+            copy_rows(seen, held * wide + H, wide, xs, at * D, D, rows, D)
             held += rows
             if held + rows > chunk or t == 0:
                 for n in range(4):
-                    product(totals[n * H * wide:], wide, das[n * part:], 1, width, seen, wide, held,
-                            H, wide // lane, lane, True)
+                    da = cut(das, n * part, part)
+                    product(cut(totals, n * H * wide, H * wide), wide, da, 1, width, seen, wide,
+                            held, H, wide // lane, lane, True)
                     if wants_dx:
-                        product(dinputs, padded, das[n * part:], width, 1, wx[n * H * padded:],
-                                0, H, held, padded // lane, lane, n > 0)
+                        product(dinputs, padded, da, width, 1,
+                                cut(wx, n * H * padded, H * padded), 0, H, held, padded // lane,
+                                lane, n > 0)
                 if wants_dx:
                     for m in range(held):
                         copy(slopes, (at + (held - 1 - m) // rows * B + m % rows) * D, dinputs,
                              m * padded, D)
                 held = 0
-        store(starting, start * H, H, e, rows, width, H)
-        store(starting, (B + start) * H, H, q, rows, width, H)
+        copy_rows(starting, start * H, H, e, 0, width, rows, H)
+        copy_rows(starting, (B + start) * H, H, q, 0, width, rows, H)
         for n in range(4):
-            share(parts[b], 4, n, totals[n * H * wide:], H, D, wide)
+            share(cut(parts, b * shared, shared), 4, n, cut(totals, n * H * wide, H * wide), H, D,
+                  wide)

@@ -17,9 +17,9 @@ from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (boundary, layout, load, normal, pack, product, share, shares,
-                                    spaces, store, summed)
-from refnet.compiled.vector import copy, number
+from refnet.compiled.layout import (add_rows, boundary, copy_rows, layout, normal, pack, product,
+                                    share, shares, spaces, summed)
+from refnet.compiled.vector import clear, copy, cut, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -56,30 +56,31 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                     code: int, alpha: Any, q: Any, Whh: Any, Wxh: Any, bh: Any, x: Any, a: Any,
                     h: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
-    xs, states, kept = x.reshape(-1), h.reshape(-1), a.reshape(-1)
-    row = H + D + 1
-    work = work[boundary(work):]
-    w, rest = work[:row * width], work[row * width:]
-    w[:] = 0
+    xs, states, kept = cut(x, 0, x.size), cut(h, 0, h.size), cut(a, 0, a.size)
+    row, vectors = H + D + 1, width // lane
+    free = boundary(work)
+    clear(work, free, row * width)
+    w = cut(work, free, row * width)
+    free += row * width
     pack(w, 0, row, Whh, 1, lane, True)
     pack(w, H, row, Wxh, 1, lane, True)
     pack(w, H + D, row, bh, 1, lane, True)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        c = rest[:rows * width]
-        inputs = rest[rows * width:rows * (width + row)]  # [h | x | 1]
+        c = cut(work, free, rows * width)
+        inputs = cut(work, free + rows * width, rows * row)  # [h | x | 1]
+        copy_rows(inputs, 0, row, states, start * H, H, rows, H)
         for r in range(rows):
-            copy(inputs, r * row, states, (start + r) * H, H)
             inputs[r * row + H + D] = 1
         for t in range(T):
             at = t * B + start
-            load(inputs[H:], xs, at * D, D, rows, row, D)
-            product(c, width, inputs, row, 1, w, 0, row, rows, width // lane, lane, False)
+            copy_rows(inputs, H, row, xs, at * D, D, rows, D)
+            product(c, width, inputs, row, 1, w, 0, row, rows, vectors, lane, False)
             if len(a):
-                store(kept, at * H, H, c, rows, width, H)
+                copy_rows(kept, at * H, H, c, 0, width, rows, H)
             push(code, alpha, q, c, rows, width)
-            store(states, (at + B) * H, H, c, rows, width, H)
-            store(inputs, 0, row, c, rows, width, H)
+            copy_rows(states, (at + B) * H, H, c, 0, width, rows, H)
+            copy_rows(inputs, 0, row, c, 0, width, rows, H)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
@@ -125,53 +126,48 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      Wxh: Any, x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any,
                      dh0: Any, parts: Any, dq: Any, clipped: Any) -> None:
     (T, B, D), H = x.shape, h.shape[2]
-    xs, states, kept, slopes = x.reshape(-1), h.reshape(-1), a.reshape(-1), dx.reshape(-1)
-    first = T - len(dh)
+    xs, states, kept, last, slopes = (cut(x, 0, x.size), cut(h, 0, h.size), cut(a, 0, a.size),
+                                      cut(dh, 0, dh.size), cut(dx, 0, dx.size))
+    first, vectors = T - len(dh), width // lane
+    shared = H * (H + D + 1)
     padded, wide = (D + lane - 1) // lane * lane, (H + D + lane) // lane * lane
-    work = work[boundary(work):]
-    w, wx, rest = (work[:H * width], work[H * width:H * (width + padded)],
-                   work[H * (width + padded):])
-    work[:H * (width + padded)] = 0
+    free = boundary(work)
+    clear(work, free, H * (width + padded))
+    w, wx = cut(work, free, H * width), cut(work, free + H * width, H * padded)
+    free += H * (width + padded)
     pack(w, 0, H, Whh, 1, lane, False)
     if wants_dx:
         pack(wx, 0, H, Wxh, 1, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        size = rows * width
-        state, before = rest[:size], rest[size:2 * size]
-        at = 2 * size + H * wide
-        total = rest[2 * size:at]
-        seen = rest[at:at + chunk * wide]  # rows [h | x | 1], beside das
-        at += chunk * wide
-        das = rest[at:at + chunk * width + size]  # and the gradient on its way to the next
-        carry = das[:size]
-        at += chunk * width + size
-        dinputs = rest[at:at + chunk * padded]
-        for i in range(3 * size + (H + chunk) * wide):  # as far as the first rows of das
-            rest[i] = 0
+        size, slope = rows * width, cut(dq, b * width, width)
+        clear(work, free, 3 * size + (H + chunk) * wide)  # as far as the first rows of das
+        state, before = cut(work, free, size), cut(work, free + size, size)
+        at = free + 2 * size
+        total, seen = cut(work, at, H * wide), cut(work, at + H * wide, chunk * wide)  # [h | x | 1]
+        at += (H + chunk) * wide
+        das = cut(work, at, chunk * width + size)  # and the gradient on its way to the next
+        carry = cut(das, 0, size)
+        dinputs = cut(work, at + chunk * width + size, chunk * padded)
         for r in range(chunk):
             seen[r * wide + H + D] = 1
         held = 0
         for t in range(T - 1, -1, -1):
             at = t * B + start
-            load(state, states, (at + B) * H, H, rows, width, H)
+            copy_rows(state, 0, width, states, (at + B) * H, H, rows, H)
             if len(a):
-                load(before, kept, at * H, H, rows, width, H)
-            load(seen[held * wide:], states, at * H, H, rows, wide, H)
-            load(seen[held * wide + H:], xs, at * D, D, rows, wide, D)
+                copy_rows(before, 0, width, kept, at * H, H, rows, H)
+            copy_rows(seen, held * wide, wide, states, at * H, H, rows, H)
+            copy_rows(seen, held * wide + H, wide, xs, at * D, D, rows, D)
             if t >= first:
-                for r in range(rows):
-                    direct = dh[t - first, start + r]
-                    sums = carry[r * width:r * width + H]
-                    for j in range(H):
-                        sums[j] += direct[j]
+                add_rows(carry, width, last, ((t - first) * B + start) * H, H, rows, H)
             da = carry
-            pull(code, alpha, q, before, state, da, dq[b], rows, width)
+            pull(code, alpha, q, before, state, da, slope, rows, width)
             if clips:
                 clipped[b] += clamp(da, number(clip, da[0]), rows, width, H)
             held += rows
-            carry = das[held * width:held * width + size]
-            product(carry, width, da, width, 1, w, 0, H, rows, width // lane, lane, False)
+            carry = cut(das, held * width, size)
+            product(carry, width, da, width, 1, w, 0, H, rows, vectors, lane, False)
             if held + rows > chunk or t == 0:
                 product(total, wide, das, 1, width, seen, wide, held, H, wide // lane, lane, True)
                 if wants_dx:
@@ -181,8 +177,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                         copy(slopes, (at + (held - 1 - i) // rows * B + i % rows) * D, dinputs,
                              i * padded, D)
                 held = 0
-                for i in range(size):
-                    das[i] = carry[i]
-                carry = das[:size]
-        store(dh0.reshape(-1), start * H, H, carry, rows, width, H)
-        share(parts[b], 1, 0, total, H, D, wide)
+                copy(das, 0, carry, 0, size)
+                carry = cut(das, 0, size)
+        copy_rows(cut(dh0, 0, dh0.size), start * H, H, carry, 0, width, rows, H)
+        share(cut(parts, b * shared, shared), 1, 0, total, H, D, wide)

@@ -16,11 +16,12 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from refnet.compiled._jit import JIT, inner
 
-__all__ = ["BYTES", "ROWS", "VECTORS", "copy", "exp", "expm1", "fma", "lanes", "number", "sigmoid",
-           "tanh", "tile"]
+__all__ = ["BYTES", "ROWS", "VECTORS", "clear", "copy", "cut", "exp", "expm1", "fma", "lanes",
+           "number", "sigmoid", "tanh", "tile"]
 
 _FEATURES = get_host_cpu_features()
 # bytes of a vector register (of half of one where the processor has halves only, as the padding
@@ -89,6 +90,30 @@ if JIT:
         return types.void(to, types.intp, source, types.intp, types.intp), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
+    def cut(context: Any, array: Any, at: Any, count: Any) -> Any:
+        """``array.reshape(-1)[at:at + count]`` of an array in C order, of numbers that are there:
+        only the twin looks. A slice takes the compiler ten times as long."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            whole = ctx.make_array(array)(ctx, builder, args[0])
+            part = ctx.make_array(sig.return_type)(ctx, builder)
+            populate_array(part, builder.gep(whole.data, [args[1]]), [args[2]], [whole.itemsize],
+                           whole.itemsize, meminfo=None)
+            return part._getvalue()
+
+        return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def clear(context: Any, to: Any, at: Any, count: Any) -> Any:
+        """``to[at:at + count] = 0`` of a flat array."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            size = sig.args[0].dtype.bitwidth // 8
+            place = builder.gep(ctx.make_array(to)(ctx, builder, args[0]).data, [args[1]])
+            cgutils.memset(builder, place, builder.mul(args[2], ir.Constant(args[2].type, size)), 0)
+            return ctx.get_dummy_value()
+
+        return types.void(to, types.intp, types.intp), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
     def tile(context: Any, c: Any, ci: Any, cs: Any, a: Any, ai: Any, ar: Any, ak: Any, w: Any,
              wi: Any, ws: Any, depth: Any, rows: Any, vectors: Any, add: Any) -> Any:
         """One tile of a product, kept in registers over all of ``depth``::
@@ -124,6 +149,16 @@ else:
         """``to[at:at + count] = source[start:start + count]``."""
         to[at:at + count] = source[start:start + count]
 
+    def cut(array: Any, at: int, count: int) -> Any:
+        """``array.reshape(-1)[at:at + count]``."""
+        if not 0 <= at <= at + count <= array.size:
+            raise IndexError(f"numbers {at} to {at + count} of {array.size}")
+        return array.reshape(-1)[at:at + count]
+
+    def clear(to: Any, at: int, count: int) -> None:
+        """``to[at:at + count] = 0``."""
+        to[at:at + count] = 0
+
     def tile(c: Any, ci: int, cs: int, a: Any, ai: int, ar: int, ak: int, w: Any, wi: int,
              ws: int, depth: int, rows: int, vectors: int, add: bool) -> None:
         """The micro-kernel in plain Python."""
@@ -156,6 +191,9 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
     def pointer(array: Any, index: Any) -> Any:
         return builder.bitcast(builder.gep(data[id(array)], [index]), vector.as_pointer())
 
+    # as many steps of k at a time as one: more would only be more code to compile
+    once = builder.module.add_metadata([builder.module.add_metadata(["llvm.loop.unroll.disable"])])
+    once.operands = (once, *once.operands)
     done = builder.append_basic_block("done")
     nothing = builder.append_basic_block("nothing")
     with builder.goto_block(nothing):
@@ -198,7 +236,7 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             k.add_incoming(builder.add(k, one), body)
             aoff.add_incoming(builder.add(aoff, ak), body)
             woff.add_incoming(builder.add(woff, ws), body)
-            builder.branch(loop)
+            builder.branch(loop).set_metadata("llvm.loop", once)
             builder.position_at_end(end)
             builder.cbranch(add, plus, store)
             for block, combine in ((plus, True), (store, False)):
