@@ -264,6 +264,7 @@ from fractions import Fraction
 from importlib import import_module
 import numpy as np
 from refnet.activations import ACTIVATIONS
+from refnet.compiled import gru, lstm, rnn, vector
 rng = np.random.default_rng(0)
 def draw(*shape):
     out = np.empty(shape, object)
@@ -276,7 +277,7 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
     extra = {} if cell == "rnn" else {"gate": ACTIVATIONS["softsign"]}
     for name, act in ACTIVATIONS.items():
         if not act.rational: continue
-        for T, B, D, H in ((2, 2, 1, 2), (1, 3, 2, 6 if cell == "rnn" else 2), (0, 2, 1, 2)):
+        for T, B, D, H in ((3, 2, 1, 2), (1, 3, 2, 6 if cell == "rnn" else 2), (0, 2, 1, 2)):
             shapes = {k: v.shape for k, v in plain.init(H).items()}
             if cell == "lstm" and B == 3: shapes |= {k: (H,) for k in plain.PEEPHOLES}
             p = {"Whh": draw(G * H, H), "Wxh": draw(G * H, D),
@@ -286,18 +287,24 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             x, h0, dh = draw(T, B, D), draw(*lead, B, H), draw(min(T, 2), B, H)
             a, b = plain.forward(p, x, h0, act, **extra), fast.forward(p, x, h0, act, **extra)
             assert (a.h == b.h).all(), name
-            for clip in (None, Fraction(1, 2)):
+            for clip, chunk in ((None, 96), (Fraction(1, 2), 2)):  # one fills
+                gru.CHUNK = lstm.CHUNK = rnn.CHUNK = chunk
                 ga = plain.backward(p, a, dh, act, clip=clip, **extra)
                 gb = fast.backward(p, b, dh, act, clip=clip, **extra)
                 for k in ga:
                     assert ga[k].shape == gb[k].shape and np.all(ga[k] == gb[k]), (cell, name, k)
                     count += 1
+for at, numbers in ((-1, 2), (3, 2), (0, -1)):
+    try: vector.cut(np.zeros((2, 2)), at, numbers)
+    except IndexError: count += 1
+    else: raise AssertionError((at, numbers))
 print(count)
 """
 
 
 def test_source_is_exact_on_fractions():
-    """The kernels' Python source, the JIT off, equals the reference with ==."""
+    """The kernels' Python source, the JIT off, equals the reference with ==, and never asks for
+    numbers outside an array."""
     result = run_python(EXACT_RUN, NUMBA_DISABLE_JIT="1")
     assert result.returncode == 0 and int(result.stdout) > 100, result.stderr
 
