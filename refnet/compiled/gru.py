@@ -16,10 +16,10 @@ from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (add_rows, aligned, boundary, copy_rows, layout, normal, pack,
+from refnet.compiled.layout import (add_rows, aligned, boundary, layout, normal, pack,
                                     product, share, shares, spaces, summed)
 from refnet.compiled.rnn import CHUNK
-from refnet.compiled.vector import clear, copy, cut, number
+from refnet.compiled.vector import clear, copy_rows, cut, number
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init", "recur",
            "recur_back"]
@@ -287,9 +287,9 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                                 cut(wx, n * H * padded, H * padded), 0, H, held, padded // lane,
                                 lane, n > 0)
                 if wants_dx:
-                    for m in range(held):
-                        copy(slopes, (at + (held - 1 - m) // rows * B + m % rows) * D, dinputs,
-                             m * padded, D)
+                    for n in range(held // rows):
+                        copy_rows(slopes, (at + n * B) * D, D, dinputs,
+                                  (held - (n + 1) * rows) * padded, padded, rows, D)
                 held = 0
         copy_rows(starting, start * H, H, e, 0, width, rows, H)
         for n in range(groups):

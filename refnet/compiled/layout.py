@@ -15,9 +15,9 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, inner
-from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy, cut, lanes, tile
+from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy_rows, cut, lanes, tile
 
-__all__ = ["Layout", "add_rows", "aligned", "boundary", "copy_rows", "layout", "normal", "pack",
+__all__ = ["Layout", "add_rows", "aligned", "boundary", "layout", "normal", "pack",
            "product", "share", "shares", "spaces", "summed"]
 
 SMALL = 2 ** 18
@@ -148,9 +148,9 @@ def share(own: Any, gates: int, gate: int, total: Any, H: int, D: int, wide: int
     """Sums of one gate's gradients, H rows [H | D | 1] that are ``wide`` apart, to their places in
     a block's share."""
     Whh, Wxh, bh = gate * H * H, (gates * H + gate * D) * H, (gates * (H + D) + gate) * H
+    copy_rows(own, Whh, H, total, 0, wide, H, H)
+    copy_rows(own, Wxh, D, total, H, wide, H, D)
     for j in range(H):
-        copy(own, Whh + j * H, total, j * wide, H)
-        copy(own, Wxh + j * D, total, j * wide + H, D)
         own[bh + j] = total[j * wide + H + D]
 
 
@@ -160,15 +160,6 @@ def summed(lay: Layout, parts: Array, gates: int = 1) -> Params:
     total = parts.sum(axis=0)
     return {"Whh": total[:n * lay.H].reshape(n, lay.H),
             "Wxh": total[n * lay.H:n * m].reshape(n, lay.D), "bh": total[n * m:]}
-
-
-@inner
-def copy_rows(to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int,
-              count: int) -> None:
-    """Rows of so many numbers, ``stride`` apart from ``start`` on, to rows ``step`` apart from
-    ``at`` on."""
-    for r in range(rows):
-        copy(to, at + r * step, source, start + r * stride, count)
 
 
 @inner

@@ -15,10 +15,10 @@ from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (add_rows, aligned, boundary, copy_rows, layout, normal, pack,
+from refnet.compiled.layout import (add_rows, aligned, boundary, layout, normal, pack,
                                     product, share, shares, spaces, summed)
 from refnet.compiled.rnn import CHUNK
-from refnet.compiled.vector import clear, copy, cut, number
+from refnet.compiled.vector import clear, copy_rows, cut, number
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -121,7 +121,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
             push(gate, beta, own, o, rows, width)
             for n in range(4):
                 copy_rows(values, (at * 4 + n) * H, 4 * H, z, n * size, width, rows, H)
-            copy(squashed, 0, cell, 0, size)
+            copy_rows(squashed, 0, 0, cell, 0, 0, 1, size)
             push(code, alpha, own, squashed, rows, width)
             copy_rows(cells, (at + B) * H, H, cell, 0, width, rows, H)
             copy_rows(outs, at * H, H, squashed, 0, width, rows, H)
@@ -272,9 +272,9 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                                 cut(wx, n * H * padded, H * padded), 0, H, held, padded // lane,
                                 lane, n > 0)
                 if wants_dx:
-                    for m in range(held):
-                        copy(slopes, (at + (held - 1 - m) // rows * B + m % rows) * D, dinputs,
-                             m * padded, D)
+                    for n in range(held // rows):
+                        copy_rows(slopes, (at + n * B) * D, D, dinputs,
+                                  (held - (n + 1) * rows) * padded, padded, rows, D)
                 held = 0
         copy_rows(starting, start * H, H, e, 0, width, rows, H)
         copy_rows(starting, (B + start) * H, H, q, 0, width, rows, H)

@@ -14,7 +14,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.compiled._jit import jit
 from refnet.compiled.layout import aligned, product
-from refnet.compiled.vector import copy, lanes, number
+from refnet.compiled.vector import copy_rows, lanes, number
 from refnet.numeric import Number
 
 __all__ = ["Descents", "descend"]
@@ -70,5 +70,5 @@ def _descend(Ws: Any, rate: Any, threshold: Any, max_steps: int, N: int, width: 
                 steps[n] = step
             if cost < threshold or not cost - cost == 0 or step > max_steps:
                 break
-            copy(before, 0, W, 0, N * width)
+            copy_rows(before, 0, 0, W, 0, 0, 1, N * width)
             product(W, width, before, width, 1, E, width, N, N, width // lane, lane, True)

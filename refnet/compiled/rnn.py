@@ -17,9 +17,9 @@ from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
                                          push, settings)
-from refnet.compiled.layout import (add_rows, boundary, copy_rows, layout, normal, pack, product,
+from refnet.compiled.layout import (add_rows, boundary, layout, normal, pack, product,
                                     share, shares, spaces, summed)
-from refnet.compiled.vector import clear, copy, cut, number
+from refnet.compiled.vector import clear, copy_rows, cut, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -173,11 +173,11 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 if wants_dx:
                     product(dinputs, padded, das, width, 1, wx, 0, H, held, padded // lane,
                             lane, False)
-                    for i in range(held):
-                        copy(slopes, (at + (held - 1 - i) // rows * B + i % rows) * D, dinputs,
-                             i * padded, D)
+                    for n in range(held // rows):
+                        copy_rows(slopes, (at + n * B) * D, D, dinputs,
+                                  (held - (n + 1) * rows) * padded, padded, rows, D)
                 held = 0
-                copy(das, 0, carry, 0, size)
+                copy_rows(das, 0, 0, carry, 0, 0, 1, size)
                 carry = cut(das, 0, size)
         copy_rows(cut(dh0, 0, dh0.size), start * H, H, carry, 0, width, rows, H)
         share(cut(parts, b * shared, shared), 1, 0, total, H, D, wide)

@@ -20,7 +20,7 @@ from numba.np.arrayobj import populate_array
 
 from refnet.compiled._jit import JIT, inner
 
-__all__ = ["BYTES", "ROWS", "VECTORS", "clear", "copy", "cut", "exp", "expm1", "fma", "lanes",
+__all__ = ["BYTES", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "exp", "expm1", "fma", "lanes",
            "number", "sigmoid", "tanh", "tile"]
 
 _FEATURES = get_host_cpu_features()
@@ -78,16 +78,36 @@ if JIT:
         return n(n), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def copy(context: Any, to: Any, at: Any, source: Any, start: Any, count: Any) -> Any:
-        """``to[at:at + count] = source[start:start + count]`` for flat arrays that do not
-        overlap; a loop over computed indices would not be vectorised."""
+    def copy_rows(context: Any, to: Any, at: Any, step: Any, source: Any, start: Any, stride: Any,
+                  rows: Any, count: Any) -> Any:
+        """Rows of so many numbers, ``stride`` apart from ``start`` on, to rows ``step`` apart from
+        ``at`` on, of flat arrays that do not overlap; a loop over computed indices would not be
+        vectorised, and one of copies be unrolled."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             place, found = (builder.gep(ctx.make_array(sig.args[n])(ctx, builder, args[n]).data,
-                                        [args[n + 1]]) for n in (0, 2))
-            cgutils.raw_memcpy(builder, place, found, args[4], sig.args[0].dtype.bitwidth // 8)
+                                        [args[n + 1]]) for n in (0, 3))
+            step, stride, rows, count = args[2], args[5], args[6], args[7]
+            entry = builder.block
+            loop, body, done = (builder.append_basic_block(name) for name in
+                                ("loop", "body", "done"))
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            r, to_, from_ = builder.phi(rows.type), builder.phi(place.type), builder.phi(place.type)
+            for phi, first in ((r, rows.type(0)), (to_, place), (from_, found)):
+                phi.add_incoming(first, entry)
+            builder.cbranch(builder.icmp_signed("<", r, rows), body, done)
+            builder.position_at_end(body)
+            cgutils.raw_memcpy(builder, to_, from_, count, sig.args[0].dtype.bitwidth // 8)
+            for phi, following in ((r, builder.add(r, rows.type(1))),
+                                   (to_, builder.gep(to_, [step])),
+                                   (from_, builder.gep(from_, [stride]))):
+                phi.add_incoming(following, body)
+            _back(builder, loop)
+            builder.position_at_end(done)
             return ctx.get_dummy_value()
 
-        return types.void(to, types.intp, source, types.intp, types.intp), generate
+        ints = (types.intp,) * 2
+        return types.void(to, *ints, source, *ints, *ints), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
     def cut(context: Any, array: Any, at: Any, count: Any) -> Any:
@@ -145,9 +165,11 @@ else:
         bits, shift = (np.int32, 23) if n.dtype.itemsize == 4 else (np.int64, 52)
         return (n.view(bits) << bits(shift)).view(n.dtype)
 
-    def copy(to: Any, at: int, source: Any, start: int, count: int) -> None:
-        """``to[at:at + count] = source[start:start + count]``."""
-        to[at:at + count] = source[start:start + count]
+    def copy_rows(to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int,
+                  count: int) -> None:
+        """Row by row."""
+        for r in range(rows):
+            cut(to, at + r * step, count)[:] = cut(source, start + r * stride, count)
 
     def cut(array: Any, at: int, count: int) -> Any:
         """``array.reshape(-1)[at:at + count]``."""
@@ -171,6 +193,15 @@ else:
                 c[at] = c[at] + total if add else total
 
 
+def _back(builder: Any, loop: Any) -> None:
+    """Return to the start of a loop that shall not be unrolled: it would take its time to compile
+    and be no faster."""
+    plainly = builder.module.add_metadata(["llvm.loop.unroll.disable"])
+    own = builder.module.add_metadata([plainly])
+    own.operands = (own, plainly)  # what LLVM knows the metadata of a loop by
+    builder.branch(loop).set_metadata("llvm.loop", own)
+
+
 def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A branch for every tile of ROWS x VECTORS registers."""
     c, ci, cs, a, ai, ar, ak, w, wi, ws, depth, rows, vectors, add = args
@@ -191,9 +222,6 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
     def pointer(array: Any, index: Any) -> Any:
         return builder.bitcast(builder.gep(data[id(array)], [index]), vector.as_pointer())
 
-    # as many steps of k at a time as one: more would only be more code to compile
-    once = builder.module.add_metadata([builder.module.add_metadata(["llvm.loop.unroll.disable"])])
-    once.operands = (once, *once.operands)
     done = builder.append_basic_block("done")
     nothing = builder.append_basic_block("nothing")
     with builder.goto_block(nothing):
@@ -236,7 +264,7 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             k.add_incoming(builder.add(k, one), body)
             aoff.add_incoming(builder.add(aoff, ak), body)
             woff.add_incoming(builder.add(woff, ws), body)
-            builder.branch(loop).set_metadata("llvm.loop", once)
+            _back(builder, loop)
             builder.position_at_end(end)
             builder.cbranch(add, plus, store)
             for block, combine in ((plus, True), (store, False)):
