@@ -77,7 +77,7 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
     places = [(type(e.task), "batch", "data"), (e.net.module, "forward", "recursion"),
               (e.net.module, "backward", "recursion"),
               (train, "loss_and_gradients", "read-out and loss"),
-              (RecurrentNet, "matrices", "transition"), (nets, "_pulled", "transition"),
+              (RecurrentNet, "matrices", "transition"), (nets, "pulled", "transition"),
               (Experiment, "clip", "clipping"), (type(e.optimizer), "step", "optimiser"),
               (Experiment, "open_step", "optimiser"),
               (Experiment, "manifold_step", "manifold step")]
