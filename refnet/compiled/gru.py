@@ -209,7 +209,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         pack(wx, 0, H, Wxh, 3, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        size, slope = rows * width, cut(dq, b * width, width)
+        size, dqs = rows * width, cut(dq, b * width, width)
         clear(work, free, 9 * size + (4 * H + 2 * chunk) * wide)
         e, state, other = (cut(work, free, size), cut(work, free + size, size),
                            cut(work, free + 2 * size, size))
@@ -243,8 +243,8 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             for j in range(size):
                 dn[j] = e[j] * (number(1.0, e[j]) - update[j])
                 dz[j] = e[j] * (state[j] - new[j])
-            pull(code, alpha, own, cut(pre, 2 * size, size), new, dn, slope, rows, width)
-            pull(gate, beta, own, cut(pre, size, size), update, dz, slope, rows, width)
+            pull(code, alpha, own, cut(pre, 2 * size, size), new, dn, dqs, rows, width)
+            pull(gate, beta, own, cut(pre, size, size), update, dz, dqs, rows, width)
             if clips:
                 clipped[b] += clamp(dn, number(clip, dn[0]), rows, width, H)
                 clipped[b] += clamp(dz, number(clip, dz[0]), rows, width, H)
@@ -263,7 +263,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                     drn[j] = dn[j] * reset[j]
                     e[j] = e[j] * update[j]
                 product(e, width, drn, width, 1, wn, 0, H, rows, vectors, lane, True)
-            pull(gate, beta, own, pre, reset, dr, slope, rows, width)
+            pull(gate, beta, own, pre, reset, dr, dqs, rows, width)
             if clips:
                 clipped[b] += clamp(dr, number(clip, dr[0]), rows, width, H)
             for n in range(2):

@@ -195,7 +195,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
         size, part = rows * width, chunk * width
-        slope, dpeeps = cut(dq, b * width, width), cut(dpeep, 3 * b * width, 3 * width)
+        dqs, dpeeps = cut(dq, b * width, width), cut(dpeep, 3 * b * width, 3 * width)
         clear(work, free, 12 * size + (4 * H + chunk) * wide)
         e, q, out, cell = (cut(work, free, size), cut(work, free + size, size),
                            cut(work, free + 2 * size, size), cut(work, free + 3 * size, size))
@@ -226,12 +226,12 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             dg, do = cut(das, base + 2 * part, size), cut(das, base + 3 * part, size)
             for j in range(size):
                 do[j] = e[j] * out[j]
-            pull(gate, beta, own, cut(pre, 3 * size, size), o, do, slope, rows, width)
+            pull(gate, beta, own, cut(pre, 3 * size, size), o, do, dqs, rows, width)
             if clips:
                 clipped[b] += clamp(do, number(clip, do[0]), rows, width, H)
             for j in range(size):
                 e[j] = e[j] * o[j]
-            pull(code, alpha, own, cell, out, e, slope, rows, width)
+            pull(code, alpha, own, cell, out, e, dqs, rows, width)
             for j in range(size):
                 q[j] += e[j]
             if len(peep):
@@ -242,9 +242,9 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 di[j] = q[j] * g[j]
                 df[j] = q[j] * cell[j]
                 dg[j] = q[j] * i[j]
-            pull(gate, beta, own, pre, i, di, slope, rows, width)
-            pull(gate, beta, own, cut(pre, size, size), f, df, slope, rows, width)
-            pull(code, alpha, own, cut(pre, 2 * size, size), g, dg, slope, rows, width)
+            pull(gate, beta, own, pre, i, di, dqs, rows, width)
+            pull(gate, beta, own, cut(pre, size, size), f, df, dqs, rows, width)
+            pull(code, alpha, own, cut(pre, 2 * size, size), g, dg, dqs, rows, width)
             if clips:
                 for n in range(3):
                     da = cut(das, n * part + base, size)

@@ -14,7 +14,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.compiled._jit import jit
 from refnet.compiled.layout import aligned, product
-from refnet.compiled.vector import copy_rows, lanes, number
+from refnet.compiled.vector import clear, copy_rows, cut, lanes, number
 from refnet.numeric import Number
 
 __all__ = ["Descents", "descend"]
@@ -55,9 +55,9 @@ def _descend(Ws: Any, rate: Any, threshold: Any, max_steps: int, N: int, width: 
         W = Ws[n]
         for step in range(1, max_steps + 2):
             product(E, width, W, 1, width, W, width, N, N, width // lane, lane, False)
-            sums[:] = number(0.0, sums[0])
+            clear(sums, 0, width)
             for i in range(N):
-                row = E[i * width:(i + 1) * width]
+                row = cut(E, i * width, width)
                 row[i] = row[i] - number(1.0, row[i])
                 for j in range(width):
                     sums[j] += row[j] * row[j]

@@ -140,7 +140,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         pack(wx, 0, H, Wxh, 1, lane, False)
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        size, slope = rows * width, cut(dq, b * width, width)
+        size, dqs = rows * width, cut(dq, b * width, width)
         clear(work, free, 3 * size + (H + chunk) * wide)  # as far as the first rows of das
         state, before = cut(work, free, size), cut(work, free + size, size)
         at = free + 2 * size
@@ -162,7 +162,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
             if t >= first:
                 add_rows(carry, width, last, ((t - first) * B + start) * H, H, rows, H)
             da = carry
-            pull(code, alpha, q, before, state, da, slope, rows, width)
+            pull(code, alpha, q, before, state, da, dqs, rows, width)
             if clips:
                 clipped[b] += clamp(da, number(clip, da[0]), rows, width, H)
             held += rows

@@ -179,7 +179,7 @@ else:
 
     def clear(to: Any, at: int, count: int) -> None:
         """``to[at:at + count] = 0``."""
-        to[at:at + count] = 0
+        cut(to, at, count)[:] = 0
 
     def tile(c: Any, ci: int, cs: int, a: Any, ai: int, ar: int, ak: int, w: Any, wi: int,
              ws: int, depth: int, rows: int, vectors: int, add: bool) -> None:
