@@ -14,7 +14,7 @@ from hypothesis import given
 from refnet import compiled
 from refnet.activations import ACTIVATIONS
 from refnet.cells import rnn as reference
-from refnet.compiled import rnn
+from refnet.compiled import rnn, vector
 from test_startup import run_python
 
 # Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
@@ -257,6 +257,27 @@ def test_nan_and_infinity_are_not_hidden(name, bad):
             gradients = rnn.backward(p, got, dh, act)
         for key in ("Whh", "Wxh", "bh", "h0"):
             assert np.array_equal(np.isfinite(gradients[key]), np.isfinite(expected[key])), key
+
+
+@pytest.mark.parametrize("name", ["rnn", "lstm", "gru", "gru_before"])
+def test_subnormal_numbers_count_as_zero(name):
+    """Every step halves the gradient, until float32 has no normal numbers left; and they are back
+    once the kernel is done."""
+    plain, fast = (import_module(f"refnet.{room}.{name}") for room in ("cells", "compiled"))
+    T, B, H, G, act = 140, 3, 8, len(plain.GATES), ACTIVATIONS["tanh"]
+    p = {"Whh": np.zeros((G * H, H)), "Wxh": np.zeros((G * H, 1)), **plain.init(H)}
+    p = {key: np.zeros_like(value, np.float32) for key, value in p.items()}
+    if name == "rnn":
+        p["Whh"] = np.eye(H, dtype=np.float32) / 2
+    x, dh = np.zeros((T, B, 1), np.float32), np.ones((1, B, H), np.float32)
+    tape = plain.forward(p, x, np.zeros(((2,) if name == "lstm" else ()) + (B, H), np.float32), act)
+    dc = {"dc": dh[0]} if name == "lstm" else {}
+    want, got = (cell.backward(p, tape, dh, act, **dc)["h0"] for cell in (plain, fast))
+    if name == "lstm":
+        want, got = want[1], got[1]
+    assert np.all(want > 0) and np.all(want < np.finfo(np.float32).tiny)
+    assert np.array_equal(got, 0 * want if vector.FLUSH else want)
+    assert np.all(want * np.float32(.5) > 0)
 
 
 EXACT_RUN = """

@@ -69,6 +69,7 @@ def test_ulps_of_all_floats(which):
 def _rearranged(x, out):
     vector.copy_rows(out, 1, 3, vector.cut(x, 2, 8), 2, 4, 2, 2)
     vector.clear(out, 6, 1)
+    vector.fetch(out, 6, 100)  # past the end, too
 
 
 def test_parts_of_arrays():

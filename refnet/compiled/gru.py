@@ -19,7 +19,7 @@ from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_para
 from refnet.compiled.layout import (add_rows, aligned, boundary, layout, normal, pack,
                                     product, share, shares, spaces, summed)
 from refnet.compiled.rnn import CHUNK
-from refnet.compiled.vector import clear, copy_rows, cut, number
+from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, number
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init", "recur",
            "recur_back"]
@@ -79,6 +79,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                     before: bool, code: int, alpha: Any, gate: int, beta: Any, own: Any,
                     Whh: Any, Wxh: Any, bh: Any, bias: Any, x: Any, a: Any, v: Any, u: Any,
                     h: Any) -> None:
+    mode = float_control(-1, FLUSH)
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, values, kept, products = (cut(x, 0, x.size), cut(h, 0, h.size), cut(v, 0, v.size),
                                           cut(a, 0, a.size), cut(u, 0, u.size))
@@ -116,6 +117,8 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
             for n in range(2):
                 product(cut(z, n * size, size), width, inputs, row, 1, cut(w, n * part, part), 0,
                         row, rows, vectors, lane, False)
+            fetch(states, (at + 2 * B) * H, rows * H)  # of the next step
+            fetch(values, (at + B) * 3 * H, rows * 3 * H)
             if len(a):
                 for n in range(2):
                     copy_rows(kept, (at * 3 + n) * H, 3 * H, z, n * size, width, rows, H)
@@ -133,6 +136,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                     line = cut(other, r * width, width)
                     for j in range(width):
                         line[j] += bias[j]
+                fetch(products, (at + B) * H, rows * H)
                 copy_rows(products, at * H, H, other, 0, width, rows, H)
                 product(new, width, cut(inputs, H, rows * row - H), row, 1, wn, 0, D + 1, rows,
                         vectors, lane, False)
@@ -146,6 +150,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
             for n in range(3):
                 copy_rows(values, (at * 3 + n) * H, 3 * H, z, n * size, width, rows, H)
             copy_rows(states, (at + B) * H, H, state, 0, width, rows, H)
+    float_control(0, mode)
 
 
 def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activation,
@@ -190,6 +195,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      own: Any, clips: bool, clip: Any, Whh: Any, Wxh: Any, x: Any, a: Any,
                      v: Any, u: Any, h: Any, dh: Any, wants_dx: bool, dx: Any, dh0: Any,
                      parts: Any, dq: Any, clipped: Any) -> None:
+    mode = float_control(-1, FLUSH)
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, values, kept, products = (cut(x, 0, x.size), cut(h, 0, h.size), cut(v, 0, v.size),
                                           cut(a, 0, a.size), cut(u, 0, u.size))
@@ -295,3 +301,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         for n in range(groups):
             share(cut(parts, b * shared, shared), groups, n,
                   cut(totals, n * H * wide, H * wide), H, D, wide)
+    float_control(0, mode)

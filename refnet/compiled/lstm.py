@@ -18,7 +18,7 @@ from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_para
 from refnet.compiled.layout import (add_rows, aligned, boundary, layout, normal, pack,
                                     product, share, shares, spaces, summed)
 from refnet.compiled.rnn import CHUNK
-from refnet.compiled.vector import clear, copy_rows, cut, number
+from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, number
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -74,6 +74,7 @@ def _add_product(c: Any, cs: int, w: Any, ws: int, s: Any, rows: int, width: int
 def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
                     code: int, alpha: Any, gate: int, beta: Any, own: Any, peep: Any, Whh: Any,
                     Wxh: Any, bh: Any, x: Any, a: Any, v: Any, k: Any, h: Any, c: Any) -> None:
+    mode = float_control(-1, FLUSH)
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, cells = cut(x, 0, x.size), cut(h, 0, h.size), cut(c, 0, c.size)
     outs, values, kept = cut(k, 0, k.size), cut(v, 0, v.size), cut(a, 0, a.size)
@@ -104,6 +105,10 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
             for n in range(4):
                 product(cut(z, n * size, size), width, inputs, row, 1, cut(w, n * part, part), 0,
                         row, rows, vectors, lane, False)
+            fetch(states, (at + 2 * B) * H, rows * H)  # of the next step
+            fetch(cells, (at + 2 * B) * H, rows * H)
+            fetch(outs, (at + B) * H, rows * H)
+            fetch(values, (at + B) * 4 * H, rows * 4 * H)
             if len(peep):
                 _add_product(i, width, cut(peep, 0, width), 0, cell, rows, width)
                 _add_product(f, width, cut(peep, width, width), 0, cell, rows, width)
@@ -129,6 +134,7 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
                 squashed[j] = o[j] * squashed[j]
             copy_rows(states, (at + B) * H, H, squashed, 0, width, rows, H)
             copy_rows(inputs, 0, row, squashed, 0, width, rows, H)
+    float_control(0, mode)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
@@ -178,6 +184,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      peep: Any, clips: bool, clip: Any, Whh: Any, Wxh: Any, x: Any, a: Any,
                      v: Any, k: Any, h: Any, c: Any, dh: Any, dc: Any, wants_dx: bool, dx: Any,
                      dh0: Any, parts: Any, dq: Any, dpeep: Any, clipped: Any) -> None:
+    mode = float_control(-1, FLUSH)
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, cells = cut(x, 0, x.size), cut(h, 0, h.size), cut(c, 0, c.size)
     outs, values, kept = cut(k, 0, k.size), cut(v, 0, v.size), cut(a, 0, a.size)
@@ -281,3 +288,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
         for n in range(4):
             share(cut(parts, b * shared, shared), 4, n, cut(totals, n * H * wide, H * wide), H, D,
                   wide)
+    float_control(0, mode)

@@ -19,7 +19,7 @@ from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_para
                                          push, settings)
 from refnet.compiled.layout import (add_rows, boundary, layout, normal, pack, product,
                                     share, shares, spaces, summed)
-from refnet.compiled.vector import clear, copy_rows, cut, number
+from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, number
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -55,6 +55,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
 def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, lane: int,
                     code: int, alpha: Any, q: Any, Whh: Any, Wxh: Any, bh: Any, x: Any, a: Any,
                     h: Any) -> None:
+    mode = float_control(-1, FLUSH)
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept = cut(x, 0, x.size), cut(h, 0, h.size), cut(a, 0, a.size)
     row, vectors = H + D + 1, width // lane
@@ -76,11 +77,14 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
             at = t * B + start
             copy_rows(inputs, H, row, xs, at * D, D, rows, D)
             product(c, width, inputs, row, 1, w, 0, row, rows, vectors, lane, False)
+            fetch(states, (at + 2 * B) * H, rows * H)  # of the next step
             if len(a):
+                fetch(kept, (at + B) * H, rows * H)
                 copy_rows(kept, at * H, H, c, 0, width, rows, H)
             push(code, alpha, q, c, rows, width)
             copy_rows(states, (at + B) * H, H, c, 0, width, rows, H)
             copy_rows(inputs, 0, row, c, 0, width, rows, H)
+    float_control(0, mode)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
@@ -125,6 +129,7 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                      chunk: int, code: int, alpha: Any, q: Any, clips: bool, clip: Any, Whh: Any,
                      Wxh: Any, x: Any, a: Any, h: Any, dh: Any, wants_dx: bool, dx: Any,
                      dh0: Any, parts: Any, dq: Any, clipped: Any) -> None:
+    mode = float_control(-1, FLUSH)
     (T, B, D), H = x.shape, h.shape[2]
     xs, states, kept, last, slopes = (cut(x, 0, x.size), cut(h, 0, h.size), cut(a, 0, a.size),
                                       cut(dh, 0, dh.size), cut(dx, 0, dx.size))
@@ -181,3 +186,4 @@ def _backward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, l
                 carry = cut(das, 0, size)
         copy_rows(cut(dh0, 0, dh0.size), start * H, H, carry, 0, width, rows, H)
         share(cut(parts, b * shared, shared), 1, 0, total, H, D, wide)
+    float_control(0, mode)

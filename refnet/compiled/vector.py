@@ -20,8 +20,8 @@ from numba.np.arrayobj import populate_array
 
 from refnet.compiled._jit import JIT, inner
 
-__all__ = ["BYTES", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "exp", "expm1", "fma", "lanes",
-           "number", "sigmoid", "tanh", "tile"]
+__all__ = ["BYTES", "FLUSH", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "exp", "expm1",
+           "fetch", "float_control", "fma", "lanes", "number", "sigmoid", "tanh", "tile"]
 
 _FEATURES = get_host_cpu_features()
 # bytes of a vector register (of half of one where the processor has halves only, as the padding
@@ -34,6 +34,13 @@ BYTES = (32 if _WIDE and get_host_cpu_name() == "znver4" else 64 if _WIDE else
          32 if _FEATURES.get("avx2") else 16)
 VECTORS, ROWS = (((1, 3, 4, 5), (4, 2, 1)) if _WIDE or _FEATURES.get("neon") else
                  ((1, 2, 3), (3, 2, 1)))
+LINE = 64
+"""Bytes that caches move at once."""
+
+FLUSH = 0x8040 if _FEATURES.get("sse2") else 0
+"""What every kernel adds to ``float_control``: subnormal numbers, read or made, count as zero.
+Intel's processors take some hundred cycles for each of them, and a gradient that vanishes over
+thousands of steps stays among them, as rounding to the nearest keeps the smallest one alive."""
 
 
 def lanes(dtype: Any) -> int:
@@ -123,6 +130,47 @@ if JIT:
         return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
+    def fetch(context: Any, to: Any, at: Any, count: Any) -> Any:
+        """Have the processor bring the lines of ``to[at:at + count]``, which will be written soon,
+        where it can write to them; numbers that are not there are no error."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            size, byte, flag = sig.args[0].dtype.bitwidth // 8, ir.IntType(8), ir.IntType(32)
+            place = builder.bitcast(builder.gep(ctx.make_array(to)(ctx, builder, args[0]).data,
+                                                [args[1]]), byte.as_pointer())
+            bring = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), [byte.as_pointer(), flag, flag,
+                                                                flag]), "llvm.prefetch.p0")
+            end = builder.mul(args[2], args[2].type(size))
+            with cgutils.for_range_slice(builder, end.type(0), end, end.type(LINE)) as (n, _):
+                # to be written (1), into the nearest cache (3), as data (1)
+                builder.call(bring, [builder.gep(place, [n]), flag(1), flag(3), flag(1)])
+            return ctx.get_dummy_value()
+
+        return types.void(to, types.intp, types.intp), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def float_control(context: Any, keep: Any, add: Any) -> Any:
+        """Of the bits by which this thread does arithmetic those in ``keep`` and in ``add`` from
+        now on; the bits before. Intel's MXCSR; elsewhere nothing, and 0."""
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            if not FLUSH:
+                return args[0].type(0)
+            word = cgutils.alloca_once(builder, ir.IntType(32))
+            place = builder.bitcast(word, ir.IntType(8).as_pointer())
+            kind = ir.FunctionType(ir.VoidType(), [place.type])
+            store, load = (cgutils.get_or_insert_function(builder.module, kind,
+                                                          f"llvm.x86.sse.{name}mxcsr")
+                           for name in ("st", "ld"))
+            builder.call(store, [place])
+            before = builder.load(word)
+            wanted = (builder.trunc(value, before.type) for value in args)
+            builder.store(builder.or_(builder.and_(before, next(wanted)), next(wanted)), word)
+            builder.call(load, [place])
+            return builder.zext(before, args[0].type)
+
+        return types.intp(types.intp, types.intp), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
     def clear(context: Any, to: Any, at: Any, count: Any) -> Any:
         """``to[at:at + count] = 0`` of a flat array."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -176,6 +224,13 @@ else:
         if not 0 <= at <= at + count <= array.size:
             raise IndexError(f"numbers {at} to {at + count} of {array.size}")
         return array.reshape(-1)[at:at + count]
+
+    def fetch(to: Any, at: int, count: int) -> None:
+        """Nothing."""
+
+    def float_control(keep: int, add: int) -> int:
+        """Nothing."""
+        return 0
 
     def clear(to: Any, at: int, count: int) -> None:
         """``to[at:at + count] = 0``."""
