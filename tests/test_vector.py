@@ -80,6 +80,22 @@ def test_parts_of_arrays():
 
 
 @_jit.jit
+def _copied(out, step, source, stride, rows, count):
+    vector.copy_rows(out, 0, step, source, 0, stride, rows, count)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_rows_of_any_length_are_copied(dtype):
+    """And nothing beside them: shorter than a vector, and whole vectors with every rest."""
+    source = np.arange(400, dtype=dtype)
+    for count in range(3 * vector.lanes(source.dtype) + 2):
+        out, want = np.full((3, count + 5), -1, dtype), np.full((3, count + 5), -1, dtype)
+        want[:, :count] = source[:3 * (count + 2)].reshape(3, count + 2)[:, :count]
+        _copied(out.reshape(-1), count + 5, source, count + 2, 3, count)
+        assert np.array_equal(out, want)
+
+
+@_jit.jit
 def _packed_product(c, cs, a, ar, ak, packed, w, depth, rows, vectors, lane, add):
     layout.pack(packed, 0, depth, w, 1, lane, False)
     layout.product(c, cs, a, ar, ak, packed, 0, depth, rows, vectors, lane, add)
