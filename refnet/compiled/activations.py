@@ -14,7 +14,7 @@ from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner
 from refnet.compiled.layout import Layout
-from refnet.compiled.vector import cut, expm1, number, sigmoid, tanh
+from refnet.compiled.vector import cut, expm1, number, sigmoid, tanh, whole_registers
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 
@@ -48,6 +48,7 @@ def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
 @inner
 def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
     """``c = f(c)`` for c (rows * width,)."""
+    whole_registers()
     n = rows * width
     if code == TANH:
         for i in range(n):
