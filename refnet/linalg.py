@@ -6,19 +6,33 @@ real ones with a step along (refnet.gradients), so nothing is conjugated.
 Checked by: tests/test_linalg.py.
 """
 
+import ctypes
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import cython_lapack
 
 from refnet.batch import Array
 from refnet.numeric import matmul, nonpositive, sqrt, times
 
 __all__ = ["EXPM", "Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
 
-_GESV = {"f": lapack.sgesv, "d": lapack.dgesv, "F": lapack.cgesv, "D": lapack.zgesv}
+
+def _lapack(name: str, arguments: int) -> Callable[..., None]:
+    """A routine of SciPy's LAPACK that takes so many addresses. SciPy's own way to call it would
+    hold the interpreter's lock, and other threads up, meanwhile."""
+    python = ctypes.pythonapi
+    signature, address = python.PyCapsule_GetName, python.PyCapsule_GetPointer
+    signature.argtypes, signature.restype = [ctypes.py_object], ctypes.c_char_p
+    address.argtypes, address.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    routine = cython_lapack.__pyx_capi__[name]
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
+    return kind(address(routine, signature(routine)))
+
+
+_GESV = {char: _lapack(f"{name}gesv", 8) for char, name in zip("fdFD", "sdcz")}
 
 
 def eye(n: int, dtype: Any) -> Array:
@@ -34,12 +48,15 @@ def solve(a: Array, b: Array) -> Array:
     """
     dtype = np.result_type(a, b)
     if dtype.char in _GESV and a.size:
-        # LAPACK stores by columns: it may overwrite the two copies made here, and no other
-        _, _, x, info = _GESV[dtype.char](np.array(a, dtype, order="F"),
-                                          np.array(b, dtype, order="F"), True, True)
+        # LAPACK stores by columns: it overwrites the two copies made here
+        lu, x, pivots = (np.array(a, dtype, order="F"), np.array(b, dtype, order="F"),
+                         np.empty(len(a), np.intc))
+        size, columns, info = (np.array(value, np.intc) for value in (len(a), b.shape[1], 0))
+        _GESV[dtype.char](*(value.ctypes.data for value in
+                            (size, columns, lu, size, pivots, x, size, info)))
         if info:
             raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
-        return np.asarray(x)
+        return x
     a, b = a.astype(dtype), b.astype(dtype)
     n = len(a)
     for k in range(n):

@@ -308,6 +308,23 @@ def test_retract_descends_and_reports(step, name, shape):
         assert again.repaired == names and min(again.defects.values()) > 1e-4
 
 
+def test_parts_move_as_if_alone():
+    """Eight at once have the bits of one after the other, in their order, and an error of one of
+    them comes out."""
+    rng, made = np.random.default_rng(5), make("orthogonal")
+    params = {f"W{n}.M": made.init(rng.normal(size=(40, 40)))["M"] for n in range(8)}
+    grads = {name: rng.normal(size=(40, 40)) for name in params}
+    together = made.retract(params, grads, tuple(params), 1e-2)
+    assert list(together.params) == list(params)
+    for name in params:
+        alone = made.retract(params, grads, (name,), 1e-2)
+        assert np.array_equal(together.params[name], alone.params[name])
+        assert together.defects[name] == alone.defects[name]
+    grads["W5.M"][0, 0] = np.nan
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="stiefel.guard"):
+        made.retract(params, grads, tuple(params), 1e-2)
+
+
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("cell", CELLS)
 def test_every_transition_in_every_cell(name, cell):

@@ -4,6 +4,7 @@ Source: Vorontsov et al., eq. 9 (errata 25, 26, 31); D o S: Manchev & Spratling,
 """
 
 from collections.abc import Mapping
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,25 +86,38 @@ class Manifold(Plain):
     def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
                 ) -> Moved:
         """One step of the named parts (full names) against their gradients, with the drift
-        guard after it. Exact numbers do not drift and are not measured.
+        guard after it. Exact numbers do not drift and are not measured. The parts do not depend
+        on each other, and several move at once, each in a thread.
 
-        Checked by: tests/test_transitions.py::test_retract_descends_and_reports.
+        Checked by: tests/test_transitions.py::test_retract_descends_and_reports,
+        tests/test_transitions.py::test_parts_move_as_if_alone.
         """
-        moved: Params = {}
-        defects: dict[str, float] = {}
-        repaired = []
-        for name in names:
+        import numba
+
+        from refnet.compiled._jit import run
+
+        def move(name: str) -> tuple[Array, stiefel.Guarded | None]:
             M, G = params[name], grads[name]
             wide = M.shape[0] < M.shape[1]
             if wide:
                 M, G = M.T, G.T
             M = stiefel.step(M, G, rate, self.step, self.metric)
-            if M.dtype != object:
-                M, defects[name], mended = stiefel.guard(M)
-                if mended:
-                    repaired.append(name)
-            moved[name] = M.T if wide else M
-        return Moved(moved, defects, tuple(repaired))
+            guarded = stiefel.guard(M) if M.dtype != object else None
+            M = M if guarded is None else guarded.M
+            return M.T if wide else M, guarded
+
+        def move_some(first: int, last: int, context: Context) -> None:
+            for name in names[first:last]:
+                found[name] = context.run(move, name)
+
+        found: dict[str, tuple[Array, stiefel.Guarded | None]] = {}
+        threads = max(min(numba.get_num_threads(), len(names)), 1)
+        # a context each, as NumPy's error state is part of it
+        run(move_some, len(names), [copy_context() for _ in range(threads)])
+        guards = {name: guarded for name in names if (guarded := found[name][1]) is not None}
+        return Moved({name: found[name][0] for name in names},
+                     {name: guarded.defect for name, guarded in guards.items()},
+                     tuple(name for name, guarded in guards.items() if guarded.repaired))
 
     def report(self, parts: Params) -> dict[str, float]:
         """The sign of det W, and ``||M'M - I||_F`` of every part M that should be orthogonal."""
