@@ -1,9 +1,9 @@
 """Gradient checkpointing: long sequences in memory proportional to the square root of T.
 
-The forward pass keeps the state at the start of every segment of 20 sqrt(T) steps, and the tape
+The forward pass keeps the state at the start of every segment of 10 sqrt(T) steps, and the tape
 of the last one; the backward pass goes over the segments from the last to the first, runs each
 one but the last forward again and pulls back through it. That is almost one forward pass more,
-and never are more held than sqrt(T) / 20 starts and the tape of one segment.
+and never are more held than sqrt(T) / 10 starts and the tape of one segment.
 
 Source: Chen, Xu, Zhang & Guestrin (2016), for segments of equal length.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoints", "backward", "forward", "segments"]
 
-STRETCH = 20
+STRETCH = 10
 """Segments are up to this many times sqrt(T) long: what a cell spends on every call, such as
-starting threads, then costs a few per cent of one, for about ten times the least memory."""
+starting threads, then costs a few per cent of one, for about five times the least memory."""
 
 
 class Checkpoints(NamedTuple):

@@ -151,7 +151,7 @@ def test_segments():
         parts = checkpointing.segments(T)
         assert [step for first, end in parts for step in range(first, end)] == list(range(T))
         longest = max(end - first for first, end in parts)
-        assert longest <= 20 * (T ** 0.5 + 1) and len(parts) <= T ** 0.5 / 20 + 1
+        assert longest <= 10 * (T ** 0.5 + 1) and len(parts) <= T ** 0.5 / 10 + 1
 
 
 def unit_case(cell, readout, dtype, T=2000, B=5, H=6):

@@ -45,7 +45,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     a = np.empty((T, B, H) if needs_a(act) else (0, 0, 0), lay.dtype)
     Whh, Wxh, bh = (normal(part, lay.dtype) for part in (p["Whh"], p["Wxh"], p["bh"][:, None]))
     row = H + D + 1
-    work = spaces(lay, row * lay.width + lay.rows * (lay.width + row))
+    work = spaces(lay, row * lay.width + 2 * lay.rows * (lay.width + row + lay.lane))
     run(_forward_blocks, lay.blocks, work, lay.starts, lay.width, lay.lane,
         *settings(act, lay.dtype), own_parameter(act, p, lay), Whh, Wxh, bh, x, a, h)
     return Tape(x, a if needs_a(act) else None, h)  # type: ignore[arg-type]
@@ -66,24 +66,26 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
     pack(w, 0, row, Whh, 1, lane, True)
     pack(w, H, row, Wxh, 1, lane, True)
     pack(w, H + D, row, bh, 1, lane, True)
+    step = max(width, (row + lane - 1) // lane * lane)  # between rows [h | x | 1]
     for b in range(begin, end):
         start, rows = starts[b], starts[b + 1] - starts[b]
-        c = cut(work, free, rows * width)
-        inputs = cut(work, free + rows * width, rows * row)  # [h | x | 1]
-        copy_rows(inputs, 0, row, states, start * H, H, rows, H)
-        for r in range(rows):
-            inputs[r * row + H + D] = 1
+        now = cut(work, free, rows * step)
+        after = cut(work, free + rows * step, rows * step)
+        copy_rows(now, 0, step, states, start * H, H, rows, H)
         for t in range(T):
             at = t * B + start
-            copy_rows(inputs, H, row, xs, at * D, D, rows, D)
-            product(c, width, inputs, row, 1, w, 0, row, rows, vectors, lane, False)
+            copy_rows(now, H, step, xs, at * D, D, rows, D)
+            for r in range(rows):
+                now[r * step + H + D] = 1
+            product(after, step, now, step, 1, w, 0, row, rows, vectors, lane, False)
             fetch(states, (at + 2 * B) * H, rows * H)  # of the next step
             if len(a):
                 fetch(kept, (at + B) * H, rows * H)
-                copy_rows(kept, at * H, H, c, 0, width, rows, H)
-            push(code, alpha, q, c, rows, width)
-            copy_rows(states, (at + B) * H, H, c, 0, width, rows, H)
-            copy_rows(inputs, 0, row, c, 0, width, rows, H)
+                copy_rows(kept, at * H, H, after, 0, step, rows, H)
+            for r in range(rows):
+                push(code, alpha, q, cut(after, r * step, width), 1, width)
+            copy_rows(states, (at + B) * H, H, after, 0, step, rows, H)
+            now, after = after, now
     float_control(0, mode)
 
 
