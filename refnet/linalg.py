@@ -43,9 +43,13 @@ def eye(n: int, dtype: Any) -> Array:
 def solve(a: Array, b: Array) -> Array:
     """``a^-1 b`` by Gaussian elimination, never by an inverse: (N, N) and (N, K) give (N, K).
 
-    Raises np.linalg.LinAlgError if a is singular (for inexact numbers: exactly so).
-    Checked by: tests/test_linalg.py::test_solve.
+    Raises np.linalg.LinAlgError if a is singular (for inexact numbers: exactly so), ValueError on
+    shapes that disagree, of which LAPACK is told one only.
+    Checked by: tests/test_linalg.py::test_solve, tests/test_linalg.py::test_solve_refuses_shapes.
     """
+    if a.ndim != 2 or b.ndim != 2 or not a.shape[0] == a.shape[1] == b.shape[0]:
+        raise ValueError(f"solve: a is {a.shape} and b {b.shape}; need (N, N) and (N, K): give a "
+                         "single right-hand side as a column, b[:, None]")
     dtype = np.result_type(a, b)
     if dtype.char in _GESV and a.size:
         # LAPACK stores by columns: it overwrites the two copies made here

@@ -54,6 +54,13 @@ def test_solve_leaves_its_arguments():
         assert (left == a).all() and (right == b).all()
 
 
+@pytest.mark.parametrize("a, b", [((3, 3), (2, 1)), ((3, 2), (3, 1)), ((2, 3), (3, 1)),
+                                  ((3, 3), (3,)), ((3, 3), (4, 1))])
+def test_solve_refuses_shapes(a, b):
+    with pytest.raises(ValueError, match="need \\(N, N\\) and \\(N, K\\)"):
+        solve(np.ones(a), np.ones(b))
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.longdouble, object])
 def test_singular_is_refused(dtype):
     with pytest.raises(np.linalg.LinAlgError, match="singular"):

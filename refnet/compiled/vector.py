@@ -39,7 +39,7 @@ LINE = 64
 """Bytes that caches move at once."""
 
 FLUSH = 0x8040 if _FEATURES.get("sse2") else 0
-"""What every kernel adds to ``float_control``: subnormal numbers, read or made, count as zero.
+"""What a cell's kernels add to ``float_control``: subnormal numbers, read or made, count as zero.
 Intel's processors take some hundred cycles for each of them, and a gradient that vanishes over
 thousands of steps stays among them, as rounding to the nearest keeps the smallest one alive."""
 
