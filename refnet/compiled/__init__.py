@@ -2,8 +2,8 @@
 float64.
 
 A cell's module here offers what its namesake in ``refnet.cells`` does: ``forward`` and
-``backward``, to the same result in another order of rounding. Nothing is compiled before it is
-called.
+``backward``, to the same result in another order of rounding and, on x86, with subnormal numbers
+as zeros (``refnet.compiled.vector.FLUSH``). Nothing is compiled before it is called.
 """
 
 import platform

@@ -40,8 +40,9 @@ LINE = 64
 
 FLUSH = 0x8040 if _FEATURES.get("sse2") else 0
 """What a cell's kernels add to ``float_control``: subnormal numbers, read or made, count as zero.
-Intel's processors take some hundred cycles for each of them, and a gradient that vanishes over
-thousands of steps stays among them, as rounding to the nearest keeps the smallest one alive."""
+Some processors need microcode for each of them, and a gradient that vanishes over thousands of
+steps stays among them, as rounding to the nearest keeps the smallest one alive.
+Checked by: tests/test_compiled.py::test_subnormal_numbers_count_as_zero."""
 
 
 def lanes(dtype: Any) -> int:
@@ -97,7 +98,7 @@ if JIT:
             place, found = (builder.gep(ctx.make_array(sig.args[n])(ctx, builder, args[n]).data,
                                         [args[n + 1]]) for n in (0, 3))
             step, stride, rows, count = args[2], args[5], args[6], args[7]
-            number = place.type.pointee
+            number = ctx.get_data_type(to.dtype)
             vector = ir.VectorType(number, BYTES // size)
             lane = count.type(vector.count)
 
