@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peer_steps import Refnet, draw
-from refnet.files import write_text
-from refnet.record import environment, table
+from refnet.runs.files import write_text
+from refnet.runs.rows import environment, table
 
 RESULTS = Path(__file__).parent / "results" / "checkpoints.json"
 LENGTHS = (1000, 10_000, 100_000)

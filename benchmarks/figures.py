@@ -5,8 +5,8 @@ import sys
 from matplotlib.figure import Figure
 
 from benchmarks.runs import FOLDER, MARGINS
-from refnet.files import write_atomically
-from refnet.record import finite, read_rows
+from refnet.runs.files import write_atomically
+from refnet.runs.rows import finite, read_rows
 
 FIGURE = FOLDER.parent / "copy-200-by-margin.png"
 

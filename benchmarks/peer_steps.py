@@ -13,10 +13,10 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import jax_nets, torch_nets
-from refnet.gradients import loss_and_gradients
-from refnet.initializers import gaussian, orthogonal
-from refnet.nets import RecurrentNet
-from refnet.optimizers import SGD
+from refnet.matrices.initializers import gaussian, orthogonal
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
+from refnet.training.optimizers import SGD
 
 CLASSES = 10
 RATE = 1e-4

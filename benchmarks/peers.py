@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.peer_steps import Refnet, contenders, draw
 from benchmarks.roofline import parts
-from refnet.files import write_text
-from refnet.record import environment, table
+from refnet.runs.files import write_text
+from refnet.runs.rows import environment, table
 
 RESULTS = Path(__file__).parent / "results" / "peers.json"
 SIZES: tuple[tuple[Any, ...], ...] = (

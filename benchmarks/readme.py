@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.peers import SHARE, between
 from benchmarks.runs import FOLDER, MARGINS, RUNS
-from refnet.record import read_rows, table
+from refnet.runs.rows import read_rows, table
 
 README = Path(__file__).parent.parent / "README.md"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from refnet.compiled.activations import pull, push, settings
 from refnet.compiled._jit import jit
+from refnet.compiled.activations import pull, push, settings
 from refnet.compiled.layout import aligned, layout, product
 from refnet.compiled.rnn import CHUNK
-from refnet.activations import ACTIVATIONS
+from refnet.maths.activations import ACTIVATIONS
 
 REPEATS = 300
 

@@ -23,7 +23,8 @@ TARGETS = {"empty": 10, "full": 1}
 
 def nets() -> dict[str, Any]:
     """Every net that the compiled core has, small: the time is that of the compiler."""
-    from refnet.nets import CELLS, RecurrentNet
+    from refnet.cells import CELLS
+    from refnet.nets.recurrent import RecurrentNet
     return {cell: RecurrentNet(6, 100, 4, cell, backend="compiled") for cell in CELLS}
 
 
@@ -32,7 +33,7 @@ def first_gradient(name: str, dtype: str) -> dict[str, Any]:
     import numpy as np
 
     from refnet.batch import Batch
-    from refnet.gradients import loss_and_gradients
+    from refnet.nets.gradients import loss_and_gradients
     net = nets()[name]
     rng = np.random.default_rng(0)
     params = net.init(rng, dtype)
@@ -93,7 +94,7 @@ def measure(name: str, dtype: str, repeats: int) -> dict[str, Any]:
 
 def report(record: dict[str, Any]) -> str:
     """The record as tables."""
-    from refnet.record import table
+    from refnet.runs.rows import table
     states = [f"{state} cache" for state in TARGETS]
     rows = [[row["net"], row["dtype"], row[states[0]]["kernels"],
              *(row[state][what] for state in states for what in ("gradient", "process"))]
@@ -115,8 +116,8 @@ def main() -> int:
                                      epilog="Example: python -m benchmarks.startup --quick")
     parser.add_argument("--quick", action="store_true", help="once each; nothing is recorded")
     quick = parser.parse_args().quick
-    from refnet.files import write_text
-    from refnet.record import environment
+    from refnet.runs.files import write_text
+    from refnet.runs.rows import environment
     repeats = 1 if quick else 3
     record: dict[str, Any] = {"environment": environment(), "nets": []}
     with TemporaryDirectory() as cache:

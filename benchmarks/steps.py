@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from refnet import nets, train
-from refnet.config import preset
-from refnet.experiment import Experiment, build
-from refnet.files import write_text
-from refnet.nets import RecurrentNet
-from refnet.record import environment, table
-from refnet.train import Run
+from refnet.nets import recurrent as nets
+from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.files import write_text
+from refnet.runs.rows import environment, table
+from refnet.training import loop as train
+from refnet.training.config import preset
+from refnet.training.experiment import Experiment, build
+from refnet.training.loop import Run
 
 RESULTS = Path(__file__).parent / "results" / "steps.json"
 RUNS: dict[str, dict[str, Any]] = {

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from refnet.config import Config
-from refnet.experiment import build
-from refnet.files import write_text
-from refnet.record import environment
-from refnet.train import Run, step
+from refnet.runs.files import write_text
+from refnet.runs.rows import environment
+from refnet.training.config import Config
+from refnet.training.experiment import build
+from refnet.training.loop import Run, step
 
 RESULT = Path(__file__).parent / "results" / "table5.json"
 PAPER = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}

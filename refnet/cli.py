@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _add_train(commands: Any) -> None:
-    from refnet.config import Config
+    from refnet.training.config import Config
     parser = commands.add_parser(
         "train", help="train a net on a task and report", epilog=TRAIN_EXAMPLES,
         description="Train a net on a task. Writes a run folder: config.toml, rows.jsonl, "
@@ -91,7 +91,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Any:
-    from refnet.config import Config, from_toml, preset
+    from refnet.training.config import Config, from_toml, preset
     given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
              if getattr(args, entry.name) is not None}
     if args.resume is not None:
@@ -109,7 +109,7 @@ def _settings(args: argparse.Namespace) -> Any:
 
 
 def _new_folder(config: Any) -> Path:
-    from refnet.config import parse_spec
+    from refnet.training.config import parse_spec
     name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
     folders = [Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
@@ -122,7 +122,8 @@ def _train(args: argparse.Namespace) -> int:
     if args.threads is not None:
         import numba
         numba.set_num_threads(args.threads)
-    from refnet import progress, train
+    from refnet.runs import progress
+    from refnet.training import loop as train
     signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -168,9 +169,9 @@ def _add_orthogonalize(commands: Any) -> None:
 
 
 def _orthogonalize(args: argparse.Namespace) -> int:
-    from refnet import progress
-    from refnet.orthogonality import orthogonalization_experiment
-    from refnet.record import table
+    from refnet.matrices.orthogonality import orthogonalization_experiment
+    from refnet.runs import progress
+    from refnet.runs.rows import table
     rows = []
     for distribution, text in (("gaussian", 22.77), ("uniform", 24.00)):
         with progress.counter(distribution, args.runs) as advance:
@@ -193,7 +194,7 @@ def _add_info(commands: Any) -> None:
 
 def _info(args: argparse.Namespace) -> int:
     from refnet.compiled import info
-    from refnet.record import table
+    from refnet.runs.rows import table
     rows = [[name, ", ".join(value) if isinstance(value, list) else value]
             for name, value in info().items()]
     print(table(["", "value"], rows))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from refnet.activations import ACTIVATIONS
-from refnet.gradients import jvp, loss_and_gradients
-from refnet.losses import weights
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.losses import counted_predictions
+from refnet.nets.gradients import jvp, loss_and_gradients
 
 
 def dot(a, b):
@@ -50,7 +50,7 @@ def rounding_bound(case):
     plain = replace(net, activation=ACTIVATIONS["identity"])
     majorant = {name: abs(value) for name, value in params.items()}
     outputs, tape = plain.forward(majorant, abs(batch.x) + 0.5, batch.mask)
-    _, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    _, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     pulled = plain.backward(majorant, tape, np.full(outputs.shape, 2 / divisor))
     size = 1 + 2 * max(abs(value).max(initial=0) for value in (outputs, tape.rows))
     if batch.y.dtype.kind == "f":

@@ -7,10 +7,10 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 
-from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
-from refnet.feedforward import FeedforwardNet
-from refnet.nets import RecurrentNet
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
 
 SMALL = [Fraction(n, d) for d in (1, 2, 3) for n in range(-4, 5)]
 RATIONAL = sorted(name for name, act in ACTIVATIONS.items() if act.rational)

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from refnet.activations import ACTIVATIONS, activation
+from refnet.maths.activations import ACTIVATIONS, activation
 
 KINKS = {  # name: (pre-activation, value, derivative) at the stated side
     "relu": (0.0, 0.0, 0.0), "leaky_relu": (0.0, 0.0, 0.01), "prelu": (0.0, 0.0, 0.25),

@@ -6,12 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from refnet.activations import ACTIVATIONS
 from refnet.check.adapters import exact_sum, reorder
 from refnet.check.cases import random_batch, random_params
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import loss_and_gradients
-from refnet.nets import RecurrentNet
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check import survey  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 
 from refnet.analysis.memory import fisher_memory, noise_covariance, total_memory
 from refnet.analysis.spectra import henrici, singular_values, spectral_radius
-from refnet.initializers import initialize
+from refnet.matrices.initializers import initialize
 
 EPS = np.finfo(float).eps
 

@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-
-from refnet.activations import ACTIVATIONS, Activation
-from refnet.exact.dual import dual_array, parts
 from strategies import arrays
+
+from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.dual import dual_array, parts
 
 CELLS = ("lstm", "gru", "gru_before")
 SOFTSIGN = ACTIVATIONS["softsign"]

@@ -7,19 +7,20 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from strategies import SMOOTH, feedforward_cases, rnn_cases
 
-from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
+from refnet.cells import CELLS
 from refnet.exact import certify, lift
 from refnet.exact.convert import lift_all, rounded
-from refnet.exact.dual import Dual, dual_array, parts
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import jvp, loss_and_gradients
-from refnet.initializers import orthogonal
-from refnet.losses import score, weights
-from refnet.nets import CELLS, RecurrentNet
-from refnet.transitions import TRANSITIONS, transition
-from strategies import SMOOTH, feedforward_cases, rnn_cases
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.dual import Dual, dual_array, parts
+from refnet.maths.losses import counted_predictions, score
+from refnet.matrices.initializers import orthogonal
+from refnet.matrices.transitions import TRANSITIONS, transition
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import jvp, loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 flint = pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 balls = pytest.importorskip("refnet.exact.balls")
@@ -153,7 +154,7 @@ def tangent_of_dual_balls(net, params, batch, direction):
     p = {name: dual_array(value, along[name]) for name, value in at.items()}
     x = p.pop("x")
     outputs, _ = net.forward(p, x, batch.mask)
-    counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     y = batch.y if batch.y.dtype.kind == "i" else lift(batch.y, "ball")
     loss, _ = score(net.loss, outputs, y, counted, divisor)
     return parts(np.asarray(loss, object))[1].item()
@@ -368,7 +369,8 @@ def test_every_transition_is_certified(name):
             at |= {key: at[key] + lift(d, "ball") * (sign * step)
                    for key, d in direction.items()}
             outputs, _ = net.forward(at, lift(batch.x, "ball"))
-            return score(net.loss, outputs, batch.y, *weights(None, (2,), "mean"))[0].item()
+            counted = counted_predictions(None, (2,), "mean")
+            return score(net.loss, outputs, batch.y, *counted)[0].item()
 
         difference = (loss(1) - loss(-1)) / (2 * step)
         assert abs(float(difference - along(proved.gradients, direction))) < 1e-80

@@ -6,9 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from refnet import checkpoint
-from refnet.checkpoint import Checkpoint, CheckpointError
-from refnet.files import write_atomically
+from refnet.runs import checkpoint
+from refnet.runs.checkpoint import Checkpoint, CheckpointError
+from refnet.runs.files import write_atomically
 
 CONFIG = {"task": "adding", "rate": 0.1}
 SAVED = Checkpoint({"params": {"Whh": np.arange(6.0).reshape(2, 3), "f": np.ones((3, 2)).T},

@@ -14,20 +14,20 @@ import numba
 import numpy as np
 import pytest
 from hypothesis import given
-
-from refnet import checkpointing
-from refnet.activations import ACTIVATIONS
-from refnet.batch import Batch
-from refnet.cli import main
-from refnet.experiment import build
-from refnet.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
-                              state_jacobians)
-from refnet.nets import CELLS, RecurrentNet
-from refnet.train import resume, train
 from strategies import arrays, masks
 from test_cells import RATIONAL_GATE, shapes
-from test_train import TINY
-from test_train import arrays as saved
+from test_train import TINY, arrays as saved
+
+from refnet.batch import Batch
+from refnet.cells import CELLS
+from refnet.cli import main
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets import rematerialisation as checkpointing
+from refnet.nets.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
+                                   state_jacobians)
+from refnet.nets.recurrent import RecurrentNet
+from refnet.training.experiment import build
+from refnet.training.loop import resume, train
 
 SHORT = patch.object(checkpointing, "STRETCH", 1)  # so that a few steps make several segments
 SINGLE = patch.object(checkpointing, "segments", lambda T: [(t, t + 1) for t in range(T)])

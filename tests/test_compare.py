@@ -5,17 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import loss_and_gradients
-from refnet.nets import RecurrentNet
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-from refnet.check.noise import RUNS, Noisy, Source, Split, spread  # noqa: E402
 from refnet.check import compare  # noqa: E402
-from refnet.check.verdict import (  # noqa: E402
-    EXPLAINED, NOT_ROUNDING, SUSPICIOUS, judge)
+from refnet.check.noise import RUNS, Noisy, Source, Split, spread  # noqa: E402
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS, judge  # noqa: E402
 from refnet.exact import certify  # noqa: E402
 
 

@@ -10,12 +10,12 @@ import numba
 import numpy as np
 import pytest
 from hypothesis import given
+from test_startup import run_python
 
 from refnet import compiled
-from refnet.activations import ACTIVATIONS
 from refnet.cells import rnn as reference
 from refnet.compiled import rnn, vector
-from test_startup import run_python
+from refnet.maths.activations import ACTIVATIONS
 
 # Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
 # an entry is a sum of K products and goes through a Lipschitz chain of T steps, each worth
@@ -284,7 +284,7 @@ EXACT_RUN = """
 from fractions import Fraction
 from importlib import import_module
 import numpy as np
-from refnet.activations import ACTIVATIONS
+from refnet.maths.activations import ACTIVATIONS
 from refnet.compiled import gru, lstm, rnn, vector
 rng = np.random.default_rng(0)
 def draw(*shape):

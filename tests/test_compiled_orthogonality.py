@@ -9,8 +9,8 @@ import pytest
 
 from refnet.compiled import orthogonality
 from refnet.compiled.orthogonality import descend
-from refnet.initializers import initialize
-from refnet.orthogonality import orthogonalize
+from refnet.matrices.initializers import initialize
+from refnet.matrices.orthogonality import orthogonalize
 
 SIZES = (1, 2, 7, 8, 9, 17, 40)
 
@@ -66,7 +66,7 @@ EXACT = """
 from fractions import Fraction as F
 import numpy as np
 from refnet.compiled.orthogonality import descend
-from refnet.orthogonality import orthogonalize
+from refnet.matrices.orthogonality import orthogonalize
 start = np.array([[F(1, 2), F(1, 3)], [F(-1, 5), F(3, 4)]])
 W, steps, costs = descend(start[None], F(1, 10), F(1, 10 ** 9), 2)
 right = orthogonalize(start, F(1, 10), stop_cost=None, max_steps=2)

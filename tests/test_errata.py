@@ -12,17 +12,17 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 
-from refnet.activations import ACTIVATIONS
 from refnet.analysis.memory import fisher_memory, total_memory
 from refnet.analysis.spectra import spectral_radius
-from refnet.exact.dual import dual_array, parts
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import state_jacobians
-from refnet.initializers import initialize
-from refnet.nets import RecurrentNet
-from refnet.optimizers import RMSprop
-from refnet.orthogonality import (defect, defect_and_gradient, open_penalty,
-                                  orthogonalization_experiment, orthogonalize)
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.dual import dual_array, parts
+from refnet.matrices.initializers import initialize
+from refnet.matrices.orthogonality import (defect, defect_and_gradient, open_penalty,
+                                           orthogonalization_experiment, orthogonalize)
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import state_jacobians
+from refnet.nets.recurrent import RecurrentNet
+from refnet.training.optimizers import RMSprop
 
 SOFTSIGN = ACTIVATIONS["softsign"]
 EYE = np.eye(2, dtype=int)

@@ -12,8 +12,8 @@ from refnet.check.bugs import BUGS, CORRECT, run  # noqa: E402
 from refnet.check.cases import random_batch, random_params  # noqa: E402
 from refnet.check.cli import add_commands  # noqa: E402
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING  # noqa: E402
-from refnet.gradients import loss_and_gradients  # noqa: E402
-from refnet.nets import RecurrentNet  # noqa: E402
+from refnet.nets.gradients import loss_and_gradients  # noqa: E402
+from refnet.nets.recurrent import RecurrentNet  # noqa: E402
 
 HERE = [name for name in ("NumPy", "permuted NumPy")]
 SMALL_SIZES = ((5, 4, 2), (20, 8, 3))

@@ -6,16 +6,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given
+from oracles import loss_push_minus_pull, push_minus_pull
+from strategies import Case, feedforward_cases, rnn_cases
 
 import refnet.cells.rnn as rnn
-from oracles import loss_push_minus_pull, push_minus_pull
-from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch
-from refnet.exact.dual import Dual, dual_array, parts
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import Result, loss_and_gradients
-from refnet.nets import RecurrentNet
-from strategies import Case, feedforward_cases, rnn_cases
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.dual import Dual, dual_array, parts
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Result, loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 
 @given(rnn_cases())

@@ -8,7 +8,7 @@ comparison in 2 million, and the seeds are fixed.
 import numpy as np
 import pytest
 
-from refnet.initializers import INITIALIZERS, initialize
+from refnet.matrices.initializers import INITIALIZERS, initialize
 
 SIGMAS = 5
 
@@ -157,7 +157,7 @@ def test_errors(name, shape, options, message):
 
 def test_ramp():
     """Antisymmetric, from -end to end; in an LSTM's gates it leaves the chain to the candidate."""
-    from refnet.nets import RecurrentNet
+    from refnet.nets.recurrent import RecurrentNet
     W = initialize("ramp", (5, 5), np.random.default_rng(0), end=0.02)
     assert (W == -W.T).all() and W[4, 0] == 0.02 and (np.diff(W[:, 0]) > 0).all()
     assert initialize("ramp", (1, 1), np.random.default_rng(0)) == 0

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import assume, given
-
-from refnet.exact.dual import dual_array, parts
-from refnet.linalg import expm, expm_pull, eye, qr, solve
-from refnet.numeric import matmul
 from strategies import arrays
+
+from refnet.maths.dual import dual_array, parts
+from refnet.maths.linalg import expm, expm_pull, eye, qr, solve
+from refnet.maths.numeric import matmul
 
 FLOATS = [np.float32, np.float64, np.longdouble, np.complex128, np.clongdouble]
 

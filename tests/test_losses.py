@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from refnet.compiled import losses as compiled
-from refnet.losses import cross_entropy, score, squared_error, weights
+from refnet.maths.losses import counted_predictions, cross_entropy, score, squared_error
 
 EPS = np.finfo(float).eps
 
@@ -93,19 +92,19 @@ def test_reductions():
     total = 1 + 4 + 16
     for name, divisor in (("sum", 1), ("mean", 3), ("batch_mean", 3)):
         loss, gradient = score("squared_error", outputs, targets,
-                               *weights(mask, (2, 3), name))
+                               *counted_predictions(mask, (2, 3), name))
         assert loss == total / divisor
         assert (gradient[~mask] == 0).all()
         assert gradient[0, 0, 0] == -2 / divisor
-    assert weights(None, (4,), "mean")[1] == 4
-    assert weights(np.zeros((2, 3), bool), (2, 3), "mean")[1] == 1
+    assert counted_predictions(None, (4,), "mean")[1] == 4
+    assert counted_predictions(np.zeros((2, 3), bool), (2, 3), "mean")[1] == 1
 
 
 def test_masked_nan_does_not_leak():
     outputs = np.array([[[np.nan]], [[1.0]]])
     mask = np.array([[False], [True]])
     loss, gradient = score("squared_error", outputs, np.zeros((2, 1, 1)),
-                           *weights(mask, (2, 1), "mean"))
+                           *counted_predictions(mask, (2, 1), "mean"))
     assert loss == 1 and gradient[0, 0, 0] == 0
 
 
@@ -123,4 +122,4 @@ def test_bad_targets_are_refused():
     with pytest.raises(ValueError, match="need the same"):
         squared_error(np.zeros((2, 3)), np.zeros((2, 1)))
     with pytest.raises(ValueError, match="reduction 'max' is unknown"):
-        weights(None, (2,), "max")
+        counted_predictions(None, (2,), "max")

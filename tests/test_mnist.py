@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-
 from realdata import real_data
+
 from refnet.tasks import make, mnist
 
 NAMES = ("mnist", "sequential-mnist", "permuted-mnist")

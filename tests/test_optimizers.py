@@ -5,13 +5,13 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from refnet.activations import activation
 from refnet.cells import rnn
-from refnet.optimizers import (OPTIMIZERS, RMSPROP_FORMS, Adam, Momentum, Nesterov, RMSprop, SGD,
-                               clip_by_norm, clip_by_value, optimizer, weight_decay)
+from refnet.maths.activations import activation
+from refnet.training.optimizers import (OPTIMIZERS, RMSPROP_FORMS, SGD, Adam, Momentum, Nesterov,
+                                        RMSprop, clip_by_norm, clip_by_value, optimizer,
+                                        weight_decay)
 
 fractions = st.fractions(-4, 4, max_denominator=9)
 EPS = np.finfo(float).eps

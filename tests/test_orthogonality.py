@@ -10,12 +10,12 @@ from hypothesis import assume, given
 from strategies import arrays
 from test_initializers import haar_failures
 
-from refnet.exact.dual import dual_array, parts
-from refnet.initializers import initialize
-from refnet.optimizers import SGD
-from refnet.orthogonality import (FORMS, _block_steps, defect, defect_and_gradient, open_penalty,
-                                  open_update, orthogonalization_experiment, orthogonalize,
-                                  orthogonalize_params)
+from refnet.maths.dual import dual_array, parts
+from refnet.matrices.initializers import initialize
+from refnet.matrices.orthogonality import (FORMS, _block_steps, defect, defect_and_gradient,
+                                           open_penalty, open_update, orthogonalization_experiment,
+                                           orthogonalize, orthogonalize_params)
+from refnet.training.optimizers import SGD
 
 EPS = np.finfo(float).eps
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 3))

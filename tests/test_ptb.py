@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-
 from realdata import real_data
+
 from refnet.tasks import make, ptb
 from refnet.tasks.ptb import SYMBOLS
 

@@ -14,7 +14,7 @@ def run_python(code, **environment):
 
 SMALL_RUN = """
 import numpy as np
-from refnet.activations import ACTIVATIONS
+from refnet.maths.activations import ACTIVATIONS
 from refnet.compiled import rnn
 p = {"Whh": np.eye(4, dtype="f4"), "Wxh": np.ones((4, 1), "f4"), "bh": np.zeros(4, "f4")}
 def gradient():

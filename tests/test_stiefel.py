@@ -6,11 +6,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
-
-from refnet.linalg import eye, solve
-from refnet.numeric import matmul, times
-from refnet.stiefel import METRICS, RETRACTIONS, defect, determinant, gradient, guard, step
 from strategies import arrays
+
+from refnet.maths.linalg import eye, solve
+from refnet.maths.numeric import matmul, times
+from refnet.matrices.stiefel import METRICS, RETRACTIONS, defect, determinant, gradient, guard, step
 
 HALF = Fraction(1, 2)
 RATE = st.sampled_from([Fraction(1, 7), Fraction(2), Fraction(-1, 3)])

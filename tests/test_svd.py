@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from strategies import arrays
 
 from refnet.batch import Batch
-from refnet.gradients import loss_and_gradients
-from refnet.initializers import initialize
-from refnet.nets import RecurrentNet
-from refnet.numeric import matmul
-from refnet.orthogonality import defect, open_penalty
-from refnet.transitions import svd, transition
-from strategies import arrays
+from refnet.maths.numeric import matmul
+from refnet.matrices.initializers import initialize
+from refnet.matrices.orthogonality import defect, open_penalty
+from refnet.matrices.transitions import svd, transition
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 EPS = np.finfo(float).eps
 

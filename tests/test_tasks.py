@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 from refnet.batch import Batch
-from refnet.config import parse_spec
 from refnet.tasks import TASKS, make, options
 from refnet.tasks.base import Task, evaluation_size, stream
+from refnet.training.config import parse_spec
 
 GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
 PROTOCOLS = ("paper", "code", "002", "002-code", "004")

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refnet import checkpoint
-from refnet.config import Config, from_toml, parse_spec, preset, to_toml
-from refnet.experiment import build
-from refnet.train import NotFiniteError, resume, train
+from refnet.runs import checkpoint
+from refnet.training.config import Config, from_toml, parse_spec, preset, to_toml
+from refnet.training.experiment import build
+from refnet.training.loop import NotFiniteError, resume, train
 
 TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4,
               iterations=30, evaluate_every=10, optimizer="rmsprop", rate=0.01,

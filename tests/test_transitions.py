@@ -8,18 +8,19 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
-
-from refnet.activations import ACTIVATIONS
-from refnet.batch import Batch
-from refnet.exact.dual import dual_array, parts
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import jvp, loss_and_gradients
-from refnet.initializers import initialize
-from refnet.linalg import eye
-from refnet.nets import CELLS, RecurrentNet
-from refnet.numeric import matmul
-from refnet.transitions import TRANSITIONS, penalty, transition
 from strategies import arrays
+
+from refnet.batch import Batch
+from refnet.cells import CELLS
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.dual import dual_array, parts
+from refnet.maths.linalg import eye
+from refnet.maths.numeric import matmul
+from refnet.matrices.initializers import initialize
+from refnet.matrices.transitions import TRANSITIONS, penalty, transition
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import jvp, loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 CONSTANT = ("base", "D")
 """Parts that are not trained: their gradient is declared zero."""

@@ -12,7 +12,7 @@ import pytest
 from refnet.check import vectors
 from refnet.check.encodings import ENCODINGS, decode, encode, from_json, to_json
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
-from refnet.gradients import loss_and_gradients
+from refnet.nets.gradients import loss_and_gradients
 
 CLIENTS = Path(__file__).parent / "clients"
 PINNED = "2b4bcffbb607c668e6ecbba09d0a181093fb5fe87bc2d8b805c418353924708c"

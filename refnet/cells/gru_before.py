@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes, clip_into
-from refnet.numeric import matmul
+from refnet.cells.common import check_shapes, clip_into
+from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.numeric import matmul
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 

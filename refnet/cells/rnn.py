@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.activations import Activation
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes
-from refnet.numeric import clamp, matmul
+from refnet.cells.common import check_shapes
+from refnet.maths.activations import Activation
+from refnet.maths.numeric import clamp, matmul
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import Net, loss_and_gradients
-from refnet.nets import RecurrentNet
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net, loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["random_batch", "random_params", "reference_results"]
 

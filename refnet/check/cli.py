@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from refnet.files import write_text
+from refnet.runs.files import write_text
 
 __all__ = ["add_commands"]
 
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
 
 def _save(path: Path | None, rows: list[dict[str, Any]], **facts: Any) -> None:
     if path is not None:
-        from refnet.record import environment
+        from refnet.runs.rows import environment
         content = {"environment": environment(), **facts, "rows": rows}
         write_text(path, json.dumps(_plain(content), indent=1, allow_nan=False) + "\n")
 
@@ -162,7 +162,7 @@ def _own_function(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from refnet.batch import Batch, Params
     from refnet.check import survey
     from refnet.check.adapters import jax_nets, torch_nets
-    from refnet.nets import RecurrentNet
+    from refnet.nets.recurrent import RecurrentNet
     gradients = torch_nets.gradients if args.judge == "torch" else jax_nets.gradients
     loss = _loaded(args.function)
     net = RecurrentNet(3, args.hidden, 5, cell=args.cell)

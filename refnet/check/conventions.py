@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from refnet.activations import Activation
 from refnet.batch import Array, Batch, Params
 from refnet.exact.enclose import Certified, states
-from refnet.losses import score, weights
-from refnet.nets import RecurrentNet
+from refnet.maths.activations import Activation
+from refnet.maths.losses import counted_predictions, score
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["candidates"]
 
@@ -61,7 +61,7 @@ def _of_the_reduction(certified: Certified, true: Params) -> Candidates:
     """Sum for mean and the like: all gradients by one factor."""
     net, batch = certified.net, certified.batch
     shape = certified.outputs.value.shape[:-1]
-    divisors = {name: weights(batch.mask, shape, name)[1]
+    divisors = {name: counted_predictions(batch.mask, shape, name)[1]
                 for name in ("sum", "mean", "batch_mean")}
     factors = {f"the reduction is {name} instead of {net.reduction}":
                divisors[net.reduction] / divisor for name, divisor in divisors.items()}
@@ -118,7 +118,7 @@ class _Case:
         net = self.net if net is None else net
         outputs, tape = net.forward(params, batch.x, batch.mask)
         seen = {"outputs": outputs, **states(net, tape)}
-        counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+        counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
         loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor)
         if slope is not None:
             net = replace(net, activation=slope)

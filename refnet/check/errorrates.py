@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch, Params
 from refnet.check.adapters import jax_nets, torch_nets
 from refnet.check.bugs import BUGS, CORRECT, Bug, run
@@ -18,7 +17,8 @@ from refnet.check.cases import random_batch, random_params, reference_results
 from refnet.check.noise import spread
 from refnet.check.verdict import EXPLAINED, LIMITS, compare
 from refnet.exact.enclose import certify
-from refnet.nets import RecurrentNet
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["bug_rows", "checker_rows", "correct_rows", "summary"]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.exact.enclose import Certified, run_on
-from refnet.numeric import MATMUL
+from refnet.maths.numeric import MATMUL
 
 __all__ = ["Noisy", "RUNS", "spread", "unit"]
 

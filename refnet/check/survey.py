@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from refnet.activations import ACTIVATIONS
 from refnet.batch import Batch, Params
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.cases import random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Certified, Progress, certify
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import Net
-from refnet.nets import RecurrentNet
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["SIZES", "jax_rows", "judge_function", "model_rows", "onnx_rows", "row", "torch_rows"]
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from refnet.activations import ACTIVATIONS, activation
 from refnet.batch import Array, Batch, Params
 from refnet.check.encodings import ENCODINGS, decode, encode
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
 from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
 from refnet.exact.enclose import Certified, Enclosure, certify
-from refnet.feedforward import FeedforwardNet
-from refnet.files import write_atomically
-from refnet.gradients import Net
-from refnet.initializers import orthogonal
-from refnet.nets import RecurrentNet
-from refnet.transitions import TRANSITIONS, transition
+from refnet.maths.activations import ACTIVATIONS, activation
+from refnet.matrices.initializers import orthogonal
+from refnet.matrices.transitions import TRANSITIONS, transition
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.files import write_atomically
 
 __all__ = ["catalogue", "judge", "load", "write"]
 

@@ -1,6 +1,6 @@
 """The activations and their slopes on a block of rows, in place.
 
-``CODES`` numbers the entries of ``refnet.activations``; the loops here are their scalar code,
+``CODES`` numbers the entries of ``refnet.maths.activations``; the loops here are their scalar code,
 with the same decisions at kinks and for NaN. Rows are ``width`` apart; ``q`` and ``dq``
 (width,) hold the activation's own parameter of every unit and its gradient.
 Checked by: tests/test_compiled.py::test_matches_the_reference.
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner
 from refnet.compiled.layout import Layout
 from refnet.compiled.vector import cut, expm1, number, sigmoid, tanh, whole_registers
+from refnet.maths.activations import ACTIVATIONS, Activation
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 

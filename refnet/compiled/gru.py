@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from refnet.activations import Activation
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes
+from refnet.cells.common import check_shapes
 from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
-from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
-                                         push, settings)
-from refnet.compiled.layout import (add_rows, aligned, boundary, layout, normal, pack,
-                                    product, share, shares, spaces, summed)
+from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull, push,
+                                         settings)
+from refnet.compiled.layout import (add_rows, aligned, boundary, layout, normal, pack, product,
+                                    share, shares, spaces, summed)
 from refnet.compiled.rnn import CHUNK
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, number
+from refnet.maths.activations import Activation
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init", "recur",
            "recur_back"]

@@ -1,11 +1,11 @@
 """The gated recurrent unit of ``refnet.cells.gru_before``, compiled: ``refnet.compiled.gru``
 with the reset before the product."""
 
-from refnet.activations import Activation
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes
+from refnet.cells.common import check_shapes
 from refnet.cells.gru_before import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled.gru import recur, recur_back
+from refnet.maths.activations import Activation
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 

@@ -1,22 +1,22 @@
-"""The cross-entropy of ``refnet.losses``, compiled: one pass over the logits for each sum instead
-of a dozen, which a net that is read out at every step notices."""
+"""The cross-entropy of ``refnet.maths.losses``, compiled: one pass over the logits for each sum
+instead of a dozen, which a net that is read out at every step notices."""
 
 from typing import Any
 
 import numpy as np
 
-from refnet import losses
 from refnet.batch import Array
 from refnet.compiled._jit import jit
 from refnet.compiled.layout import normal
 from refnet.compiled.vector import cut, exp
-from refnet.losses import Scored
+from refnet.maths import losses
+from refnet.maths.losses import Scored
 
 __all__ = ["LOSSES", "cross_entropy"]
 
 
 def cross_entropy(logits: Array, labels: Array) -> Scored:
-    """As ``refnet.losses.cross_entropy``, which also does any other dtype than float32 and
+    """As ``refnet.maths.losses.cross_entropy``, which also does any other dtype than float32 and
     float64 and refuses bad labels.
 
     Checked by: tests/test_losses.py::test_compiled_cross_entropy.

@@ -3,8 +3,8 @@
 For a square W the defect ``||W W' - I||^2`` is ``||W' W - I||^2``, and half its gradient
 ``2 (W W' - I) W`` is ``2 W (W' W - I)``: with these no matrix is transposed.
 
-One matrix alone (``refnet.orthogonality.orthogonalize``, the penalty of OPEN) stays with NumPy:
-its two products take BLAS a few per cent of a training step's recursion.
+One matrix alone (``refnet.matrices.orthogonality.orthogonalize``, the penalty of OPEN) stays
+with NumPy: its two products take BLAS a few per cent of a training step's recursion.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from refnet.batch import Array
 from refnet.compiled._jit import jit
 from refnet.compiled.layout import aligned, product
 from refnet.compiled.vector import clear, copy_rows, cut, lanes, number
-from refnet.numeric import Number
+from refnet.maths.numeric import Number
 
 __all__ = ["Descents", "descend"]
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from refnet.activations import Activation
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes
+from refnet.cells.common import check_shapes
 from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
-from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull,
-                                         push, settings)
-from refnet.compiled.layout import (add_rows, boundary, layout, normal, pack, product,
-                                    share, shares, spaces, summed)
+from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull, push,
+                                         settings)
+from refnet.compiled.layout import (add_rows, boundary, layout, normal, pack, product, share,
+                                    shares, spaces, summed)
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, number
+from refnet.maths.activations import Activation
 
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 

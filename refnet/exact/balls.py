@@ -15,8 +15,8 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.convert import flint
-from refnet.linalg import EXPM
-from refnet.numeric import MATMUL
+from refnet.maths.linalg import EXPM
+from refnet.maths.numeric import MATMUL
 
 __all__ = ["decided", "midpoints", "on_product", "precision", "radii"]
 

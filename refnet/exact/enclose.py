@@ -4,7 +4,6 @@ Checked by: tests/test_certify.py.
 """
 
 from collections.abc import Callable
-
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -13,9 +12,10 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
-from refnet.gradients import Net
-from refnet.losses import score, weights
-from refnet.nets import NetTape, RecurrentNet
+from refnet.maths.losses import counted_predictions, score
+from refnet.nets.base import NetTape
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Certified", "Enclosure", "Progress", "certify"]
 
@@ -137,7 +137,7 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Callable[[Array, str]
     y = batch.y if batch.y.dtype.kind in "iu" else lifted(batch.y, "y")
     own = {name: lifted(value, name) for name, value in params.items()}
     outputs, tape = net.forward(own, lifted(batch.x, "x"), batch.mask)
-    counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, y, counted, divisor)
     gradients = net.backward(own, tape, doutputs)
     found = {"loss": loss, "outputs": outputs, **states(net, tape),

@@ -11,8 +11,7 @@ from typing import Any
 from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels
 from refnet.tasks.ptb import Characters
-from refnet.tasks.synthetic import (Adding, Copy, RandomPermutation, TemporalOrder,
-                                    TemporalOrder3Bit)
+from refnet.tasks.synthetic import Adding, Copy, RandomPermutation, TemporalOrder, TemporalOrder3Bit
 
 __all__ = ["TASKS", "Task", "make", "options"]
 

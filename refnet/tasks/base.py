@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from refnet.batch import Array, Batch
-from refnet.losses import LOSSES
+from refnet.maths.losses import LOSSES
 
 __all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_choice", "classified",
            "evaluation_size", "one_hot", "rates", "stream"]

@@ -21,8 +21,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.files import write_atomically
-from refnet.progress import counter
+from refnet.runs.files import write_atomically
+from refnet.runs.progress import counter
 
 __all__ = ["Source", "cache", "find", "folders", "load", "parse_idx", "unpack"]
 

@@ -14,8 +14,7 @@ from math import prod
 import numpy as np
 
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_choice, classified, evaluation_size, rates,
-                               stream)
+from refnet.tasks.base import ORDER, Task, check_choice, classified, evaluation_size, rates, stream
 from refnet.tasks.files import Source, load, parse_idx
 
 __all__ = ["Images", "PermutedPixels", "Pixels", "examples", "order", "permutation", "read"]

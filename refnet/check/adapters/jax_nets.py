@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Batch, Params
-from refnet.gradients import Net
-from refnet.nets import RecurrentNet
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["as_function", "gradients", "results", "step"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.adapters import exact_sum, reorder
-from refnet.nets import RecurrentNet
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["RUNTIMES", "from_onnx", "load", "model", "read", "results", "to_onnx"]
 
@@ -140,7 +140,7 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
     act = known.get(acts[-1] if acts else b"Tanh")
     if act is None or act == "identity":
         raise ValueError(f"load: activation {acts[-1].decode()} cannot be judged")
-    from refnet.activations import activation
+    from refnet.maths.activations import activation
     net = RecurrentNet(W.shape[2], H, 1, cell=cell, activation=activation(act))
     params = from_onnx(net, {"W": W, "R": R, "B": B})
     return net, {**params, "Why": np.zeros((1, H), W.dtype), "by": np.zeros(1, W.dtype)}

@@ -20,10 +20,10 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import exact_sum
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import Net
-from refnet.nets import RecurrentNet
-from refnet.transitions import transition
+from refnet.matrices.transitions import transition
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["as_function", "from_state_dict", "gradients", "orthogonal_results",
            "results", "state_dict"]

@@ -1,87 +1,31 @@
-"""The recurrent net around a cell, and what it shares with the feedforward one.
+"""The recurrent net around a cell.
 
-Both offer ``init``, ``forward(params, x, mask) -> (outputs, tape)`` and, directly beneath,
+``forward(params, x, mask) -> (outputs, tape)`` and, directly beneath,
 ``backward(params, tape, doutputs) -> gradients``. ``params`` is a flat dict of arrays whose
 dtype decides the arithmetic.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import import_module
+from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from refnet import checkpointing
-from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params, last_steps
-from refnet.initializers import glorot_uniform
-from refnet.losses import LOSSES, REDUCTIONS, Loss
-from refnet.numeric import matmul
-from refnet.transitions import Transition, assemble, pull_back
+from refnet.cells import CELLS
+from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
+from refnet.maths.numeric import matmul
+from refnet.matrices.initializers import glorot_uniform
+from refnet.matrices.transitions import Transition, assemble
+from refnet.nets import rematerialisation
+from refnet.nets.base import Initializer, NetTape, choice, pulled, same_kind
 
-if TYPE_CHECKING:
-    from refnet.feedforward import FeedforwardNet
+__all__ = ["RecurrentNet"]
 
-__all__ = ["CELLS", "Initializer", "NetTape", "RecurrentNet", "choice", "pulled", "same_kind"]
-
-CELLS = ("rnn", "lstm", "gru", "gru_before")
 _GAINED = ("Whh", "Wxh", "bh", "bhn", "Wpi", "Wpf", "Wpo")
-Initializer = Callable[[tuple[int, int], np.random.Generator], Array]
-_load = cache(import_module)  # several times a step, for nets that take a millisecond
-
-
-class NetTape(NamedTuple):
-    """What a net's backward pass needs.
-
-    ``p``: the parameters with every transition's matrix made. ``made``: the transitions'
-    tapes. ``cell``: the cell's tape, or its checkpoints, or the feedforward net's
-    pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
-    the last step only). ``steps``: for a read-out at the last step, the index of each
-    sequence's last state in h[0] .. h[T], one number if it is T for all; None for a read-out
-    at every step.
-    """
-
-    p: Params
-    made: dict[str, Any]
-    cell: Any
-    rows: Array
-    steps: Array | int | None
-
-
-def choice(what: str, value: str, options: tuple[str, ...]) -> None:
-    """Raise ValueError unless ``value`` is one of ``options``."""
-    if value not in options:
-        raise ValueError(f"{what} {value!r} is unknown; choose one of {', '.join(options)}")
-
-
-def _merge(a: Params, b: Params) -> Params:
-    """``a`` with ``b`` added entry by entry."""
-    return {**a, **{name: a[name] + value if name in a else value for name, value in b.items()}}
-
-
-def pulled(net: "RecurrentNet | FeedforwardNet", params: Params, made: dict[str, Any],
-           grads: Params, extra: Params | None) -> Params:
-    """Add ``extra`` to the matrices' gradients, pull these back to their parts if the net's
-    transition made them, and add what of ``extra`` is for the parts themselves."""
-    extra = extra or {}
-    grads = _merge(grads, {name: value for name, value in extra.items() if name in grads})
-    rest = {name: value for name, value in extra.items() if name not in grads}
-    if net.transition is not None:
-        matrices = {slot: grads.pop(slot) for slot in net.slots}
-        grads |= pull_back(net.transition, params, made, matrices)
-    return _merge(grads, rest)
-
-
-def same_kind(params: Params, x: Array) -> None:
-    """Refuse a mix of floats and exact numbers: it would silently compute in floats."""
-    exact = x.dtype == object
-    for name, value in params.items():
-        if (value.dtype == object) != exact:
-            raise ValueError(f"{name} is {value.dtype} while x is {x.dtype}; exact numbers and "
-                             "floats do not mix: lift both (refnet.exact.lift)")
 
 
 @dataclass(frozen=True)
@@ -95,7 +39,7 @@ class RecurrentNet:
     ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
     ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
-    and run all others forward twice (``refnet.checkpointing``).
+    and run all others forward twice (``refnet.nets.rematerialisation``).
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
@@ -117,7 +61,7 @@ class RecurrentNet:
     checkpoint: str = "none"
 
     def __post_init__(self) -> None:
-        choice("cell", self.cell, CELLS)
+        choice("cell", self.cell, tuple(CELLS))
         choice("readout", self.readout, ("last", "every"))
         choice("loss", self.loss, tuple(LOSSES))
         choice("reduction", self.reduction, REDUCTIONS)
@@ -133,19 +77,21 @@ class RecurrentNet:
 
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
-        room = "cells" if self.backend == "reference" else "compiled"
-        try:
-            return _load(f"refnet.{room}.{self.cell}")
-        except ModuleNotFoundError as error:
-            if error.name != f"refnet.{room}.{self.cell}":
-                raise
+        if self.backend == "reference":
+            return CELLS[self.cell]
+        from refnet.compiled.kernels import KERNELS  # Numba takes a while to import
+        if self.cell not in KERNELS:
             raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
-                             "'reference' (--backend reference)") from None
+                             "'reference' (--backend reference)")
+        return KERNELS[self.cell]
 
     @property
     def losses(self) -> Mapping[str, Loss]:
         """The losses, example by example, on this net's backend."""
-        return LOSSES if self.backend == "reference" else _load("refnet.compiled.losses").LOSSES
+        if self.backend == "reference":
+            return LOSSES
+        from refnet.compiled import losses
+        return losses.LOSSES
 
     @property
     def clipping(self) -> dict[str, float]:
@@ -155,7 +101,7 @@ class RecurrentNet:
     @cached_property
     def gates(self) -> tuple[str, ...]:
         """The gates of the cell, in the order in which Whh, Wxh and bh stack them."""
-        return tuple(_load(f"refnet.cells.{self.cell}").GATES)
+        return tuple(CELLS[self.cell].GATES)
 
     @cached_property
     def slots(self) -> tuple[str, ...]:
@@ -172,7 +118,7 @@ class RecurrentNet:
         own ``init`` takes ``cell_options`` (an LSTM's ``forget`` and ``peepholes``) and starts
         its biases; h0 is zero. Drawn in float64, then rounded.
         """
-        cell = _load(f"refnet.cells.{self.cell}")
+        cell = CELLS[self.cell]
         H, G = self.hidden, len(self.gates)
         draw = recurrent or weights
         start = {slot: (draw if gate == cell.CANDIDATE else gates or draw)((H, H), rng)
@@ -217,7 +163,7 @@ class RecurrentNet:
 
     def initial_state(self, params: Params, x: Array) -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0]."""
-        states = _load(f"refnet.cells.{self.cell}").STATES
+        states = CELLS[self.cell].STATES
         lead = () if states == 1 else (states,)
         need = (*lead, x.shape[1], self.hidden)
         if "h0" not in params:
@@ -248,7 +194,7 @@ class RecurrentNet:
             steps = T if mask is None else last_steps(mask)
         tape: Any
         if self.checkpoint == "sqrt":
-            outputs, rows, tape = checkpointing.forward(self, p, x, h0, steps)
+            outputs, rows, tape = rematerialisation.forward(self, p, x, h0, steps)
         else:
             tape = self.module.forward(self.scaled(p), x, h0, self.activation)
             rows = (tape.h[1:].reshape(T * B, self.hidden) if steps is None
@@ -268,7 +214,7 @@ class RecurrentNet:
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
         """
-        pull = (checkpointing.backward if isinstance(tape.cell, checkpointing.Checkpoints)
+        pull = (rematerialisation.backward if isinstance(tape.cell, rematerialisation.Checkpoints)
                 else RecurrentNet._pull_states)
         grads = pull(self, tape, doutputs, inputs)
         if self.gain != 1:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.exact.dual import dual_array, parts
-from refnet.feedforward import FeedforwardNet
-from refnet.losses import score, weights
-from refnet.nets import RecurrentNet
+from refnet.maths.dual import dual_array, parts
+from refnet.maths.losses import counted_predictions, score
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
            "state_jacobians", "tangent"]
@@ -50,7 +50,7 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
     outputs, tape = net.forward(params, batch.x, batch.mask)
-    counted, natural = weights(batch.mask, outputs.shape[:-1], net.reduction)
+    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
     extra: Params | None = None
     if penalty is not None:
@@ -95,7 +95,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     def run(p: Params) -> Params:
         x = p.pop("x")
         outputs, _ = net.forward(p, x, batch.mask)
-        counted, divisor = weights(batch.mask, outputs.shape[:-1], net.reduction)
+        counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
         return {"outputs": outputs,
                 "loss": score(net.loss, outputs, batch.y, counted, divisor)[0]}
 
@@ -130,7 +130,7 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     # the prediction axes: (T, B) with a read-out at every step, else (B,)
     every = isinstance(net, RecurrentNet) and net.readout == "every"
     shape = batch.x.shape[:2] if every else (size,)
-    _, divisor = weights(batch.mask, shape, net.reduction)
+    _, divisor = counted_predictions(batch.mask, shape, net.reduction)
     results = []
     for b in range(size):
         one = slice(b, b + 1)

@@ -1,4 +1,4 @@
-"""The deep feedforward net, with the interface of ``refnet.nets``."""
+"""The deep feedforward net, with the interface of ``refnet.nets.recurrent``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refnet.activations import ACTIVATIONS, Activation
 from refnet.batch import Array, Params
-from refnet.initializers import glorot_uniform
-from refnet.losses import LOSSES, REDUCTIONS, Loss
-from refnet.nets import Initializer, NetTape, choice, pulled, same_kind
-from refnet.numeric import matmul
-from refnet.transitions import Transition, assemble
+from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
+from refnet.maths.numeric import matmul
+from refnet.matrices.initializers import glorot_uniform
+from refnet.matrices.transitions import Transition, assemble
+from refnet.nets.base import Initializer, NetTape, choice, pulled, same_kind
 
 __all__ = ["FeedforwardNet"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refnet import __version__
-from refnet.files import write_text
+from refnet.runs.files import write_text
 
 __all__ = ["append_row", "environment", "finite", "read_rows", "table", "write_rows"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg import schur
 
 from refnet.batch import Array, Params
-from refnet.numeric import matmul, times
-from refnet.transitions.manifold import Manifold
+from refnet.maths.numeric import matmul, times
+from refnet.matrices.transitions.manifold import Manifold
 
 __all__ = ["Schur"]
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.linalg import expm, eye, qr, solve
-from refnet.numeric import Number, matmul, times
+from refnet.maths.linalg import expm, eye, qr, solve
+from refnet.maths.numeric import Number, matmul, times
 
 __all__ = ["METRICS", "Guarded", "RETRACTIONS", "defect", "determinant", "gradient", "guard",
            "step"]

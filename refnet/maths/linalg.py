@@ -2,7 +2,7 @@
 
 float32, float64 and their complex twins go to LAPACK; longdouble, Fraction, Dual and balls,
 which LAPACK would silently turn into float64, to the few lines here. Complex numbers are
-real ones with a step along (refnet.gradients), so nothing is conjugated.
+real ones with a step along (refnet.nets.gradients), so nothing is conjugated.
 Checked by: tests/test_linalg.py.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import cython_lapack
 
 from refnet.batch import Array
-from refnet.numeric import matmul, nonpositive, sqrt, times
+from refnet.maths.numeric import matmul, nonpositive, sqrt, times
 
 __all__ = ["EXPM", "Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.initializers import initialize
-from refnet.numeric import Number, matmul, nonpositive, sqrt, times
+from refnet.maths.numeric import Number, matmul, nonpositive, sqrt, times
+from refnet.matrices.initializers import initialize
 
 __all__ = ["Descent", "Experiment", "FORMS", "defect", "defect_and_gradient", "open_penalty",
            "open_update", "orthogonalization_experiment", "orthogonalize",

@@ -6,17 +6,18 @@ from typing import Any
 import numpy as np
 
 from refnet import tasks
-from refnet.activations import activation
 from refnet.batch import Params
-from refnet.config import Config, parse_spec
-from refnet.feedforward import FeedforwardNet
-from refnet.gradients import Net, Penalty
-from refnet.initializers import initialize
-from refnet.nets import Initializer, RecurrentNet
-from refnet.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer, weight_decay)
-from refnet.orthogonality import open_penalty, open_update, orthogonalize_params
-from refnet.transitions import parts, transition
-from refnet.transitions import penalty as transition_penalty
+from refnet.maths.activations import activation
+from refnet.matrices.initializers import initialize
+from refnet.matrices.orthogonality import open_penalty, open_update, orthogonalize_params
+from refnet.matrices.transitions import parts, penalty as transition_penalty, transition
+from refnet.nets.base import Initializer
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net, Penalty
+from refnet.nets.recurrent import RecurrentNet
+from refnet.training.config import Config, parse_spec
+from refnet.training.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer,
+                                        weight_decay)
 
 __all__ = ["Experiment", "build"]
 

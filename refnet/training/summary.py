@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from refnet.config import Config
-from refnet.files import write_text
-from refnet.record import table
+from refnet.runs.files import write_text
+from refnet.runs.rows import table
+from refnet.training.config import Config
 
 __all__ = ["Summary", "write_reports"]
 
@@ -41,7 +41,7 @@ def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, 
     write_text(folder / "summary.json", json.dumps(record, indent=1) + "\n")
     if rows:
         try:
-            from refnet.plots import plot_curves
+            from refnet.runs.plots import plot_curves
         except ImportError:
             return
         plot_curves(folder / "curves.png", rows, task.metric, f"{config.task}, {config.method}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.numeric import MATMUL, matmul
+from refnet.maths.numeric import MATMUL, matmul
 
 __all__ = ["Dual", "dual_array", "parts"]
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.numeric import exp, log
+from refnet.maths.numeric import exp, log
 
-__all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "cross_entropy", "score", "squared_error",
-           "weights"]
+__all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "counted_predictions", "cross_entropy",
+           "score", "squared_error"]
 
 REDUCTIONS = ("mean", "batch_mean", "sum")
 
@@ -69,8 +69,8 @@ Loss = Callable[[Array, Array], Scored]
 LOSSES: Mapping[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
 
 
-def weights(mask: Array | None, shape: tuple[int, ...], reduction: str
-            ) -> tuple[Array | None, int]:
+def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: str
+                        ) -> tuple[Array | None, int]:
     """Which predictions count, bool of ``shape`` or None for all, and what their summed loss is
     divided by.
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Params
-from refnet.files import write_atomically
+from refnet.runs.files import write_atomically
 
 __all__ = ["Checkpoint", "CheckpointError", "load", "save"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.numeric import Number, matmul, sigmoid, times
-from refnet.orthogonality import open_penalty
-from refnet.transitions.manifold import Manifold
+from refnet.maths.numeric import Number, matmul, sigmoid, times
+from refnet.matrices.orthogonality import open_penalty
+from refnet.matrices.transitions.manifold import Manifold
 
 __all__ = ["RATES", "SVD"]
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from refnet.batch import Array, Params
-from refnet.numeric import Number
+from refnet.maths.numeric import Number
 
 __all__ = ["Moved", "TRANSITIONS", "Transition", "assemble", "parts", "penalty",
            "pull_back", "transition"]
@@ -84,7 +84,7 @@ def transition(name: str, **options: Any) -> Transition | None:
         raise ValueError(f"transition {name!r} {why}; choose one of "
                          f"dense, {', '.join(TRANSITIONS)}")
     file, kind = TRANSITIONS[name].split(".")
-    made = getattr(import_module(f"refnet.transitions.{file}"), kind)
+    made = getattr(import_module(f"refnet.matrices.transitions.{file}"), kind)
     known = list(made.__dataclass_fields__)
     for option in options:
         if option not in known:

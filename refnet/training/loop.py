@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from refnet import checkpoint, record
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array, Batch, Params
-from refnet.checkpoint import Checkpoint
-from refnet.config import Config, to_toml
-from refnet.experiment import Experiment, build
-from refnet.files import write_text
-from refnet.gradients import Result, loss_and_gradients
-from refnet.orthogonality import defect
-from refnet.report import Summary, write_reports
+from refnet.matrices.orthogonality import defect
+from refnet.nets.gradients import Result, loss_and_gradients
+from refnet.runs import checkpoint
+from refnet.runs.checkpoint import Checkpoint
+from refnet.runs.files import write_text
+from refnet.runs.rows import append_row, environment, read_rows, write_rows
+from refnet.training.config import Config, to_toml
+from refnet.training.experiment import Experiment, build
+from refnet.training.summary import Summary, write_reports
 
 __all__ = ["NotFiniteError", "Observer", "resume", "train"]
 
@@ -146,7 +147,7 @@ def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: 
         raise FileExistsError(f"{folder} is not empty; resume that run with --resume {folder}, or "
                               "name another folder with --out")
     write_text(folder / "config.toml", to_toml(config))
-    write_text(folder / "environment.json", json.dumps(record.environment(), indent=1) + "\n")
+    write_text(folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
     params, pretraining = experiment.start()
     if pretraining:
         observe("oinit", {"matrices": pretraining})
@@ -164,10 +165,10 @@ def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts:
     """
     experiment = build(config)
     run = Run.from_checkpoint(checkpoint.load(folder / "checkpoint.npz", _identity(config)))
-    rows = [row for row in record.read_rows(folder / "rows.jsonl")
+    rows = [row for row in read_rows(folder / "rows.jsonl")
             if row["iteration"] <= run.last_evaluation]
     write_text(folder / "config.toml", to_toml(config))
-    record.write_rows(folder / "rows.jsonl", rows)
+    write_rows(folder / "rows.jsonl", rows)
     return _loop(experiment, run, folder, rows, observe, stop)
 
 
@@ -207,7 +208,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: list[dict[str, A
         run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
         run.last_evaluation = run.iteration
         rows.append(row)
-        record.append_row(folder / "rows.jsonl", row)  # before: resuming drops a row too many
+        append_row(folder / "rows.jsonl", row)  # before: resuming drops a row too many
         save()
         observe("row", row)
         if task.solved(row):

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells import check_shapes
-from refnet.numeric import matmul
+from refnet.cells.common import check_shapes
+from refnet.maths.numeric import matmul
 
 if TYPE_CHECKING:
-    from refnet.nets import NetTape, RecurrentNet
+    from refnet.nets.base import NetTape
+    from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Checkpoints", "backward", "forward", "segments"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from refnet.files import write_atomically
-from refnet.record import finite
+from refnet.runs.files import write_atomically
+from refnet.runs.rows import finite
 
 __all__ = ["plot_curves"]
 

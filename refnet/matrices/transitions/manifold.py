@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from refnet import stiefel
 from refnet.batch import Array, Params
-from refnet.numeric import Number
-from refnet.transitions import Moved
+from refnet.maths.numeric import Number
+from refnet.matrices import stiefel
+from refnet.matrices.transitions import Moved
 
 __all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
 
@@ -65,7 +65,7 @@ class Manifold(Plain):
     """A transition with parts on the Stiefel manifold.
 
     ``step``: cayley, qr, polar or geodesic; ``metric``: canonical or euclidean (see
-    refnet.stiefel).
+    refnet.matrices.stiefel).
     """
 
     step: str = "cayley"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.numeric import expm1, nonpositive, sigmoid, tanh, times
+from refnet.maths.numeric import expm1, nonpositive, sigmoid, tanh, times
 
 __all__ = ["ACTIVATIONS", "Activation", "activation"]
 

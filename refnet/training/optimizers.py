@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.numeric import Number, clamp, sqrt, times
+from refnet.maths.numeric import Number, clamp, sqrt, times
 
 __all__ = ["Adam", "Clipped", "Momentum", "Nesterov", "OPTIMIZERS", "Optimizer", "RMSPROP_FORMS",
            "RMSprop", "SGD", "clip_by_norm", "clip_by_value", "optimizer", "weight_decay"]

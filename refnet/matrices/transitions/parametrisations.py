@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.linalg import Exponential, expm, expm_pull, eye, solve
-from refnet.numeric import matmul, times
-from refnet.transitions.manifold import Plain, polar
+from refnet.maths.linalg import Exponential, expm, expm_pull, eye, solve
+from refnet.maths.numeric import matmul, times
+from refnet.matrices.transitions.manifold import Plain, polar
 
 __all__ = ["CayleyMap", "Householder", "MatrixExponential", "ScaledCayley"]
 

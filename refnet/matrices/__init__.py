@@ -1,0 +1,1 @@
+"""Weight matrices: start values, orthogonalisation, steps on the Stiefel manifold, transitions."""

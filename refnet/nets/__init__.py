@@ -1,0 +1,1 @@
+"""Nets around cells and layers: forward, backward, and every derivative of their loss."""
