@@ -75,8 +75,8 @@ class Clock:
 
 def charged(clock: Clock, e: Experiment) -> ExitStack:
     """The functions of every part charged to the clock, until the stack is closed."""
-    places = [(type(e.task), "batch", "data"), (e.net.module, "forward", "recursion"),
-              (e.net.module, "backward", "recursion"),
+    places = [(type(e.task), "batch", "data"), (e.net.layer.passes, "forward", "recursion"),
+              (e.net.layer.passes, "backward", "recursion"),
               (train, "loss_and_gradients", "read-out and loss"),
               (RecurrentNet, "matrices", "transition"), (nets, "pulled", "transition"),
               (Experiment, "clip", "clipping"), (type(e.optimizer), "step", "optimiser"),

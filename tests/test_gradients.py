@@ -294,7 +294,7 @@ def test_a_cell_without_a_kernel_is_refused(monkeypatch):
     net = RecurrentNet(1, 2, 1, backend="compiled")
     monkeypatch.delitem(KERNELS, "rnn")
     with pytest.raises(ValueError, match="--backend reference"):
-        net.module
+        net.layer
 
 
 def test_feedforward_refuses_what_it_cannot_run():

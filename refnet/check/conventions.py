@@ -83,7 +83,7 @@ class _Case:
         net = certified.net
         assert isinstance(net, RecurrentNet)
         given = {name: np.asarray(value, float) for name, value in certified.params.items()}
-        self.params = net.scaled(given)
+        self.params = net.layer.scaled(given)
         self.factors = {name: net.gain for name in given if self.params[name] is not given[name]}
         self.net = replace(net, gain=1, backend="reference")
         batch = certified.batch
@@ -229,7 +229,7 @@ def _of_the_slope(case: _Case) -> Candidates:
         act, pull=lambda a, h, dh, p, alpha: act.pull(h, act.value(h, p, alpha), dh, p, alpha)))
     da, h = case.pre_activation_gradients(shift=1)
     yield f"{name}' is taken of the state one step earlier", {
-        **case.run(shift=1), **case.sums(da, case.batch.x, h[:-1])}
+        **case.run(shift=1), **case.sums(da, case.batch.x, h[:-1]), "dWhy": case.run()["dWhy"]}
 
 
 def _of_the_gates(case: _Case) -> Candidates:

@@ -152,20 +152,20 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     Source: Manchev & Spratling, the formula after eq. 4, as corrected.
     Checked by: tests/test_gradients.py::test_state_jacobians.
     """
-    p = net.scaled(net.matrices(params)[0])
+    p, cell = net.layer.scaled(net.matrices(params)[0]), net.layer.passes
     h0 = net.initial_state(params, x)
     if h0.ndim != 2:
         raise ValueError("state_jacobians: the state of an LSTM is the pair (h, c); use the rnn "
                          "or gru cell")
     T, B, H = len(x), x.shape[1], net.hidden
-    tape = net.module.forward(p, x, h0, net.activation)
+    tape = cell.forward(p, x, h0, net.activation)
     out = np.zeros((T + 1, B, H, H), tape.h.dtype)
     out[T] = np.eye(H, dtype=int)
     for t in reversed(range(T)):
         # one example a row of J: (B, H) pairs as a batch of B * H
-        step = net.module.forward(p, np.repeat(x[t:t + 1], H, axis=1),
-                                  np.repeat(tape.h[t], H, axis=0), net.activation)
-        rows = net.module.backward(p, step, out[t + 1].reshape(1, B * H, H), net.activation,
-                                   inputs=False)["h0"]
+        step = cell.forward(p, np.repeat(x[t:t + 1], H, axis=1),
+                            np.repeat(tape.h[t], H, axis=0), net.activation)
+        rows = cell.backward(p, step, out[t + 1].reshape(1, B * H, H), net.activation,
+                             inputs=False)["h0"]
         out[t] = rows.reshape(B, H, H)
     return out

@@ -1,4 +1,4 @@
-"""The recurrent net around a cell.
+"""The recurrent net: a layer with a linear read-out.
 
 ``forward(params, x, mask) -> (outputs, tape)`` and, directly beneath,
 ``backward(params, tape, doutputs) -> gradients``. ``params`` is a flat dict of arrays whose
@@ -8,7 +8,6 @@ dtype decides the arithmetic.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,10 @@ from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.transitions import Transition, assemble
-from refnet.nets import rematerialisation
 from refnet.nets.base import Initializer, NetTape, choice, pulled, same_kind
+from refnet.nets.layer import Layer
 
 __all__ = ["RecurrentNet"]
-
-_GAINED = ("Whh", "Wxh", "bh", "bhn", "Wpi", "Wpf", "Wpo")
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class RecurrentNet:
     ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
     ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
-    and run all others forward twice (``refnet.nets.rematerialisation``).
+    and run all others forward twice (``refnet.nets.layer``).
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
@@ -71,19 +68,20 @@ class RecurrentNet:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; need at least 1")
 
-    @property
-    def module(self) -> ModuleType:
-        """The cell's forward and backward on this net's backend.
+    @cached_property
+    def layer(self) -> Layer:
+        """The cell on this net's backend, with all that it is run by.
 
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
-        if self.backend == "reference":
-            return CELLS[self.cell]
-        from refnet.compiled.kernels import KERNELS  # Numba takes a while to import
-        if self.cell not in KERNELS:
+        cells = CELLS
+        if self.backend == "compiled":
+            from refnet.compiled.kernels import KERNELS as cells  # Numba is slow to import
+        if self.cell not in cells:
             raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
                              "'reference' (--backend reference)")
-        return KERNELS[self.cell]
+        return Layer(self.cell, cells[self.cell], self.activation, self.gain, self.clip_step,
+                     self.checkpoint == "sqrt")
 
     @property
     def losses(self) -> Mapping[str, Loss]:
@@ -92,11 +90,6 @@ class RecurrentNet:
             return LOSSES
         from refnet.compiled import losses
         return losses.LOSSES
-
-    @property
-    def clipping(self) -> dict[str, float]:
-        """The option of the cell's backward pass that bounds its pre-activation gradients."""
-        return {} if self.clip_step is None else {"clip": self.clip_step}
 
     @cached_property
     def gates(self) -> tuple[str, ...]:
@@ -155,12 +148,6 @@ class RecurrentNet:
         Whh = np.concatenate([all_made[slot] for slot in self.slots])
         return {**{name: all_made[name] for name in params}, "Whh": Whh}
 
-    def scaled(self, p: Params) -> Params:
-        """The parameters that the cell sees: those of the pre-activation times the gain."""
-        if self.gain == 1:
-            return p
-        return {**p, **{name: p[name] * self.gain for name in _GAINED if name in p}}
-
     def initial_state(self, params: Params, x: Array) -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0]."""
         states = CELLS[self.cell].STATES
@@ -188,24 +175,30 @@ class RecurrentNet:
         if mask is not None and mask.shape != x.shape[:2]:
             raise ValueError(f"mask has shape {mask.shape}; need (T, B) = {x.shape[:2]}, "
                              f"because x is {x.shape}")
-        h0, (T, B) = self.initial_state(params, x), x.shape[:2]
+        h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.hidden
         steps: Array | int | None = None
         if self.readout == "last":
-            steps = T if mask is None else last_steps(mask)
-        tape: Any
-        if self.checkpoint == "sqrt":
-            outputs, rows, tape = rematerialisation.forward(self, p, x, h0, steps)
-        else:
-            tape = self.module.forward(self.scaled(p), x, h0, self.activation)
-            rows = (tape.h[1:].reshape(T * B, self.hidden) if steps is None
-                    else tape.h[T] if isinstance(steps, int) else tape.h[steps, np.arange(B)])
-            outputs = self.read_out(p, rows)
-        shape = (T, B) if steps is None else (B,)
-        return outputs.reshape(*shape, self.outputs), NetTape(p, made, tape, rows, steps)
+            steps = np.full(B, T) if mask is None else last_steps(mask)
+            steps = T if T and (steps == T).all() else steps
+        outputs: list[Array] = []
+        rows = np.empty((0, H))
 
-    def read_out(self, p: Params, rows: Array) -> Array:
-        """``Why h + by`` of states as rows."""
-        return matmul(rows, p["Why"].T) + p["by"]
+        def read(first: int, tape: Any) -> None:
+            nonlocal rows
+            if steps is None:
+                outputs.append(self._read_out(p, tape.h[1:].reshape(-1, H)))
+            elif isinstance(steps, int):
+                rows = tape.h[-1].copy()  # a view would hold the whole tape
+            else:
+                rows = rows if first else tape.h[0].copy()  # a sequence without steps: read at h0
+                here = _read_within(steps, first, tape)
+                rows[here] = tape.h[steps[here] - first, here]
+
+        tape = self.layer.forward(p, x, h0, read)
+        if steps is not None:
+            return self._read_out(p, rows), NetTape(p, made, tape, rows, steps)
+        return (np.concatenate(outputs).reshape(T, B, self.outputs),
+                NetTape(p, made, tape, rows, steps))
 
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
@@ -214,11 +207,7 @@ class RecurrentNet:
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
         """
-        pull = (rematerialisation.backward if isinstance(tape.cell, rematerialisation.Checkpoints)
-                else RecurrentNet._pull_states)
-        grads = pull(self, tape, doutputs, inputs)
-        if self.gain != 1:
-            grads |= {name: grads[name] * self.gain for name in _GAINED if name in tape.p}
+        grads = self._pull_states(tape, doutputs, inputs)
         if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
         if self.transition is None and not extra:
@@ -232,25 +221,41 @@ class RecurrentNet:
         return grads
 
     def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool) -> Params:
-        """What the cell's own backward pass gives, and the gradients of Why and by."""
-        p, _, cell, rows, steps = tape
-        T, B, H = cell.h.shape[0] - 1, cell.h.shape[1], self.hidden
-        flat = doutputs.reshape(len(rows), self.outputs)
-        drows = matmul(flat, p["Why"])
-        dstart = None
-        if steps is None:
-            dh = drows.reshape(T, B, H)
-        elif T and (isinstance(steps, int) or (steps == T).all()):
-            dh = drows[None]
-        else:
-            every = np.zeros(cell.h.shape, drows.dtype)
-            every[steps, np.arange(B)] = drows
-            dstart, dh = every[0], every[1:]
-        grads: Params = self.module.backward(self.scaled(p), cell, dh, self.activation, inputs,
-                                             **self.clipping)
-        grads["Why"], grads["by"] = matmul(flat.T, rows), flat.sum(axis=0)
-        if dstart is not None:
+        """What the layer's backward pass gives, and the gradients of Why and by."""
+        p, steps, H = tape.p, tape.steps, self.hidden
+        T, B = tape.cell.x.shape[:2]
+        flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
+        sums: list[Array] = []
+        if steps is not None:
+            drows = matmul(flat, p["Why"])
+            sums.append(matmul(flat.T, tape.rows))
+
+        def pull(first: int, part: Any) -> Array:
+            end = first + len(part.h) - 1
+            if steps is None:
+                dpart = flat[first * B:end * B]
+                sums.append(matmul(dpart.T, part.h[1:].reshape(-1, H)))
+                return matmul(dpart, p["Why"]).reshape(-1, B, H)
+            if isinstance(steps, int):
+                return drows[None] if end == steps else np.zeros_like(drows)[None]
+            here = _read_within(steps, first, part)
+            earliest = steps[here].min(initial=end)
+            dh = np.zeros((end - earliest + 1, B, H), drows.dtype)
+            dh[steps[here] - earliest, here] = drows[here]
+            return dh
+
+        grads = self.layer.backward(p, tape.cell, pull, inputs)
+        grads["Why"], grads["by"] = sum(sums[1:], sums[0]), flat.sum(axis=0)
+        if steps is not None and not isinstance(steps, int):
             h0 = grads["h0"].copy()
-            h0[(0,) * (h0.ndim - 2)] += dstart
+            h0[(0,) * (h0.ndim - 2)] += np.where((steps == 0)[:, None], drows, 0)
             grads["h0"] = h0
         return grads
+
+    def _read_out(self, p: Params, rows: Array) -> Array:
+        return matmul(rows, p["Why"].T) + p["by"]
+
+
+def _read_within(steps: Array, first: int, tape: Any) -> Array:
+    """The sequences whose last state is one that a segment's tape adds, h[first + 1] onwards."""
+    return np.flatnonzero((first < steps) & (steps < first + len(tape.h)))

@@ -1,0 +1,148 @@
+"""A layer: a recurrent cell over time, forward and, directly beneath, backward.
+
+With gradient checkpointing a layer keeps the state at the start of every segment of
+10 sqrt(T) steps and the tape of the last segment alone; its backward pass goes over the segments
+from the last to the first, runs each one but the last forward again and pulls back through it.
+Memory then grows with the square root of T, for almost one forward pass more. Without, all of
+time is one segment.
+
+Source: Chen, Xu, Zhang & Guestrin (2016), for segments of equal length.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.cells import CELLS
+from refnet.cells.common import check_shapes
+from refnet.maths.activations import Activation
+
+__all__ = ["Checkpoints", "Layer", "segments"]
+
+STRETCH = 10
+"""Segments are up to this many times sqrt(T) long: what a cell spends on every call, such as
+starting threads, then costs a few per cent of one, for about five times the least memory."""
+
+GAINED = ("Whh", "Wxh", "bh", "bhn", "Wpi", "Wpf", "Wpo")
+"""The parameters of the pre-activation, by the names of every cell."""
+
+Read = Callable[[int, Any], None]
+"""Called forward in time with the first step of every segment and its tape."""
+Pull = Callable[[int, Any], Array]
+"""Called likewise backward in time: gives the direct gradient at the segment's last states, in a
+new array (K, B, H), K >= 1."""
+
+
+class Checkpoints(NamedTuple):
+    """What stands for the cell's tape: x (T, B, D), the state at the start of every segment,
+    (B, H) or, for the LSTM, [h, c] (2, B, H), and the last segment's tape, which the first
+    backward pass takes away: a second one makes it again."""
+
+    x: Array
+    starts: list[Array]
+    last: list[Any]
+
+    @property
+    def h(self) -> Array:
+        """There are none: the error says how to get them."""
+        raise AttributeError("a net with checkpoint='sqrt' keeps no states on its tape; run "
+                             "dataclasses.replace(net, checkpoint='none')")
+
+
+def segments(T: int) -> list[tuple[int, int]]:
+    """``(first, end)`` of the segments ``first <= t < end``: as few of equal length as none needs
+    more than STRETCH ceil(sqrt(T)) steps; a single empty one if T = 0.
+
+    Checked by: tests/test_checkpointing.py::test_segments.
+    """
+    parts = max(1, -(-T // (STRETCH * (isqrt(max(T - 1, 0)) + 1))))
+    edges = [T * n // parts for n in range(parts + 1)]
+    return list(zip(edges, edges[1:]))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A cell with all that it is run by.
+
+    ``name``: the cell's. ``passes``: its module in refnet.cells or refnet.compiled. ``gain``
+    multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip`` bounds the entries of its
+    gradient inside the recursion, if given. ``checkpoints``: gradient checkpointing.
+    """
+
+    name: str
+    passes: Any
+    activation: Activation
+    gain: float = 1
+    clip: float | None = None
+    checkpoints: bool = False
+
+    def scaled(self, p: Params) -> Params:
+        """The parameters that the cell sees: those of the pre-activation times the gain."""
+        if self.gain == 1:
+            return p
+        return {**p, **{name: p[name] * self.gain for name in GAINED if name in p}}
+
+    def forward(self, p: Params, x: Array, h0: Array, read: Read) -> Any:
+        """The cell's tape, or Checkpoints; ``read`` is shown every segment.
+
+        Shapes: x (T, B, D); h0 (B, H) or, for the LSTM's [h0, c0], (2, B, H). Any dtype that the
+        cell takes. Raises ValueError on shapes that do not fit.
+        Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints.
+        """
+        p = self.scaled(p)
+        if self.checkpoints:  # here, as a segment's own message would speak of the segment's shape
+            check_shapes(self.name, p, x, h0, len(CELLS[self.name].GATES), h0.ndim - 1)
+        state, starts, tape = h0, [], None
+        for first, end in self._segments(len(x)):
+            starts.append(state)
+            tape = None  # before the next one is made
+            tape = self.passes.forward(p, x[first:end], state, self.activation)
+            read(first, tape)
+            if end < len(x):
+                state = tape.h[-1].copy() if h0.ndim == 2 else np.stack([tape.h[-1], tape.c[-1]])
+        return Checkpoints(x, starts, [tape]) if self.checkpoints else tape
+
+    def backward(self, p: Params, tape: Any, pull: Pull, inputs: bool = True) -> Params:
+        """The gradients of the cell's parameters, of h0 and, if ``inputs``, of x.
+
+        ``pull`` gives the direct gradient at a segment's last states. ``carry`` is the complete
+        gradient at the state where the later segment starts: it joins the direct gradient at the
+        last state (the LSTM's cell state has no other) of this one.
+
+        Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints,
+        tests/test_checkpointing.py::test_a_planted_bug_is_rejected.
+        """
+        seen = self.scaled(p)
+        x, starts, last = tape if self.checkpoints else Checkpoints(tape.x, [tape.h[0]], [tape])
+        kept = list(last)
+        last.clear()
+        options: dict[str, Any] = {} if self.clip is None else {"clip": self.clip}
+        total: Params = {}
+        carry: Array | None = None
+        dx = []
+        for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
+            part = (kept.pop() if kept else
+                    self.passes.forward(seen, x[first:end], start, self.activation))
+            dh = pull(first, part)
+            if carry is not None:
+                dh[-1:] += carry if carry.ndim == 2 else carry[0]
+                options |= {} if carry.ndim == 2 else {"dc": carry[1]}
+            own = self.passes.backward(seen, part, dh, self.activation, inputs, **options)
+            carry = own["h0"]
+            dx.append(own.get("x"))
+            total |= {name: np.asarray(total[name] + value)
+                      if name in total and name not in ("h0", "x") else value
+                      for name, value in own.items()}
+            del part, dh  # before the next ones are made
+        if inputs and len(dx) > 1:
+            total["x"] = np.concatenate(dx[::-1])
+        if self.gain != 1:
+            total |= {name: total[name] * self.gain for name in GAINED if name in p}
+        return total
+
+    def _segments(self, T: int) -> list[tuple[int, int]]:
+        return segments(T) if self.checkpoints else [(0, T)]
