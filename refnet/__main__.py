@@ -3,13 +3,14 @@ any number of cores."""
 
 import sys
 
-from refnet.process import settle
+from refnet.process import interruptible, settle
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command line; the exit status."""
+    interruptible()
     settle()
     from refnet.cli import main as run
     return run(sys.argv[1:])

@@ -25,10 +25,7 @@ TRAIN_EXAMPLES = """examples:
       go on after Ctrl-C, a kill or the iteration limit, to the same bits
 
 A value with options of its own is written name:key=value,key=value, such as
-svd:margin=0.1 or rmsprop:form=lasagne. Settings that are not given are those of a protocol: of
-a paper's text or of its released code. Each task has one of its own, --protocol names another:
-manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code or
-orhan-pitkow/code.
+svd:margin=0.1 or rmsprop:form=lasagne. Every task has defaults that follow its paper.
 """
 
 ORTHOGONALIZE_EXAMPLES = """example:
@@ -39,8 +36,8 @@ ORTHOGONALIZE_EXAMPLES = """example:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; 0 if it did what was asked, 1 on an error said in one line, 130 or
-    143 after Ctrl-C or SIGTERM."""
+    """Run one command; 0 if it did what was asked, 1 on an error said in one line, 3 if training
+    diverged (a loss that is not finite), 130 or 143 after Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
         "nets: train them, certify them, judge other frameworks by them.",
@@ -53,6 +50,9 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     try:
         return int(args.run(args))
+    except KeyboardInterrupt:
+        print(f"refnet {args.command}: interrupted", file=sys.stderr)
+        return 130
     except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
         print(f"refnet {args.command}: {error}", file=sys.stderr)
         return 1
@@ -82,7 +82,7 @@ def _add_train(commands: Any) -> None:
             continue
         kind: Any = type(entry.default)
         flag = "--" + entry.name.replace("_", "-")
-        text = entry.metadata["help"] + f" (default: {entry.default!r} or the protocol's)"
+        text = entry.metadata["help"] + f" (default: {entry.default!r} or the task's own)"
         text = text.replace("%", "%%")
         if kind is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None,
@@ -94,8 +94,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Any:
-    from refnet.training.config import Config, from_toml
-    from refnet.training.protocols import configure
+    from refnet.training.config import Config, from_toml, preset
     given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
              if getattr(args, entry.name) is not None}
     if args.resume is not None:
@@ -109,11 +108,11 @@ def _settings(args: argparse.Namespace) -> Any:
     if task is None:
         raise ValueError("name a task, such as: refnet train temporal-order --length 60 --method "
                          "oinit (or pass --config FILE or --resume FOLDER)")
-    return configure(given, settings)
+    return replace(preset(task), **{**settings, **given})
 
 
 def _new_folder(config: Any) -> Path:
-    from refnet.training.specs import parse_spec
+    from refnet.training.config import parse_spec
     name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
     folders = [Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
@@ -131,25 +130,32 @@ def _train(args: argparse.Namespace) -> int:
     signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if signals:
-            raise KeyboardInterrupt
-        signals.append(number)
+        """The first signal ends the run after its present step; a second one, or one before
+        there is a checkpoint, ends it at once."""
+        handler = previous[number]
+        if not signals and (folder / "checkpoint.npz").exists():
+            signals.append(number)
+        elif callable(handler):
+            handler(number, frame)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    previous = {number: signal.signal(number, note)
-                for number in (signal.SIGINT, signal.SIGTERM)}
+    previous: dict[int, Any] = {number: signal.signal(number, note)
+                                for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with progress.bar(config.iterations, quiet=args.quiet) as observe:
             start = train.resume if args.resume else train.train
             summary = start(config, folder, observe, lambda: bool(signals))
     except train.NotFiniteError as error:
-        raise ArithmeticError(f"{error}. {folder} keeps everything up to its last "
-                              "checkpoint") from None
+        print(f"refnet train: {error}", file=sys.stderr)
+        return 3
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     print((folder / "summary.md").read_text(encoding="utf-8"))
     print(f"run folder: {folder}")
-    if summary.state == "interrupted":
+    if signals:
         print(f"interrupted at iteration {summary.iteration}; go on with: "
               f"refnet train --resume {folder}")
         return 128 + signals[0]

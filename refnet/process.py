@@ -1,10 +1,12 @@
 """How a process is set up before NumPy loads: the command line and the benchmarks do it first."""
 
-import ctypes
 import os
+import signal
 import sys
+from contextlib import suppress
+from types import FrameType
 
-__all__ = ["settle"]
+__all__ = ["interrupt", "interruptible", "settle"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -17,6 +19,7 @@ def settle() -> None:
     clears every page anew for the next one while all threads wait: up to a sixth of a step.
     Checked by: tests/test_process.py::test_settled_process_keeps_freed_memory.
     """
+    import ctypes
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
                  "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -25,3 +28,27 @@ def settle() -> None:
         if mallopt is not None:
             mallopt(_M_MMAP_MAX, 0)
             mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+def interruptible() -> None:
+    """From here on Ctrl-C and SIGTERM end the process by ``interrupt``."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """End at once with one line and the status 128 + ``number``; temporary files are removed.
+
+    An exception would be lost, or printed and forgotten, in a callback or a destructor, of which
+    imports, the compiler and progress bars have many. Checked by: tests/test_signals.py.
+    """
+    terminal = os.isatty(2)
+    os.write(2, (b"\r\x1b[?25h\n" if terminal else b"") + b"refnet: interrupted\n")
+    with suppress(Exception):  # in the middle of printing, say
+        sys.stdout.flush()
+    with suppress(Exception):  # modules that are still being imported have nothing to remove
+        sys.modules["refnet.runs.files"].discard()
+    with suppress(Exception):
+        for child in sys.modules["multiprocessing"].active_children():
+            child.kill()
+    os._exit(128 + number)

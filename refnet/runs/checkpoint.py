@@ -1,13 +1,28 @@
 """Checkpoints: one .npz with every array of a run and its position, checked on reading.
 
-Nothing is pickled. A checkpoint carries a format version, the configuration it belongs to
-and a digest of its contents, so that a truncated, foreign, older or edited one is refused
-before anything is touched. Checked by: tests/test_checkpoint.py.
+Format 2, which this and every later version of refnet reads. An uncompressed .npz file has one
+member an array, ``GROUP/NAME.npy``: the groups ``params``, ``optimizer`` and ``best`` hold the
+parameters, the optimiser's state and the best parameters by their names. One more member,
+``meta.npy``, is a 0-dimensional array of text: a JSON object with
+
+- ``format``: 2
+- ``config``: every setting of the run but ``iterations``, by its name in config.toml. A later
+  version may add settings; one that is missing here has its default
+- ``position``: ``iteration`` (steps made), ``seconds``, ``loss_sum``, ``clipped``, ``repaired``
+  (sums since the last evaluation), ``last_evaluation`` (its iteration), ``best`` (its row)
+- ``groups``: the names of the groups, of which some may be empty
+- ``record``: ``rows`` (``lines``, ``bytes`` and ``sha256`` of rows.jsonl) and ``machines`` (the
+  kinds of machine that the run has been on)
+- ``sha256``: of the JSON text of the other entries (keys sorted, Python's default separators),
+  then, for every array in the order of their names, of "NAME DTYPE SHAPE" (such as
+  ``params/Whh <f4 (3, 3)``) and of its bytes in C order
+
+Nothing is pickled. A truncated, foreign, older or edited file is refused before anything is
+touched. Checked by: tests/test_checkpoint.py, and tests/data/run, a run of this version.
 """
 
 import hashlib
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +30,12 @@ import numpy as np
 
 from refnet.batch import Params
 from refnet.runs.files import write_atomically
+from refnet.runs.read import json_of, npz_of
+from refnet.runs.rows import plain
 
 __all__ = ["Checkpoint", "CheckpointError", "load", "save"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class CheckpointError(ValueError):
@@ -27,10 +44,12 @@ class CheckpointError(ValueError):
 
 class Checkpoint(NamedTuple):
     """``groups``: named dicts of arrays ("params", "optimizer", "best"); ``position``: the
-    iteration, running sums and whatever else JSON holds."""
+    iteration, running sums and whatever else JSON holds; ``record``: what is to be known of the
+    other files, and ``config`` once it has been read."""
 
     groups: dict[str, Params]
     position: dict[str, Any]
+    record: dict[str, Any] = {}
 
 
 def _digest(arrays: Params, meta: dict[str, Any]) -> str:
@@ -43,15 +62,32 @@ def _digest(arrays: Params, meta: dict[str, Any]) -> str:
 
 
 def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
-    """Write the checkpoint atomically: a crash leaves the previous one in place."""
+    """Write the checkpoint atomically: a crash leaves the previous one in place.
+
+    Raises CheckpointError if the present one is of a later iteration: another process wrote it.
+    """
+    reached = _iteration(path)
+    if reached > checkpoint.position["iteration"]:
+        raise CheckpointError(f"{path}: is of iteration {reached}, later than the iteration "
+                              f"{checkpoint.position['iteration']} of this run, so that another "
+                              f"process has written it; go on from it with --resume {path.parent}")
     arrays = {f"{group}/{name}": value for group, values in checkpoint.groups.items()
               for name, value in values.items()}
-    meta = {"format": FORMAT, "config": config, "position": checkpoint.position,
-            "groups": sorted(checkpoint.groups)}
-    text = json.dumps({**meta, "sha256": _digest(arrays, meta)})
+    meta = {"format": FORMAT, "config": config, "position": plain(checkpoint.position),
+            "groups": sorted(checkpoint.groups), "record": checkpoint.record}
+    text = json.dumps({**meta, "sha256": _digest(arrays, meta)}, allow_nan=False)
     arrays["meta"] = np.array(text)
     write_atomically(path, lambda file: np.savez(
         file, allow_pickle=False, **arrays))
+
+
+def _iteration(path: Path) -> int:
+    """The iteration of the checkpoint that is there; -1 if none, or none that can be read."""
+    try:
+        meta = json_of(str(npz_of(path, only="meta")["meta"]).encode())
+        return int(meta["position"]["iteration"])
+    except (OSError, KeyError, TypeError, ValueError):
+        return -1
 
 
 def load(path: Path, config: dict[str, Any]) -> Checkpoint:
@@ -62,15 +98,14 @@ def load(path: Path, config: dict[str, Any]) -> Checkpoint:
     """
     repair = "start the run again, or resume from a folder whose checkpoint is whole"
     if not path.is_file():
-        raise CheckpointError(f"{path}: there is no checkpoint here yet; {repair}")
+        raise CheckpointError(f"{path}: there is no checkpoint here; {repair}")
     try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        meta = json.loads(str(arrays.pop("meta")))
+        arrays = npz_of(path)
+        meta = json_of(str(arrays.pop("meta")).encode())
         claimed = meta.pop("sha256")
         version = meta["format"]
-    except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError,
-            zipfile.BadZipFile) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError,
+            MemoryError) as error:
         raise CheckpointError(f"{path}: not a whole refnet checkpoint "
                               f"({type(error).__name__}: {error}); {repair}") from None
     if version != FORMAT:
@@ -79,13 +114,21 @@ def load(path: Path, config: dict[str, Any]) -> Checkpoint:
     if claimed != _digest(arrays, meta):
         raise CheckpointError(f"{path}: its contents do not match their own sha256, so they were "
                               f"damaged or edited; {repair}")
-    if meta["config"] != config:
-        different = [name for name in config if meta["config"].get(name) != config[name]]
+    match meta:
+        case {"config": dict(saved), "position": {"iteration": int()} as position,
+              "groups": list(names), "record": dict(record)} if all(
+                  name.partition("/")[0] in names for name in arrays):
+            pass
+        case _:
+            raise CheckpointError(f"{path}: not a whole refnet checkpoint (a group of arrays, or "
+                                  f"an entry of its description, is missing); {repair}")
+    different = [name for name in saved if saved[name] != config.get(name)]
+    if different:
         raise CheckpointError(f"{path}: belongs to a run with other settings "
-                              f"({', '.join(different) or 'other names'}); resume that run's own "
+                              f"({', '.join(different)}); resume that run's own "
                               "folder, or start a new one")
-    groups: dict[str, Params] = {group: {} for group in meta["groups"]}
+    groups: dict[str, Params] = {group: {} for group in names}
     for name, value in arrays.items():
         group, _, rest = name.partition("/")
         groups[group][rest] = value
-    return Checkpoint(groups, meta["position"])
+    return Checkpoint(groups, position, {**record, "config": saved})

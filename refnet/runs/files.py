@@ -1,33 +1,102 @@
-"""Writing files so that a crash leaves either the old one or the new one, whole."""
+"""Writing files so that a crash leaves either the old one or the new one, whole.
+
+A file is written under a temporary name beside its place, ``.NAME.*.part``, and renamed. What a
+kill leaves of these is removed by ``sweep``; errors of the operating system name the file.
+Checked by: tests/test_folder.py, tests/test_checkpoint.py.
+"""
 
 import os
-from collections.abc import Callable
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["write_atomically", "write_text"]
+__all__ = ["discard", "naming", "sweep", "sync_folder", "temporary", "write_atomically",
+           "write_text"]
+
+_OPEN: set[Path] = set()
+"""The temporary files and folders of this process."""
+
+MARK = ".refnet.part"
+MINUTE = 60
+"""A temporary file not written to for so many seconds belongs to nobody."""
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the operating system in this block say that they are about ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+@contextmanager
+def temporary(path: Path) -> Iterator[Path]:
+    """A name beside ``path`` that no other process has; removed if it is still there at the
+    end of the block."""
+    made = path.with_name(f".{path.name}.{os.urandom(4).hex()}{MARK}")
+    _OPEN.add(made)
+    try:
+        yield made
+    finally:
+        _remove(made)
+        _OPEN.discard(made)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def discard() -> None:
+    """Remove every temporary file of this process, which is about to end at once."""
+    for path in tuple(_OPEN):
+        _remove(path)
+
+
+def sweep(folder: Path, mine: bool = False) -> None:
+    """Remove the temporary files that a kill left in a folder: the ones nobody has written to
+    for a minute, or all if the folder is this process's own (``mine``)."""
+    with suppress(OSError):
+        for path in folder.glob(".*.part" if mine else f".*{MARK}"):
+            if path.is_file() and path not in _OPEN and (
+                    mine or time.time() - path.stat().st_mtime > MINUTE):
+                _remove(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system can do that."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], sync: bool = True) -> None:
     """Call ``write`` on a temporary file beside ``path``, sync it, and rename it to ``path``.
 
-    If ``write`` raises, the temporary file is removed and ``path`` is as it was.
+    If ``write`` raises, the temporary file is removed and ``path`` is as it was. ``sync=False``:
+    a power failure may lose the new file or leave it damaged, which the reader will notice.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
+    with naming(path), temporary(path) as part:
+        with open(part, "xb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, path)
+        if sync:
+            sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

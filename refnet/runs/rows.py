@@ -1,43 +1,119 @@
 """What a run records: rows, the machine it ran on, tables."""
 
 import json
+import logging
 import os
 import platform
+import zlib
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from refnet import __version__
-from refnet.runs.files import write_text
+from refnet.runs.files import naming
+from refnet.runs.read import contents, json_of, reading
 
-__all__ = ["append_row", "environment", "finite", "read_rows", "table", "write_rows"]
+__all__ = ["Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
+
+LIMIT = 2 ** 30
+"""Bytes of a rows.jsonl: a million rows take a third of it."""
 
 
-def append_row(path: Path, row: dict[str, Any]) -> None:
-    """Add one JSON line and sync it to disk."""
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+class Rows:
+    """The rows of a run: in memory, and one JSON line each in ``path``.
+
+    ``lines``, ``size`` (bytes) and ``sha256`` say what the file holds; a checkpoint records them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+        self.size = 0
+        self._digest = sha256()
+
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint has to know, so that no row it counts can be lost unnoticed."""
+        return {"lines": len(self.rows), "bytes": self.size, "sha256": self._digest.hexdigest()}
+
+    def _take(self, line: bytes, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        self.size += len(line)
+        self._digest.update(line)
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row and sync it to the disk."""
+        line = json.dumps(plain(row), allow_nan=False).encode() + b"\n"
+        with naming(self.path), open(self.path, "ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._take(line, row)
+
+    @staticmethod
+    def resumed(path: Path, record: dict[str, Any]) -> "Rows":
+        """The rows that a checkpoint counts; later ones, which a kill may leave, are cut off and
+        reported, for they will be computed again.
+
+        Raises FileError, with the line and the repair, if a row that the checkpoint counts is
+        missing or damaged; the file is then left as it was.
+        """
+        rows, tail = Rows(path), 0
+        with reading(path, f"put back a whole copy of it, or train again with: refnet train "
+                           f"--config {path.parent / 'config.toml'}"):
+            data = contents(path, LIMIT) if path.exists() else b""
+            lines = data.splitlines(keepends=True)
+            for number, line in enumerate(lines[:record["lines"]], 1):
+                rows._take(line, _row(line, number))
+            if len(lines) < record["lines"]:
+                raise ValueError(f"line {len(lines) + 1}: is missing; the checkpoint counts "
+                                 f"{record['lines']} rows")
+            if rows.record() != record:
+                raise ValueError(f"lines 1 to {record['lines']}: are not those that the checkpoint "
+                                 "counts: one of them was changed")
+        tail = len(lines) - record["lines"]
+        if tail:
+            logging.getLogger("refnet").warning(
+                "%s: line %d and later (%d in all) were written after the last checkpoint; they "
+                "are computed again", path, record["lines"] + 1, tail)
+            with naming(path):
+                os.truncate(path, rows.size)
+        return rows
+
+
+def _row(line: bytes, number: int) -> dict[str, Any]:
+    """One line as a row."""
+    try:
+        row = json_of(line)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from None
+    if not isinstance(row, dict) or type(row.get("iteration")) is not int or line[-1:] != b"\n":
+        raise ValueError(f"line {number}: is no whole row; need an object with an iteration")
+    return row
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a run; a last line that a kill cut short is left out."""
+    """The rows of a run; a last line that a kill cut short is left out. None if there is no file.
+
+    Raises FileError, with the line, if another line is damaged.
+    """
     if not path.exists():
         return []
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+    with reading(path, "put back a whole copy of it"):
+        lines = contents(path, LIMIT).splitlines(keepends=True)
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+        return [_row(line, number) for number, line in enumerate(lines, 1)]
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """All rows at once, atomically."""
-    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+def plain(value: Any) -> Any:
+    """JSON has no infinities: they become the strings NaN, Infinity and -Infinity."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def environment() -> dict[str, Any]:
@@ -46,6 +122,19 @@ def environment() -> dict[str, Any]:
     versions = {package: version(package) for package in ("numpy", "scipy", "numba")}
     return {"python": platform.python_version(), "refnet": __version__, **versions,
             "machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()}
+
+
+def machine() -> str:
+    """The kind of machine: on two of one kind, a run has the same bits.
+
+    Processor with a checksum of its features, system, and the versions of what computes. How many
+    cores there are changes nothing, as long as BLAS keeps to one thread (``refnet.settle``).
+    """
+    from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
+    facts = environment()
+    features = zlib.crc32(get_host_cpu_features().flatten().encode())
+    return (f"{get_host_cpu_name()} {features:08x}, {facts['system']} {facts['machine']}, "
+            f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}")
 
 
 def _cell(value: Any) -> str:

@@ -6,6 +6,7 @@ parameters, its optimiser's state, its best parameters and a position.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -19,11 +20,13 @@ from refnet.batch import Array, Batch, Params
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
 from refnet.runs import checkpoint
-from refnet.runs.checkpoint import Checkpoint
+from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
-from refnet.runs.rows import append_row, environment, read_rows, write_rows
+from refnet.runs.folder import create, hold
+from refnet.runs.rows import Rows, environment, machine
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
+from refnet.training.optimizers import Optimizer
 from refnet.training.summary import Summary, write_reports
 
 __all__ = ["NotFiniteError", "Observer", "resume", "train"]
@@ -38,7 +41,7 @@ class NotFiniteError(ArithmeticError):
 
 @dataclass
 class Run:
-    """A run's state between two steps: all that a checkpoint holds."""
+    """A run's state between two steps: all that a checkpoint holds of its computation."""
 
     params: Params
     optimizer: Params
@@ -51,17 +54,32 @@ class Run:
     repaired: int = 0
     last_evaluation: int = 0
 
-    def to_checkpoint(self) -> Checkpoint:
-        position = {name: getattr(self, name) for name in
-                    ("best", "iteration", "seconds", "loss_sum", "clipped", "repaired",
-                     "last_evaluation")}
+    def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
+        position = {name: getattr(self, name) for name in POSITION}
         return Checkpoint({"params": self.params, "optimizer": self.optimizer,
-                           "best": self.best_params}, position)
+                           "best": self.best_params}, position, record)
 
     @staticmethod
-    def from_checkpoint(saved: Checkpoint) -> "Run":
-        groups = saved.groups
-        return Run(groups["params"], groups["optimizer"], groups["best"], **saved.position)
+    def from_checkpoint(saved: Checkpoint, optimizer: Optimizer, path: Path) -> "Run":
+        """Raises CheckpointError if the arrays do not belong together."""
+        groups, position = saved.groups, saved.position
+        if groups.keys() != {"params", "optimizer", "best"} or position.keys() != POSITION.keys() \
+                or not all(isinstance(position[name], kind) for name, kind in POSITION.items()) \
+                or _forms(groups["optimizer"]) != _forms(optimizer.init(groups["params"])) \
+                or _forms(groups["best"]) != _forms(groups["params"]):
+            raise CheckpointError(f"{path}: lacks something that belongs to a run, or has it in "
+                                  "another form; start the run again, or resume from a folder "
+                                  "whose checkpoint is whole")
+        return Run(groups["params"], groups["optimizer"], groups["best"], **position)
+
+
+POSITION = {"best": dict, "iteration": int, "seconds": float, "loss_sum": float, "clipped": int,
+            "repaired": int, "last_evaluation": int}
+"""What a checkpoint's position holds of a Run."""
+
+
+def _forms(arrays: Params) -> dict[str, Any]:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
 def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, float]:
@@ -88,14 +106,19 @@ def _locate(run: Run, batch: Batch, result: Result) -> None:
     arrays += [(f"parameter {name}", value) for name, value in run.params.items()]
     arrays += [("the outputs", result.outputs), ("the loss", result.loss)]
     arrays += [(f"the gradient of {name}", value) for name, value in result.gradients.items()]
+    _refuse_infinite(f"step {run.iteration + 1}", arrays)
+
+
+def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
     for name, value in arrays:
         bad = np.flatnonzero(~np.isfinite(value))
         if bad.size:
             entry = tuple(int(i) for i in np.unravel_index(bad[0], value.shape))
             raise NotFiniteError(
-                f"step {run.iteration + 1}: {name} is not finite at {bad.size} of {value.size} "
-                f"entries, first {value[entry]} at {entry}. Lower the learning rate, clip the "
-                "gradients (--clip norm --clip-at 1), or start more orthogonal (--method oinit)")
+                f"{where}: {name} is not finite at {bad.size} of {value.size} "
+                f"entries, first {value[entry]} at {entry}. Lower the learning rate, "
+                "clip the gradients (--clip norm --clip-at 1), or start more orthogonal "
+                "(--method oinit)")
 
 
 def _outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]
@@ -107,11 +130,18 @@ def _outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]
 
 
 def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
-    """A row: the metrics on the evaluation set, and the state of the hidden matrices."""
+    """A row: the metrics on the evaluation set, and the state of the hidden matrices.
+
+    Raises NotFiniteError if a parameter or a metric is not finite.
+    """
     e, task = experiment, experiment.task
+    where = f"after step {run.iteration}"
+    _refuse_infinite(where, [(f"parameter {name}", value) for name, value in run.params.items()])
     split = "validation" if "validation" in task.splits else "test"
     steps = run.iteration - run.last_evaluation
     metrics = _outputs(e, run.params, task.evaluation(run.iteration, e.config.seed, split))
+    _refuse_infinite(where, [(f"the {split} set's {name}", np.asarray(value))
+                             for name, value in metrics.items() if isinstance(value, float)])
     matrices = e.matrices_of(run.params, e.hidden)
     square = [W for W in matrices.values() if W.shape[0] == W.shape[1]]
     return {
@@ -137,23 +167,29 @@ def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: 
           stop: Callable[[], bool] = lambda: False) -> Summary:
     """Train from the start in a new run folder; ``stop`` is asked before every step.
 
-    The folder receives config.toml, rows.jsonl (one JSON object per evaluation),
-    checkpoint.npz, curves.png, summary.md and environment.json.
-    Raises NotFiniteError, and ValueError for a configuration that does not fit together.
+    The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
+    per evaluation), and at the end curves.png, summary.md and summary.json. It is there once the
+    first checkpoint is, before the first step; what fails until then leaves nothing.
+    Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
     """
     experiment = build(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; resume that run with --resume {folder}, or "
-                              "name another folder with --out")
-    write_text(folder / "config.toml", to_toml(config))
-    write_text(folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
-    params, pretraining = experiment.start()
-    if pretraining:
-        observe("oinit", {"matrices": pretraining})
-        write_text(folder / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
-    run = Run(params, experiment.optimizer.init(params), params, {})
-    return _loop(experiment, run, folder, [], observe, stop)
+    started: list[Run] = []
+
+    def fill(part: Path) -> None:
+        params, pretraining = experiment.start()
+        write_text(part / "config.toml", to_toml(config))
+        write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
+        write_text(part / "rows.jsonl", "")
+        if pretraining:
+            observe("oinit", {"matrices": pretraining})
+            write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
+        started.append(Run(params, experiment.optimizer.init(params), params, {}))
+        checkpoint.save(part / "checkpoint.npz", started[0].to_checkpoint(
+            {"rows": Rows(part).record(), "machines": [machine()]}), _identity(config))
+
+    with create(folder, fill):
+        return _loop(experiment, started[0], folder, Rows(folder / "rows.jsonl"), [machine()],
+                     observe, stop)
 
 
 def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts: None,
@@ -161,65 +197,104 @@ def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
     stopped. ``config`` may differ from the run's own in ``iterations`` alone.
 
-    Raises CheckpointError and leaves the folder as it was if the checkpoint cannot be used.
+    On another kind of machine the bits are others: the same within rounding after one step, after
+    many as far apart as training drives them. Every later row then has a ``machine``.
+
+    Raises CheckpointError or FileError and leaves the folder as it was if the checkpoint, or a
+    row that it counts, cannot be used; BusyError if another process has the folder.
     """
     experiment = build(config)
-    run = Run.from_checkpoint(checkpoint.load(folder / "checkpoint.npz", _identity(config)))
-    rows = [row for row in read_rows(folder / "rows.jsonl")
-            if row["iteration"] <= run.last_evaluation]
-    write_text(folder / "config.toml", to_toml(config))
-    write_rows(folder / "rows.jsonl", rows)
-    return _loop(experiment, run, folder, rows, observe, stop)
+    path = folder / "checkpoint.npz"
+    if not folder.is_dir():
+        raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
+    with hold(folder):
+        saved = checkpoint.load(path, _identity(config))
+        run = Run.from_checkpoint(saved, experiment.optimizer, path)
+        new = {name: value for name, value in _identity(Config()).items()
+               if name not in saved.record.get("config", {name})}
+        if any(getattr(config, name) != value for name, value in new.items()):
+            raise CheckpointError(f"{path}: was written before there were the settings "
+                                  f"{', '.join(new)}, which can only have their defaults")
+        match saved.record:
+            case {"rows": {"lines": int(), "bytes": int(), "sha256": str()} as counted,
+                  "machines": [*machines]}:
+                rows = Rows.resumed(folder / "rows.jsonl", counted)
+            case _:
+                raise CheckpointError(f"{path}: does not say which rows the run has; start the "
+                                      "run again")
+        if machine() not in machines[-1:]:
+            logging.getLogger("refnet").warning(
+                "%s: until iteration %d on %s, from here on %s: from now on the same as there "
+                "within rounding only, which training may magnify", folder, run.iteration,
+                machines[-1], machine())
+            machines.append(machine())
+        write_text(folder / "config.toml", to_toml(config))
+        return _loop(experiment, run, folder, rows, machines, observe, stop)
 
 
 def _identity(config: Config) -> dict[str, Any]:
-    """The settings that decide the bits of every step: all but how many there are, and the name
-    of the protocol that the others came from."""
+    """The settings that decide the bits of every step: all but how many there are."""
     settings = asdict(config)
-    del settings["iterations"], settings["protocol"]
+    del settings["iterations"]
     return settings
 
 
-def _loop(experiment: Experiment, run: Run, folder: Path, rows: list[dict[str, Any]],
+def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: list[str],
           observe: Observer, stop: Callable[[], bool]) -> Summary:
     config, task = experiment.config, experiment.task
     state, norm = "finished", 0.0
     before = run.seconds
     started = time.perf_counter()
+    saved = run.iteration
+
+    def seconds() -> float:
+        return before + time.perf_counter() - started
 
     def save() -> None:
-        run.seconds = before + time.perf_counter() - started
-        checkpoint.save(folder / "checkpoint.npz", run.to_checkpoint(), _identity(config))
+        nonlocal saved
+        run.seconds = seconds()
+        checkpoint.save(folder / "checkpoint.npz", run.to_checkpoint(
+            {"rows": rows.record(), "machines": machines}), _identity(config))
+        saved = run.iteration
 
-    if rows and task.solved(rows[-1]):
+    def report(state: str, reason: str = "") -> Summary:
+        summary = Summary(state, run.iteration, _final(experiment, run),
+                          rows.rows[-1] if rows.rows else {}, seconds(), reason)
+        write_reports(folder, config, task, rows.rows, summary)
+        return summary
+
+    if rows.rows and task.solved(rows.rows[-1]):
         state = "solved"
-    while state == "finished" and run.iteration < config.iterations:
-        if stop():
-            state = "interrupted"
-            break
-        batch = task.batch(run.iteration, config.batch, config.seed)
-        run, result, norm = step(experiment, run, batch)
-        observe("step", {"iteration": run.iteration, "loss": float(result.loss)})
-        if run.iteration % config.evaluate_every and run.iteration < config.iterations:
-            continue
-        run.seconds = before + time.perf_counter() - started
-        row = evaluate(experiment, run, norm)
-        if _better(task, row, run.best):
-            run.best, run.best_params = row, run.params
-        run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
-        run.last_evaluation = run.iteration
-        rows.append(row)
-        append_row(folder / "rows.jsonl", row)  # before: resuming drops a row too many
-        save()
-        observe("row", row)
-        if task.solved(row):
-            state = "solved"
+    try:
+        while state == "finished" and run.iteration < config.iterations:
+            if stop():
+                state = "interrupted"
+                break
+            batch = task.batch(run.iteration, config.batch, config.seed)
+            run, result, norm = step(experiment, run, batch)
+            observe("step", {"iteration": run.iteration, "loss": float(result.loss)})
+            if run.iteration % config.evaluate_every and run.iteration < config.iterations:
+                continue
+            run.seconds = seconds()
+            row = evaluate(experiment, run, norm)
+            if len(machines) > 1:
+                row["machine"] = machines[-1]
+            if _better(task, row, run.best):
+                run.best, run.best_params = row, run.params
+            run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
+            run.last_evaluation = run.iteration
+            rows.append(row)  # before the checkpoint, which counts it
+            save()
+            observe("row", row)
+            if task.solved(row):
+                state = "solved"
+    except NotFiniteError as error:
+        reason = f"{error}. {folder} keeps the run as it was at iteration {saved}"
+        report("diverged", reason)
+        raise NotFiniteError(reason) from None
     if state == "interrupted":
         save()
-    summary = Summary(state, run.iteration, _final(experiment, run), rows[-1] if rows else {},
-                      before + time.perf_counter() - started)
-    write_reports(folder, config, task, rows, summary)
-    return summary
+    return report(state)
 
 
 def _final(experiment: Experiment, run: Run) -> dict[str, Any]:

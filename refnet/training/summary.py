@@ -1,4 +1,4 @@
-"""How a run ended, told once it has: summary.md, summary.json and curves.png."""
+"""The reports at the end of a run: summary.md, summary.json and curves.png."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refnet.runs.files import write_text
-from refnet.runs.rows import table
+from refnet.runs.rows import plain, table
 from refnet.training.config import Config
 
 __all__ = ["Summary", "write_reports"]
@@ -14,13 +14,15 @@ __all__ = ["Summary", "write_reports"]
 
 @dataclass
 class Summary:
-    """How a run ended. ``state``: "solved", "finished" (at the limit) or "interrupted"."""
+    """How a run ended. ``state``: "solved", "finished" (at the limit), "interrupted" or
+    "diverged", for the ``reason`` given."""
 
     state: str
     iteration: int
     best: dict[str, Any]
     final: dict[str, Any]
     seconds: float
+    reason: str = ""
 
 
 def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, Any]],
@@ -33,12 +35,14 @@ def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, 
              "wall time (s)": round(summary.seconds, 1)}
     text = f"# {config.task}, {config.method}: {summary.state}\n\n"
     text += f"Success criterion: {task.criterion}\n\n"
+    text += f"{summary.reason}\n\n" if summary.reason else ""
     text += table(["", "value"], [[name, value] for name, value in facts.items()])
     write_text(folder / "summary.md", text)
     record = {"config": asdict(config), "state": summary.state,
               "iterations": summary.iteration, "best": summary.best, "final": summary.final,
-              "seconds": round(summary.seconds, 1)}
-    write_text(folder / "summary.json", json.dumps(record, indent=1) + "\n")
+              "seconds": round(summary.seconds, 1), "reason": summary.reason}
+    text = json.dumps(plain(record), indent=1, allow_nan=False)
+    write_text(folder / "summary.json", text + "\n")
     if rows:
         try:
             from refnet.runs.plots import plot_curves

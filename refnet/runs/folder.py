@@ -1,0 +1,196 @@
+"""A run's folder: there whole or not at all, and one process's at a time.
+
+The holder keeps a lock on the file ``.lock`` in the folder. The operating system holds it, so
+that it is free as soon as the process has ended, however that came about; the file names the
+holder for whoever finds it taken. Checked by: tests/test_folder.py.
+"""
+
+import errno
+import logging
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from refnet.runs.files import MARK, MINUTE, naming, sweep, sync_folder, temporary
+
+__all__ = ["BusyError", "create", "hold", "holder"]
+
+LOCK = ".lock"
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "9p", "afs", "ceph", "gpfs", "beegfs",
+           "glusterfs", "fuse.glusterfs", "fuse.sshfs", "virtiofs"}
+_log = logging.getLogger("refnet")
+_HELD: set[IO[bytes]] = set()
+
+
+class BusyError(OSError):
+    """Another process uses the run folder; the message names it."""
+
+
+def _close_in_child() -> None:
+    for file in tuple(_HELD):
+        file.close()
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):  # or a child that outlives this process would keep the lock
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Take the lock of an open file; whether that succeeded."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+            file.seek(2 ** 30)  # a byte after the text, which others then still can read
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            file.seek(0)
+        else:
+            import fcntl
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            return False
+        raise
+    return True
+
+
+def _file_system(folder: Path) -> str:
+    """The kind of the file system that a folder is on, or "" where the system does not say."""
+    found, longest = "", -1
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            place, _, rest = line.partition(" - ")
+            mount = Path(place.split()[4])
+            if folder.resolve().is_relative_to(mount) and len(mount.parts) >= longest:
+                found, longest = rest.split()[0], len(mount.parts)
+    return found
+
+
+def _open(folder: Path) -> IO[bytes]:
+    """The folder's lock file, locked. Raises BusyError if another process has it."""
+    with naming(folder / LOCK):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        file = os.fdopen(descriptor, "r+b", buffering=0)
+    try:
+        for wait in (0.02,) * 10 + (0,):
+            if _lock(file):
+                break
+            time.sleep(wait)  # `refnet runs` holds it for a moment, to look
+        else:
+            by = _named(file)
+            file.close()
+            raise BusyError(f"{folder} is in use by {by}; wait until it has ended, or stop it")
+    except OSError as error:
+        if isinstance(error, BusyError):
+            raise
+        _log.warning("%s: this file system keeps no locks (%s); see to it that no other process "
+                     "uses the folder", folder, error.strerror)
+    _HELD.add(file)
+    return file
+
+
+def _named(file: IO[bytes]) -> str:
+    file.seek(0)
+    text = file.read(200).decode("utf-8", "replace")
+    return "".join(c for c in text if c.isprintable()) or "a process that has just begun"
+
+
+def _close(file: IO[bytes]) -> None:
+    if file in _HELD:  # not in a forked child
+        _HELD.discard(file)
+        with suppress(OSError):
+            file.truncate(0)
+        file.close()
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """The folder is this process's for the block; what a kill left of files is removed.
+
+    Raises BusyError, which names the holder, if another process (or another thread of this one)
+    has it. The lock holds between machines if the file system's server keeps locks: where that is
+    uncertain, a line says so.
+    """
+    file = _open(folder)
+    try:
+        kind = _file_system(folder)
+        if kind in NETWORK:
+            _log.warning("%s is on a network file system (%s): processes of this machine cannot "
+                         "use it at once, processes of other machines can unless its server "
+                         "keeps locks", folder, kind)
+        with suppress(OSError):
+            file.seek(0)
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()} since "
+                       f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+        sweep(folder, mine=True)
+        yield
+    finally:
+        _close(file)
+
+
+def holder(folder: Path) -> str:
+    """Which process has the folder, or "" if none."""
+    try:
+        with open(folder / LOCK, "r+b", buffering=0) as file:
+            return "" if _lock(file) else _named(file)
+    except OSError:
+        return ""
+
+
+@contextmanager
+def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[None]:
+    """A new run folder, made by ``fill`` under another name and then there whole; held for the
+    block. If ``fill`` raises, or this process is killed, there is no folder.
+
+    Raises FileExistsError if the folder is there with anything in it.
+    """
+    folder = folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is not empty; resume that run with --resume {folder}, or "
+                              "name another folder with --out")
+    with naming(folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep_folders(folder.parent)
+    with temporary(folder) as part:
+        with naming(folder):
+            part.mkdir()
+        with hold(part):
+            fill(part)
+            sync_folder(part)
+            if os.name == "posix":
+                _publish(part, folder)
+                yield
+                return
+        _publish(part, folder)  # Windows moves no folder that has an open file
+    with hold(folder):
+        yield
+
+
+def _publish(part: Path, folder: Path) -> None:
+    try:
+        if os.name != "posix" and folder.exists():
+            folder.rmdir()
+        os.rename(part, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise FileExistsError(f"{folder} has just been made by another process; name another "
+                                  "folder with --out") from None
+        raise OSError(error.errno, f"{error.strerror}: it cannot be replaced as a whole; name a "
+                      "folder within it", str(folder)) from None
+
+
+def _sweep_folders(parent: Path) -> None:
+    """Remove the unfinished run folders that a kill left beside the new one."""
+    for path in parent.glob(f".*{MARK}"):
+        with suppress(OSError):
+            begun = (path / LOCK).exists() or time.time() - path.stat().st_mtime > MINUTE
+            if path.is_dir() and begun and not holder(path):
+                shutil.rmtree(path, ignore_errors=True)

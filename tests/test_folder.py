@@ -1,0 +1,241 @@
+"""A run's folder: whole or not at all, one holder at a time, and no row lost without a word."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from test_train import TINY, arrays, rows
+
+from refnet.runs import checkpoint
+from refnet.runs.checkpoint import CheckpointError
+from refnet.runs.files import naming, temporary, write_text
+from refnet.runs.folder import BusyError, create, hold, holder
+from refnet.runs.read import FileError
+from refnet.training.loop import NotFiniteError, resume, train
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from refnet.runs.folder import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "run"
+    train(TINY, folder)
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_second_process_learns_who_has_the_folder_and_a_kill_frees_it(run):
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE,
+                             env=os.environ | {"PYTHONPATH": os.getcwd()}, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        before = files(run)
+        with pytest.raises(BusyError, match=rf"run is in use by process {other.pid} on \S+ since"):
+            resume(replace(TINY, iterations=50), run)
+        assert files(run) == before
+        assert holder(run).startswith(f"process {other.pid} on ")
+    finally:
+        other.kill()
+        other.communicate()
+    assert holder(run) == ""
+    resume(replace(TINY, iterations=40), run)
+
+
+def test_threads_and_forked_children_do_not_share_a_folder(run):
+    with hold(run):
+        with pytest.raises(BusyError), hold(run):
+            pass
+    with hold(run):
+        child = os.fork()
+        if child == 0:  # lives on without the lock
+            signal.pause()
+            os._exit(0)
+    try:
+        with hold(run):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_checkpoint_is_never_replaced_by_an_older_one(run):
+    settings = vars(TINY)
+    old = checkpoint.load(run / "checkpoint.npz", settings)
+    resume(replace(TINY, iterations=50), run)
+    before = (run / "checkpoint.npz").read_bytes()
+    with pytest.raises(CheckpointError, match="iteration 50, later than the iteration 30"):
+        checkpoint.save(run / "checkpoint.npz", old, settings)
+    assert (run / "checkpoint.npz").read_bytes() == before
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path):
+    for config in (replace(TINY, weights="x"), replace(TINY, optimizer="x"),
+                   replace(TINY, transition="svd:margin=-1")):
+        with pytest.raises(ValueError):
+            train(config, tmp_path / "deep" / "run")
+        assert not (tmp_path / "deep").exists() or not list((tmp_path / "deep").iterdir())
+
+
+def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
+    assert train(TINY, tmp_path / "run", stop=lambda: True).iteration == 0
+    assert {"config.toml", "rows.jsonl", "checkpoint.npz", "environment.json"} <= set(
+        files(tmp_path / "run"))
+    resume(TINY, tmp_path / "run")
+    train(TINY, tmp_path / "whole")
+    assert arrays(tmp_path / "run") == arrays(tmp_path / "whole")
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+
+
+def test_an_empty_folder_may_be_filled_and_another_not(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with create(tmp_path / "empty", lambda part: write_text(part / "a", "b")):
+        assert (tmp_path / "empty" / "a").read_text() == "b"
+    with pytest.raises(FileExistsError, match="is not empty; resume that run with --resume"):
+        with create(tmp_path / "empty", lambda part: None):
+            pass
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        with create(tmp_path / "file" / "run", lambda part: None):
+            pass
+
+
+def test_what_a_kill_leaves_is_removed_by_the_next_run(tmp_path):
+    with temporary(tmp_path / "killed") as part:
+        name = part.name
+    (tmp_path / name).mkdir()
+    (tmp_path / name / ".lock").touch()
+    with hold(tmp_path / name):  # in use: left alone
+        train(TINY, tmp_path / "first", stop=lambda: True)
+        assert (tmp_path / name).exists()
+    (tmp_path / "first" / ".checkpoint.npz.123.part").write_text("half")
+    train(TINY, tmp_path / "second", stop=lambda: True)
+    assert not (tmp_path / name).exists()
+    resume(TINY, tmp_path / "first", stop=lambda: True)
+    assert not list(tmp_path.rglob(".*.part"))
+
+
+def change(path, number, by):
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[number - 1] = by(lines[number - 1])
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("damage, message", [
+    (lambda path: change(path, 2, lambda line: b"#" + line), r"rows.jsonl: line 2: Expecting"),
+    (lambda path: change(path, 2, lambda line: line.replace(b'"loss": ', b'"loss": 1')), "changed"),
+    (lambda path: change(path, 3, lambda line: line[:-9]), "line 3: "),
+    (lambda path: change(path, 1, lambda line: b""), "line 3: is missing"),
+    (lambda path: change(path, 1, lambda line: b"{}\n"), "line 1: is no whole row"),
+    (lambda path: change(path, 1, lambda line: b"[" * 100_000 + b"\n"), "line 1: brackets"),
+    (lambda path: path.unlink(), "line 1: is missing; the checkpoint counts 3 rows"),
+    (lambda path: path.write_bytes(b""), "line 1: is missing"),
+    (lambda path: path.write_bytes(b"\xff" + path.read_bytes()), "line 1: 'utf-8' codec"),
+])
+def test_rows_that_the_checkpoint_counts_are_never_dropped(run, damage, message):
+    damage(run / "rows.jsonl")
+    before = files(run)
+    with pytest.raises(FileError, match=message + ".*; put back a whole copy of it, or train "
+                                                  "again with: refnet train --config"):
+        resume(replace(TINY, iterations=50), run)
+    assert files(run) == before
+
+
+@pytest.mark.parametrize("tail", [b'{"iteration": 40}\n', b'{"itera', b"\xff\n\n[["])
+def test_later_rows_are_computed_again_and_that_is_said(run, tail, caplog):
+    before = rows(run)
+    with open(run / "rows.jsonl", "ab") as file:
+        file.write(tail)
+    resume(TINY, run)
+    assert rows(run) == before
+    assert "line 4 and later" in caplog.text and "computed again" in caplog.text
+
+
+def test_another_kind_of_machine_is_said_in_every_later_row(run, monkeypatch, caplog):
+    monkeypatch.setattr("refnet.training.loop.machine", lambda: "abacus")
+    resume(replace(TINY, iterations=50), run)
+    assert [row.get("machine") for row in rows(run)] == [None] * 3 + ["abacus"] * 2
+    assert "from here on abacus" in caplog.text
+    monkeypatch.undo()
+    resume(replace(TINY, iterations=60), run)
+    assert rows(run)[-1]["machine"] not in (None, "abacus")
+
+
+def test_a_copied_run_goes_on_to_the_same_bits(tmp_path):
+    asked = iter(range(1000))
+    train(TINY, tmp_path / "parts", stop=lambda: next(asked) >= 17)
+    moved = shutil.copytree(tmp_path / "parts", tmp_path / "elsewhere" / "run")
+    shutil.rmtree(tmp_path / "parts")
+    resume(TINY, moved)
+    train(TINY, tmp_path / "whole")
+    assert arrays(moved) == arrays(tmp_path / "whole")
+    assert rows(moved) == rows(tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+@pytest.mark.parametrize("every", [1, 10, 100])
+def test_divergence_keeps_the_last_good_state(tmp_path, every):
+    config = replace(TINY, activation="relu", optimizer="sgd", rate=1e30, evaluate_every=every)
+    with pytest.raises(NotFiniteError, match=r"keeps the run as it was at iteration \d"):
+        train(config, tmp_path / "run")
+
+    def strict(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(), parse_constant=strict)
+    assert summary["state"] == "diverged" and "not finite" in summary["reason"]
+    for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=strict)
+    reached = arrays(tmp_path / "run")[1]["iteration"]
+    with pytest.raises(NotFiniteError):
+        resume(config, tmp_path / "run")
+    assert arrays(tmp_path / "run")[1]["iteration"] == reached
+
+
+def test_system_errors_name_the_file(tmp_path):
+    with pytest.raises(OSError) as caught, naming(tmp_path / "x"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.errno == errno.ENOSPC and str(tmp_path / "x") in str(caught.value)
+    with pytest.raises(IsADirectoryError, match="sub"):
+        (tmp_path / "sub").mkdir()
+        write_text(tmp_path / "sub", "x")
+    with pytest.raises(FileNotFoundError, match="nowhere/file"):
+        write_text(tmp_path / "nowhere" / "file", "x")
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(run):
+    """Files may grow to 3 kB only: as a full disk, every write of a checkpoint fails."""
+    before = (run / "checkpoint.npz").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"(checkpoint.npz|rows.jsonl)'$"):
+            resume(replace(TINY, iterations=50), run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (run / "checkpoint.npz").read_bytes() == before
+    resume(replace(TINY, iterations=50), run)
+    train(replace(TINY, iterations=50), run.parent / "whole")
+    assert arrays(run) == arrays(run.parent / "whole")
+    assert rows(run) == rows(run.parent / "whole")
