@@ -14,26 +14,35 @@ FOLDER = Path(__file__).parent / "results" / "runs"
 
 MARGINS = ("0", "0.01", "0.1", "1", "none")
 
+RELEASED = "--learn-h0 --clip step"
+SPECTRUM = "spectrum_rate=plain"
+
 RUNS = {
-    "temporal-order-plain": "temporal-order --length 60 --method plain --iterations 20000",
-    "temporal-order-oinit": "temporal-order --length 60 --method oinit",
-    "temporal-order-open": "temporal-order --length 60 --method open",
-    "mnist-feedforward-plain": "mnist --net feedforward --depth 10 --method plain",
-    "mnist-feedforward-oinit": "mnist --net feedforward --depth 10 --method oinit",
-    "mnist-feedforward-open": "mnist --net feedforward --depth 10 --method open",
-    "sequential-mnist-oinit": "sequential-mnist --method oinit --iterations 5000 "
+    "temporal-order-plain": "temporal-order --length 60 --rate 1e-4 --iterations 20000",
+    "temporal-order-oinit": "temporal-order --length 60 --method oinit --orthogonal hidden",
+    "temporal-order-open": "temporal-order --length 60 --method open --rate 1e-4 "
+                           "--open-form squared",
+    **{f"mnist-feedforward-{method}": "mnist:scaling=unit --depth 10 --batch 16 --iterations "
+                                      f"375000 --evaluate-every 3750 --method {method}"
+                                      + (" --orthogonal hidden" if method != "plain" else "")
+       for method in ("plain", "oinit", "open")},
+    "sequential-mnist-oinit": "sequential-mnist:scaling=unit --method oinit --weights "
+                              "glorot_uniform --rate 1e-4 --orthogonal hidden --iterations 5000 "
                               "--evaluate-every 500",
-    **{f"copy-200-margin-{margin}": f"copy --length 200 --transition svd:margin={margin} "
-                                    "--iterations 3000" for margin in MARGINS},
-    "copy-500-margin-0.1": "copy --length 500 --transition svd:margin=0.1 --iterations 6000 "
-                           "--evaluate-every 200",
-    "permuted-mnist-margin-0.1": "permuted-mnist --transition svd:margin=0.1 "
+    **{f"copy-200-margin-{margin}": f"copy --length 200 --transition svd:margin={margin},"
+                                    f"{SPECTRUM} {RELEASED} --iterations 3000"
+       for margin in MARGINS},
+    "copy-500-margin-0.1": f"copy --length 500 --transition svd:margin=0.1,{SPECTRUM} {RELEASED} "
+                           "--iterations 6000 --evaluate-every 200",
+    "permuted-mnist-margin-0.1": "permuted-mnist:validation=0 --transition "
+                                 f"svd:margin=0.1,{SPECTRUM} {RELEASED} "
                                  "--iterations 3000 --evaluate-every 500",
-    "adding-200-lstm": "adding:protocol=002,samples=1000 --length 200 --cell lstm --hidden 64 "
-                       "--batch 50 --optimizer adam --rate 2e-3 --clip norm --backend reference "
+    "adding-200-lstm": "adding:protocol=vorontsov,samples=1000 --length 200 --cell lstm --hidden "
+                       "64 --batch 50 --optimizer adam --rate 2e-3 --clip norm --backend reference "
                        "--iterations 6000",
-    "ptb-margin-1": "ptb --backend reference --transition svd:margin=1 --manifold-rate 1e-4 "
-                    "--hidden 256 --iterations 8400 --evaluate-every 400",
+    "ptb-margin-1": f"ptb:select=bpc --backend reference --transition svd:margin=1,{SPECTRUM} "
+                    f"{RELEASED} --reduction batch_mean --manifold-rate 1e-4 --hidden 256 "
+                    "--iterations 8400 --evaluate-every 400",
 }
 
 

@@ -24,9 +24,9 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment, table
 from refnet.training import loop as train
-from refnet.training.config import preset
 from refnet.training.experiment import Experiment, build
 from refnet.training.loop import Run
+from refnet.training.protocols import preset
 
 RESULTS = Path(__file__).parent / "results" / "steps.json"
 RUNS: dict[str, dict[str, Any]] = {

@@ -25,7 +25,10 @@ TRAIN_EXAMPLES = """examples:
       go on after Ctrl-C, a kill or the iteration limit, to the same bits
 
 A value with options of its own is written name:key=value,key=value, such as
-svd:margin=0.1 or rmsprop:form=lasagne. Every task has defaults that follow its paper.
+svd:margin=0.1 or rmsprop:form=lasagne. Settings that are not given are those of a protocol: of
+a paper's text or of its released code. Each task has one of its own, --protocol names another:
+manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code or
+orhan-pitkow/code.
 """
 
 ORTHOGONALIZE_EXAMPLES = """example:
@@ -82,7 +85,7 @@ def _add_train(commands: Any) -> None:
             continue
         kind: Any = type(entry.default)
         flag = "--" + entry.name.replace("_", "-")
-        text = entry.metadata["help"] + f" (default: {entry.default!r} or the task's own)"
+        text = entry.metadata["help"] + f" (default: {entry.default!r} or the protocol's)"
         text = text.replace("%", "%%")
         if kind is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None,
@@ -94,7 +97,8 @@ def _add_train(commands: Any) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Any:
-    from refnet.training.config import Config, from_toml, preset
+    from refnet.training.config import Config, from_toml
+    from refnet.training.protocols import configure
     given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
              if getattr(args, entry.name) is not None}
     if args.resume is not None:
@@ -108,11 +112,11 @@ def _settings(args: argparse.Namespace) -> Any:
     if task is None:
         raise ValueError("name a task, such as: refnet train temporal-order --length 60 --method "
                          "oinit (or pass --config FILE or --resume FOLDER)")
-    return replace(preset(task), **{**settings, **given})
+    return configure(given, settings)
 
 
 def _new_folder(config: Any) -> Path:
-    from refnet.training.config import parse_spec
+    from refnet.training.specs import parse_spec
     name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
     folders = [Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]

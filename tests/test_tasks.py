@@ -12,10 +12,12 @@ from hypothesis import given
 from refnet.batch import Batch
 from refnet.tasks import TASKS, make, options
 from refnet.tasks.base import Task, evaluation_size, stream
-from refnet.training.config import parse_spec
+from refnet.training.specs import read_spec
 
 GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
-PROTOCOLS = ("paper", "code", "002", "002-code", "004")
+TEXT, CODE = "manchev-spratling", "manchev-spratling-code"
+PROTOCOLS = ("manchev-spratling", "manchev-spratling-code", "vorontsov", "vorontsov-code",
+             "orhan-pitkow")
 STARTS = {"temporal-order": (Fraction(1, 10), Fraction(1, 2)),
           "temporal-order-3bit": (Fraction(1, 10), Fraction(3, 10), Fraction(6, 10))}
 lengths, sizes, seeds = st.integers(10, 130), st.integers(0, 5), st.integers(0, 2 ** 40)
@@ -49,8 +51,8 @@ def read_temporal_order(x, starts):
 def read_adding(x, protocol):
     """The targets; raises on a sequence against the rules of the protocol."""
     T, B, _ = x.shape
-    value, marker = (0, 1) if protocol.startswith("002") else (1, 0)
-    classic = protocol in ("paper", "code")
+    value, marker = (0, 1) if protocol.startswith("vorontsov") else (1, 0)
+    classic = protocol.startswith("manchev")
     first = (0, T // 10) if classic else (0, T // 2)
     second = (T // 10, T // 10 + 4 * T // 10) if classic else (T // 2, T)
     targets = []
@@ -158,10 +160,10 @@ def test_every_position_and_symbol_comes_up_equally_often():
         uniform(tally(hits), 5 * len(starts))
     for protocol in PROTOCOLS:
         batch = make("adding", length=20, protocol=protocol).batch(0, N, 1)
-        marker = 1 if protocol.startswith("002") else 0
+        marker = 1 if protocol.startswith("vorontsov") else 0
         first, second = np.nonzero(batch.x[..., marker].T)[1].reshape(N, 2).T
-        uniform(tally(first), 2 if protocol in ("paper", "code") else 10)
-        uniform(tally(second), 8 if protocol in ("paper", "code") else 10)
+        uniform(tally(first), 2 if protocol.startswith("manchev") else 10)
+        uniform(tally(second), 8 if protocol.startswith("manchev") else 10)
         uniform(tally((batch.x[..., 1 - marker] * 10).astype(int)), 10)
     symbols = make("random-permutation", length=5).batch(0, N, 1).x.argmax(axis=2)
     uniform(tally(symbols[0]), 2)
@@ -289,22 +291,22 @@ def test_the_three_definitions_of_an_error_in_adding():
         batch = Batch(np.zeros((10, 1, 2)), np.ones((1, 1)))
         score = task.score(batch.y + off, batch)
         return [score[f"errors_{name}"] for name in ("text", "code", "hs97")]
-    assert errors("paper", 9e-5) == [0, 0, 0]
-    assert errors("paper", 2e-4) == errors("code", -2e-4) == [1, 0, 0]
-    assert errors("paper", .041) == errors("code", -.041) == [1, 0, 1]
-    assert errors("paper", .39) == [1, 0, 1] and errors("paper", .41) == [1, 1, 1]
-    assert errors("code", .19) == [1, 0, 1] and errors("code", .21) == [1, 1, 1]
-    assert errors("paper", np.nan) == [1, 1, 1]
-    paper, code = make("adding"), make("adding", protocol="code")
+    assert errors(TEXT, 9e-5) == [0, 0, 0]
+    assert errors(TEXT, 2e-4) == errors(CODE, -2e-4) == [1, 0, 0]
+    assert errors(TEXT, .041) == errors(CODE, -.041) == [1, 0, 1]
+    assert errors(TEXT, .39) == [1, 0, 1] and errors(TEXT, .41) == [1, 1, 1]
+    assert errors(CODE, .19) == [1, 0, 1] and errors(CODE, .21) == [1, 1, 1]
+    assert errors(TEXT, np.nan) == [1, 1, 1]
+    paper, code = make("adding"), make("adding", protocol="manchev-spratling-code")
     found = {"mse": .01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
     assert code.solved(found) and not paper.solved(found)
     assert not code.solved({**found, "errors_code": 1})
     assert paper.solved({**found, "errors_text": 0})
 
 
-@pytest.mark.parametrize("protocol, baseline", [("002", 1 / 6), ("002-code", 1 / 24),
-                                                ("004", 1 / 6), ("paper", 1 / 6),
-                                                ("code", 1 / 24)])
+@pytest.mark.parametrize("protocol, baseline", [
+    ("vorontsov", 1 / 6), ("vorontsov-code", 1 / 24), ("orhan-pitkow", 1 / 6),
+    ("manchev-spratling", 1 / 6), ("manchev-spratling-code", 1 / 24)])
 def test_the_baseline_of_adding(protocol, baseline):
     """Always answering the mean of the sum, 1. With S = sum - 1, E S^2 = 1/6 and
     E S^4 = 1/15, so 10,000 squares have a standard deviation of .2 in their mean / 100;
@@ -358,7 +360,7 @@ def test_make_refuses_what_it_does_not_know():
         make("copy", lenght=3)
     with pytest.raises(ValueError, match="task copy: length is 20.0; need int, such as 200"):
         make("copy", length=20.0)
-    with pytest.raises(ValueError, match="adding: protocol is 'book'; need one of paper, code, 00"):
+    with pytest.raises(ValueError, match="adding: protocol is 'book'; need one of manchev"):
         make("adding", protocol="book")
     with pytest.raises(ValueError, match="adding: dtype is 'int32'; need one of float32, float64"):
         make("adding", dtype="int32")
@@ -367,10 +369,11 @@ def test_make_refuses_what_it_does_not_know():
 
 
 def test_options_as_the_command_line_has_them():
-    for text, halved in (("adding:protocol=002", False), ("adding:protocol=code", True)):
-        name, chosen = parse_spec(text)
+    for text, halved in (("adding:protocol=vorontsov", False),
+                         ("adding:protocol=manchev-spratling-code", True)):
+        name, chosen = read_spec("task", text)
         assert make(name, length=20, **chosen).halved == halved
-    name, chosen = parse_spec("copy:encoding=scalar,samples=50")
+    name, chosen = read_spec("task", "copy:encoding=scalar,samples=50")
     assert make(name, **chosen).inputs == 1
 
 

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from refnet.runs import checkpoint
-from refnet.training.config import Config, from_toml, parse_spec, preset, to_toml
+from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.loop import NotFiniteError, resume, train
+from refnet.training.protocols import preset
+from refnet.training.specs import parse_spec
 
 TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4,
               iterations=30, evaluate_every=10, optimizer="rmsprop", rate=0.01,
@@ -184,7 +186,7 @@ def test_a_solved_task_stops(tmp_path, monkeypatch):
 @pytest.mark.parametrize("change, message", [
     ({"task": "temporal-disorder"}, "temporal-disorder"),
     ({"method": "magic"}, "method 'magic' is unknown; choose one of plain, oinit"),
-    ({"net": "feedforward"}, "use --net recurrent"),
+    ({"net": "feedforward", "backend": "compiled"}, "use --net recurrent"),
     ({"optimizer": "sgdd"}, "optimizer 'sgdd' is unknown"),
     ({"weights": "gauss"}, "'gauss' is unknown"),
     ({"activation": "oplu", "hidden": 7}, "even width"),
@@ -200,7 +202,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path, change, message):
 
 def test_spec_syntax():
     assert parse_spec("svd:margin=0.1,start=identity,n=3,ok=true") == (
-        "svd", {"margin": 0.1, "start": "identity", "n": 3, "ok": True})
+        "svd", {"margin": "0.1", "start": "identity", "n": "3", "ok": "true"})
     with pytest.raises(ValueError, match="is not key=value"):
         parse_spec("svd:0.1")
 

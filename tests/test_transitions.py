@@ -27,7 +27,7 @@ CONSTANT = ("base", "D")
 EPS = np.finfo(float).eps
 
 MADE = {
-    "orthogonal": {}, "product": {}, "svd": {}, "svd with margin": {"margin": 0.5},
+    "orthogonal": {}, "product": {"hard": True}, "svd": {}, "svd with margin": {"margin": 0.5},
     "svd at margin 0": {"margin": 0}, "expm": {}, "cayley": {}, "scaled_cayley": {},
     "householder": {}, "schur": {},
 }

@@ -10,7 +10,7 @@ Checked by: tests/test_activations.py.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -165,13 +165,22 @@ ACTIVATIONS: dict[str, Activation] = {entry.name: entry for entry in (
 )}
 
 
-def activation(name: str, alpha: float | None = None) -> Activation:
-    """The activation of that name; ``alpha`` replaces the constant of leaky_relu or elu."""
+def activation(name: str, alpha: float | None = None, start: float | None = None) -> Activation:
+    """The activation of that name; ``alpha`` replaces the constant of leaky_relu or elu, and
+    ``start`` the initial value of what prelu (the slope) or modrelu (the bias) learns.
+
+    Raises ValueError for an unknown name, or an option that the activation does not have.
+    """
     if name not in ACTIVATIONS:
         raise ValueError(f"activation {name!r} is unknown; choose one of {', '.join(ACTIVATIONS)}")
     entry = ACTIVATIONS[name]
-    if alpha is None:
-        return entry
-    if not entry.alpha:
-        raise ValueError(f"activation {name!r} has no constant; alpha is for leaky_relu and elu")
-    return Activation(entry.name, entry.value, entry.pull, entry.rational, entry.smooth, alpha)
+    if alpha is not None:
+        if not entry.alpha:
+            raise ValueError(f"activation {name!r} has no constant; alpha is for leaky_relu and "
+                             "elu")
+        entry = replace(entry, alpha=alpha)
+    if start is not None:
+        if not entry.start:
+            raise ValueError(f"activation {name!r} learns nothing; start is for prelu and modrelu")
+        entry = replace(entry, start=tuple((own, shape, start) for own, shape, _ in entry.start))
+    return entry

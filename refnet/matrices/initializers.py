@@ -156,4 +156,6 @@ def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
                              f"not {option!r}")
         if not np.isfinite(value):
             raise ValueError(f"initialize: {name}'s {option} is {value}; need a finite number")
+        if option in ("sd", "limit") and value < 0:
+            raise ValueError(f"initialize: {name}'s {option} is {value}; need at least 0")
     return INITIALIZERS[name](shape, rng, **options)

@@ -2,7 +2,7 @@
 
 Temporal order, 3-bit temporal order, adding and random permutation (Manchev & Spratling,
 III-A, after Hochreiter & Schmidhuber, 1997); copy and adding (Vorontsov et al., 3.1; Orhan,
-2019). Where a text and its released code disagree, ``protocol`` names which one is meant.
+2019). Where a text and its released code make different data, ``protocol`` names the one meant.
 Positions are 0-based and ranges half-open; q = int(length / 10).
 
 Checked by: tests/test_tasks.py.
@@ -91,15 +91,12 @@ class TemporalOrder(Generated):
     """In which order did A and B come? Symbols 0, 1 are A, B; 2..5 distract.
 
     One of A, B at a step of [q, 2q), one at a step of [int(length / 2), + q); class
-    v0 + 2 v1. x (T, B, 6) one-hot, y (B,) of 4 classes. Both protocols are the same.
+    v0 + 2 v1. x (T, B, 6) one-hot, y (B,) of 4 classes. Text and released code agree.
     """
-
-    protocol: str = "paper"
 
     name = "temporal-order"
     inputs = 6
     outputs = 4
-    choices = {"protocol": ("paper", "code")}
     starts: ClassVar[tuple[float, ...]] = (.1, .5)
 
     def draw(self, rng: np.random.Generator, size: int) -> Batch:
@@ -128,15 +125,12 @@ class TemporalOrder3Bit(TemporalOrder):
 class RandomPermutation(Generated):
     """Which was the first symbol, 0 or 1? All others are uniform over 2..99.
 
-    x (T, B, 100) one-hot, y (B,): the first symbol, of 100 classes. Both protocols are
-    the same.
+    x (T, B, 100) one-hot, y (B,): the first symbol, of 100 classes. Text and released code
+    agree.
     """
-
-    protocol: str = "paper"
 
     name = "random-permutation"
     inputs = outputs = 100
-    choices = {"protocol": ("paper", "code")}
     shortest = 2
     needs = "the symbol to remember and one to distract from it"
 
@@ -150,23 +144,22 @@ class RandomPermutation(Generated):
 class Adding(Generated):
     """Add the two marked values. Values are U[0, 1); markers are 1 at two steps, else 0.
 
-    ========= ====================== ==================== ========= ==================
-    protocol  first marker           second marker        target    channels of x
-    ========= ====================== ==================== ========= ==================
-    paper     [0, q)                 [q, q + int(.4 T))   sum       marker, value
-    code      [0, q)                 [q, q + int(.4 T))   half-sum  marker, value
-    002       [0, T // 2)            [T // 2, T)          sum       value, marker
-    002-code  [0, T // 2)            [T // 2, T)          half-sum  value, marker
-    004       [0, T // 2)            [T // 2, T)          sum       marker, value
-    ========= ====================== ==================== ========= ==================
+    ====================== ============= ==================== ======== =============
+    protocol               first marker   second marker        target   channels of x
+    ====================== ============= ==================== ======== =============
+    manchev-spratling      [0, q)        [q, q + int(.4 T))   sum      marker, value
+    manchev-spratling-code [0, q)        [q, q + int(.4 T))   half-sum marker, value
+    vorontsov              [0, T // 2)   [T // 2, T)          sum      value, marker
+    vorontsov-code         [0, T // 2)   [T // 2, T)          half-sum value, marker
+    orhan-pitkow           [0, T // 2)   [T // 2, T)          sum      marker, value
+    ====================== ============= ==================== ======== =============
 
-    "paper" and "code" are Manchev & Spratling's, 002 Vorontsov et al.'s, 004 Orhan's.
     x (T, B, 2), y (B, 1). Three definitions of an error are reported: ``errors_text``
     (|e| < 1e-4 is right), ``errors_code`` (e^2 > .04 on the half-sum is wrong) and
     ``errors_hs97`` (|e| > .04 is wrong); e is the protocol's own, but for errors_code.
     """
 
-    protocol: str = "paper"
+    protocol: str = "manchev-spratling"
 
     name = "adding"
     inputs = 2
@@ -175,7 +168,8 @@ class Adding(Generated):
     metric = "mse"
     lower_is_better = True
     needs = "both markers need room"
-    choices = {"protocol": ("paper", "code", "002", "002-code", "004")}
+    choices = {"protocol": ("manchev-spratling", "manchev-spratling-code", "vorontsov",
+                            "vorontsov-code", "orhan-pitkow")}
 
     @property
     def halved(self) -> bool:
@@ -189,14 +183,14 @@ class Adding(Generated):
 
     @property
     def criterion(self) -> str:
-        return {"paper": "no |error| of 1e-4 or more in the evaluation",
-                "code": "no squared error above .04 in the evaluation"}.get(
+        return {"manchev-spratling": "no |error| of 1e-4 or more in the evaluation",
+                "manchev-spratling-code": "no squared error above .04 in the evaluation"}.get(
             self.protocol, f"mean squared error below a tenth of the baseline's, "
                            f"{self.baseline / 10:.4g}")
 
     def draw(self, rng: np.random.Generator, size: int) -> Batch:
         T, columns = self.length, np.arange(size)
-        if self.protocol in ("paper", "code"):
+        if self.protocol.startswith("manchev"):
             q = int(T * .1)
             middle, end = q, q + int(T * .4)
         else:
@@ -207,7 +201,7 @@ class Adding(Generated):
         markers = np.zeros((T, size), self.dtype)
         markers[at, columns] = 1
         target = values[at, columns].sum(axis=0, dtype=np.float64)[:, None]
-        pair = (values, markers) if self.protocol.startswith("002") else (markers, values)
+        pair = (values, markers) if self.protocol.startswith("vorontsov") else (markers, values)
         return Batch(np.stack(pair, axis=-1).astype(self.dtype, copy=False),
                      (target / 2 if self.halved else target).astype(self.dtype))
 
@@ -230,7 +224,7 @@ class Adding(Generated):
                 **{name: totals[name] for name in ("errors_text", "errors_code", "errors_hs97")}}
 
     def solved(self, metrics: Mapping[str, float]) -> bool:
-        by_count = {"paper": "errors_text", "code": "errors_code"}
+        by_count = {"manchev-spratling": "errors_text", "manchev-spratling-code": "errors_code"}
         if self.protocol in by_count:
             return metrics[by_count[self.protocol]] == 0
         return metrics["mse"] < self.baseline / 10

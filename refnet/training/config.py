@@ -1,147 +1,246 @@
-"""One training run's configuration: every choice by name, in TOML and as CLI flags.
+"""One training run's configuration: every setting declared once.
 
-A choice with options of its own is a *spec*: ``name`` or ``name:key=value,key=value``, such
-as ``svd:margin=0.1`` or ``gaussian:std=0.001``.
+A declaration gives a setting's name, type and default, its range or choices, where it applies
+and what it means. The command line's flags and help, TOML files and all checks follow from it.
+A setting with options of its own is a *spec*, such as ``svd:margin=0.1`` (refnet.training.specs).
 """
 
+import json
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Config", "PRESETS", "from_toml", "parse_spec", "preset", "to_toml"]
+__all__ = ["Config", "Declaration", "Where", "applicable", "check", "check_given", "declaration",
+           "from_toml", "to_toml"]
 
 
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+class Where(NamedTuple):
+    """The runs that a setting applies to, in words and as a test of their configuration."""
+
+    text: str
+    holds: Callable[["Config"], bool]
+
+
+class Declaration(NamedTuple):
+    """What is declared of a setting beside its name, type and default.
+
+    ``least``: the smallest value allowed; ``above``: what the value must exceed. Numbers are
+    finite. ``choices``: the values allowed, if they are few. ``where``: None, it applies to all.
+    """
+
+    help: str
+    least: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    where: Where | None = None
+
+    @property
+    def text(self) -> str:
+        """Meaning, choices, range and place of application, as the command line's help."""
+        text = self.help
+        if self.choices:
+            text += f": {', '.join(self.choices)}"
+        if self.least is not None:
+            text += f"; at least {self.least:g}"
+        if self.above is not None:
+            text += f"; above {self.above:g}"
+        return text + (f" [{self.where.text}]" if self.where else "")
+
+
+def _has_length(config: "Config") -> bool:
+    from refnet import tasks
+    name = _name(config.task)
+    return name not in tasks.TASKS or "length" in tasks.options(name)
+
+
+def _name(spec: str) -> str:
+    return spec.partition(":")[0]
+
+
+RECURRENT = Where("recurrent nets", lambda c: c.net == "recurrent")
+FEEDFORWARD = Where("feedforward nets", lambda c: c.net == "feedforward")
+GATED = Where("cells with gates", lambda c: c.net == "recurrent" and _name(c.cell) != "rnn")
+PRETRAINED = Where("method oinit", lambda c: "oinit" in c.method.split("+"))
+PENALISED = Where("method open", lambda c: "open" in c.method.split("+"))
+ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
+ON_MANIFOLD = Where("transitions orthogonal, product and svd",
+                    lambda c: _name(c.transition) in ("orthogonal", "product", "svd"))
+CLIPPED = Where("clipping", lambda c: c.clip != "none")
+GENERATED = Where("generated tasks", _has_length)
+
+
+def _setting(default: Any, text: str, least: float | None = None, above: float | None = None,
+             choices: tuple[str, ...] = (), where: Where | None = None) -> Any:
+    declared = Declaration(text, least, above, choices, where)
+    return field(default=default, metadata={"declaration": declared, "help": declared.text})
 
 
 @dataclass(frozen=True)
 class Config:
-    """All that a run depends on; the same configuration gives the same bits."""
+    """All that a run depends on; the same configuration gives the same bits.
 
-    task: str = _option("temporal-order", "the task, with its options as a spec")
-    length: int = _option(0, "sequence length T of a synthetic task (0: the task's default)")
-    net: str = _option("recurrent", "recurrent or feedforward")
-    cell: str = _option("rnn", "recurrent cell: rnn, gru, gru_before or lstm, such as "
-                               "lstm:peepholes=true,forget=1")
-    hidden: int = _option(100, "units in a hidden layer")
-    depth: int = _option(10, "hidden layers of a feedforward net")
-    activation: str = _option("tanh", "activation, such as tanh, relu or leaky_relu:alpha=0.5")
-    gain: float = _option(1.0, "factor on the pre-activation of a recurrent net")
-    learn_h0: bool = _option(False, "train the initial state")
-    transition: str = _option("dense", "what the recurrent matrix is made of: dense, or a "
-                                       "transition such as svd:margin=0.1")
-    weights: str = _option("glorot_uniform", "initialiser of every matrix, such as "
-                                             "gaussian:std=0.001")
-    input_weights: str = _option("", "initialiser of the input matrix (empty: as weights)")
-    recurrent: str = _option("", "initialiser of the recurrent matrix (empty: as weights)")
-    gate_recurrent: str = _option("", "initialiser of the recurrent matrices of a gated cell's "
-                                      "gates, such as ramp (empty: as recurrent)")
-    reduction: str = _option("mean", "the loss is a mean (over all predictions), batch_mean (the "
-                                     "sum over a sequence, the mean over sequences) or sum")
-    method: str = _option("plain", "plain, oinit (orthogonal pre-training), open (orthogonality "
-                                   "penalty) or oinit+open")
-    orthogonal: str = _option("hidden", "which matrices oinit and open act on: hidden (recurrent "
-                                        "or hidden layers') or all")
-    oinit_rate: float = _option(0.1, "step size of the orthogonal pre-training")
-    oinit_cost: float = _option(1e-6, "defect below which the pre-training stops")
-    oinit_steps: int = _option(100, "steps after which the pre-training stops")
-    strength: float = _option(0.01, "lambda of the orthogonality penalty")
-    open_form: str = _option("squared", "form of the penalty: squared, unsquared or mean_square")
-    open_as: str = _option("penalty", "penalty (a term of the loss) or update (a step of its "
-                                      "own beside the optimiser's)")
-    optimizer: str = _option("sgd", "optimiser, such as sgd, momentum:momentum=0.9 or rmsprop")
-    rate: float = _option(0.01, "learning rate")
-    manifold_rate: float = _option(1e-6, "learning rate of the parts that move on a manifold")
-    weight_decay: float = _option(0.0, "coefficient of the sum of squares of every matrix")
-    clip: str = _option("none", "gradient clipping: none, norm, value or step")
-    clip_at: float = _option(1.0, "the bound of the clipping")
-    batch: int = _option(20, "sequences or images in a batch")
-    iterations: int = _option(100_000, "training batches at most")
-    evaluate_every: int = _option(100, "batches between evaluations")
-    seed: int = _option(0, "seed of everything random")
-    dtype: str = _option("float32", "float32 or float64")
-    backend: str = _option("compiled", "compiled (Numba) or reference (NumPy)")
-    checkpoint: str = _option("none", "gradient checkpointing of a recurrent net: none, or sqrt "
-                                      "(memory grows with the square root of the sequence "
-                                      "length; each step is run forward twice)")
-
-
-_SYNTHETIC = {"optimizer": "rmsprop:form=lasagne", "rate": 1e-4, "strength": 1.0}
-_PIXELS = {**_SYNTHETIC, "batch": 16, "iterations": 1_000_000, "evaluate_every": 1000}
-
-_FACTORISED = {"hidden": 128, "batch": 50, "transition": "svd:margin=0.1",
-               "recurrent": "orthogonal", "input_weights": "uniform:limit=0.01",
-               "learn_h0": True, "optimizer": "rmsprop:form=lasagne", "rate": 1e-4,
-               "manifold_rate": 1e-6, "weight_decay": 1e-4, "clip": "step", "clip_at": 100.0}
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "temporal-order": _SYNTHETIC,
-    "temporal-order-3bit": _SYNTHETIC,
-    "adding": _SYNTHETIC,
-    "random-permutation": _SYNTHETIC,
-    "mnist": {"net": "feedforward", "weights": "gaussian:sd=0.001", "batch": 16,
-              "iterations": 375_000, "evaluate_every": 3750},
-    "sequential-mnist": _PIXELS,
-    "permuted-mnist": {**_FACTORISED, "iterations": 120_000, "evaluate_every": 1000},
-    "copy": {**_FACTORISED, "activation": "identity", "iterations": 20_000},
-    "ptb": {**_FACTORISED, "hidden": 512, "reduction": "batch_mean", "rate": 1e-3,
-            "clip_at": 30.0, "iterations": 40_000, "evaluate_every": 200},
-}
-"""What differs from Config's defaults, by task. The synthetic tasks and MNIST follow Manchev &
-Spratling (their code's RMSprop; their table gives the rates that a grid search chose);
-permuted MNIST, copy and the Penn Treebank follow Vorontsov et al."""
-
-
-def preset(task: str) -> Config:
-    """The configuration of the task's protocol; ``task`` may be a spec."""
-    return Config(**{"task": task, **PRESETS.get(parse_spec(task)[0], {})})
-
-
-def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """``"svd:margin=0.1"`` as ``("svd", {"margin": 0.1})``; values are read as in TOML, and
-    bare words are strings. Raises ValueError on anything else.
+    Checked by: tests/test_config.py.
     """
-    name, _, rest = text.partition(":")
-    options: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
-        if not equals or not key.strip().isidentifier():
-            raise ValueError(f"{text!r}: {item!r} is not key=value; write it like "
-                             "svd:margin=0.1,start=identity")
-        try:
-            options[key.strip()] = tomllib.loads(f"v = {value}")["v"]
-        except tomllib.TOMLDecodeError:
-            options[key.strip()] = value.strip()
-    return name, options
+
+    protocol: str = _setting("", "the protocol that settings not given are taken from, such as "
+                                 "vorontsov/text (the defaults are those of the task's own)")
+    task: str = _setting("temporal-order", "the task, with its options as a spec")
+    length: int = _setting(0, "sequence length T; 0 is the task's own", least=0, where=GENERATED)
+    net: str = _setting("recurrent", "kind of net", choices=("recurrent", "feedforward"))
+    cell: str = _setting("rnn", "recurrent cell: rnn, gru, gru_before or lstm, such as "
+                                "lstm:peepholes=true,forget=1", where=RECURRENT)
+    hidden: int = _setting(100, "units in a hidden layer", least=1)
+    depth: int = _setting(10, "hidden layers", least=1, where=FEEDFORWARD)
+    activation: str = _setting("tanh", "activation, such as tanh, relu, leaky_relu:alpha=0.5 or "
+                                       "prelu:start=0.7")
+    gain: float = _setting(1.0, "factor on the pre-activation", where=RECURRENT)
+    learn_h0: bool = _setting(False, "train the initial state", where=RECURRENT)
+    transition: str = _setting("dense", "what the recurrent or hidden matrices are made of: dense, "
+                                        "or a transition such as svd:margin=0.1")
+    weights: str = _setting("glorot_uniform", "initialiser of every matrix, such as "
+                                              "gaussian:sd=0.001")
+    input_weights: str = _setting("", "initialiser of the input matrix (empty: as weights)")
+    recurrent: str = _setting("", "initialiser of the recurrent matrix, or of the square hidden "
+                                  "ones (empty: as weights)")
+    gate_recurrent: str = _setting("", "initialiser of the gates' recurrent matrices, such as ramp "
+                                       "(empty: as recurrent)", where=GATED)
+    reduction: str = _setting("mean", "what the loss sums over: mean (over all predictions), "
+                                      "batch_mean (sum over a sequence, mean over sequences) or "
+                                      "sum", choices=("mean", "batch_mean", "sum"))
+    method: str = _setting("plain", "oinit is orthogonal pre-training, open an orthogonality "
+                                    "penalty", choices=("plain", "oinit", "open", "oinit+open"))
+    orthogonal: str = _setting("hidden", "the matrices that oinit and open act on (hidden: "
+                                         "recurrent or hidden layers')",
+                               choices=("hidden", "all"), where=ORTHOGONALISED)
+    oinit_rate: float = _setting(0.1, "step size of the orthogonal pre-training", above=0,
+                                 where=PRETRAINED)
+    oinit_cost: float = _setting(1e-6, "defect below which the pre-training stops", least=0,
+                                 where=PRETRAINED)
+    oinit_steps: int = _setting(100, "steps after which the pre-training stops", least=1,
+                                where=PRETRAINED)
+    strength: float = _setting(0.01, "lambda of the orthogonality penalty", least=0,
+                               where=PENALISED)
+    open_form: str = _setting("squared", "form of the penalty",
+                              choices=("squared", "unsquared", "mean_square"), where=PENALISED)
+    open_as: str = _setting("penalty", "a term of the loss, or a step of its own beside the "
+                                       "optimiser's", choices=("penalty", "update"),
+                            where=PENALISED)
+    optimizer: str = _setting("sgd", "optimiser, such as sgd, momentum:momentum=0.9 or rmsprop")
+    rate: float = _setting(0.01, "learning rate", least=0)
+    manifold_rate: float = _setting(1e-6, "learning rate of the parts that move on a manifold",
+                                    least=0, where=ON_MANIFOLD)
+    weight_decay: float = _setting(0.0, "coefficient of the sum of squares of every matrix",
+                                   least=0)
+    clip: str = _setting("none", "gradient clipping: by the common norm, by value, or by value at "
+                                 "each step of the recursion",
+                         choices=("none", "norm", "value", "step"))
+    clip_at: float = _setting(1.0, "the bound of the clipping", above=0, where=CLIPPED)
+    batch: int = _setting(20, "sequences or images in a batch", least=1)
+    iterations: int = _setting(100_000, "training batches at most", least=1)
+    evaluate_every: int = _setting(100, "batches between evaluations", least=1)
+    seed: int = _setting(0, "seed of everything random", least=0)
+    dtype: str = _setting("float32", "floating-point type", choices=("float32", "float64"))
+    backend: str = _setting("compiled", "Numba's kernels or plain NumPy",
+                            choices=("compiled", "reference"), where=RECURRENT)
+    checkpoint: str = _setting("none", "gradient checkpointing; with sqrt, memory grows with the "
+                                       "square root of the sequence length and each step is run "
+                                       "forward twice", choices=("none", "sqrt"), where=RECURRENT)
+
+
+_FIELDS = {entry.name: entry for entry in fields(Config)}
+
+
+def declaration(name: str) -> Declaration:
+    """The declaration of a setting. Raises ValueError if there is none."""
+    if name not in _FIELDS:
+        raise ValueError(f"setting {name!r} is unknown; the settings are {', '.join(_FIELDS)}")
+    declared: Declaration = _FIELDS[name].metadata["declaration"]
+    return declared
+
+
+def applicable(config: Config) -> dict[str, Any]:
+    """The settings that apply to this run, by name."""
+    return {name: value for name, value in asdict(config).items()
+            if (where := declaration(name).where) is None or where.holds(config)}
+
+
+def check(config: Config) -> None:
+    """Raise ValueError, in one line that names the setting, for a value of the wrong type or out
+    of range, or one that is not its default where the setting does not apply.
+    """
+    values = asdict(config)
+    for name, value in values.items():
+        _check_value(name, value)
+    _check_given(config, {name: value for name, value in values.items()
+                          if value != _FIELDS[name].default})
+
+
+def check_given(config: Config, given: Mapping[str, Any]) -> None:
+    """``check``, and refuse a setting given that does not apply, even with its default value."""
+    check(config)
+    _check_given(config, given)
+
+
+def _check_given(config: Config, given: Mapping[str, Any]) -> None:
+    apply = applicable(config)
+    for name, value in given.items():
+        where = declaration(name).where
+        if name not in apply and where is not None:
+            raise ValueError(f"{name} {value!r} would have no effect: it is for {where.text}, and "
+                             f"this run has {_situation(config, where)}; leave it out")
+
+
+def _situation(config: Config, where: Where) -> str:
+    about = {"net": (RECURRENT, FEEDFORWARD), "cell": (GATED,), "clip": (CLIPPED,),
+             "transition": (ON_MANIFOLD,), "task": (GENERATED,),
+             "method": (PRETRAINED, PENALISED, ORTHOGONALISED)}
+    name = next(name for name, places in about.items() if where in places)
+    if name == "cell" and config.net != "recurrent":
+        name = "net"
+    return f"{name} {getattr(config, name)}"
+
+
+def _check_value(name: str, value: Any) -> None:
+    declared = declaration(name)
+    kind = type(_FIELDS[name].default)
+    if type(value) not in ((float, int) if kind is float else (kind,)):
+        raise ValueError(f"{name} is {value!r}; need a {kind.__name__}")
+    if declared.choices and value not in declared.choices:
+        raise ValueError(f"{name} {value!r} is unknown; choose one of "
+                         f"{', '.join(declared.choices)}")
+    if kind is float and not isfinite(value):
+        raise ValueError(f"{name} is {value}; need a finite number")
+    if declared.least is not None and value < declared.least:
+        raise ValueError(f"{name} is {value}; need at least {declared.least:g}")
+    if declared.above is not None and value <= declared.above:
+        raise ValueError(f"{name} is {value}; need more than {declared.above:g}")
 
 
 def to_toml(config: Config) -> str:
-    """The configuration as TOML that ``from_toml`` reads back to an equal one."""
+    """The settings that apply, as TOML from which ``Config(**from_toml(path))`` is an equal one."""
     lines = ["# a refnet run; repeat it with: refnet train --config THIS_FILE"]
-    for name, value in asdict(config).items():
-        text = str(value).lower() if isinstance(value, bool) else (
-            '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-            if isinstance(value, str) else repr(value))
+    for name, value in applicable(config).items():
+        # JSON's strings and booleans are TOML's too; its numbers lack what repr keeps, 1e30
+        text = repr(value) if type(value) in (int, float) else json.dumps(value)
         lines.append(f"{name} = {text}")
     return "\n".join(lines) + "\n"
 
 
 def from_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, checked by name and type; absent ones stay absent."""
+    """The settings in a TOML file, checked by name, type and range; absent ones stay absent."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path}: not a readable TOML file: {error}") from None
-    known = {entry.name: entry for entry in fields(Config)}
     for name, value in settings.items():
-        if name not in known:
-            raise ValueError(f"{path}: setting {name!r} is unknown; the settings are "
-                             f"{', '.join(known)}")
-        need = type(known[name].default)
-        if need is float and type(value) is int:
+        try:
+            declaration(name)
+            _check_value(name, value)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        if type(_FIELDS[name].default) is float:
             settings[name] = float(value)
-        elif type(value) is not need:
-            raise ValueError(f"{path}: {name} is {value!r}; need a {need.__name__}")
     return settings

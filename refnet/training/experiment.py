@@ -8,35 +8,32 @@ import numpy as np
 from refnet import tasks
 from refnet.batch import Params
 from refnet.maths.activations import activation
-from refnet.matrices.initializers import initialize
+from refnet.matrices.initializers import glorot_uniform, initialize
 from refnet.matrices.orthogonality import open_penalty, open_update, orthogonalize_params
-from refnet.matrices.transitions import parts, penalty as transition_penalty, transition
+from refnet.matrices.transitions import (Transition, parts, penalty as transition_penalty,
+                                         transition)
 from refnet.nets.base import Initializer
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, Penalty
 from refnet.nets.recurrent import RecurrentNet
-from refnet.training.config import Config, parse_spec
+from refnet.training.config import Config, check
 from refnet.training.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer,
                                         weight_decay)
+from refnet.training.specs import read_spec
 
 __all__ = ["Experiment", "build"]
 
-CHOICES = {
-    "net": ("recurrent", "feedforward"),
-    "method": ("plain", "oinit", "open", "oinit+open"),
-    "orthogonal": ("hidden", "all"),
-    "open_as": ("penalty", "update"),
-    "clip": ("none", "norm", "value", "step"),
-    "dtype": ("float32", "float64"),
-}
+INITIALIZED = ("weights", "recurrent", "input_weights", "gate_recurrent")
+"""The settings that name an initialiser."""
 
 
 @dataclass(frozen=True)
 class Experiment:
     """A task, the net for it and the rules by which it is trained.
 
-    ``hidden``: the recurrent or hidden layers' matrices, which rows report on.
-    ``orthogonal``: those that OINIT and OPEN act on. ``matrices``: all.
+    ``hidden``: the recurrent or hidden layers' matrices, which rows report on. ``orthogonal``:
+    those that OINIT and OPEN act on, or the parts of them that a transition names for it.
+    ``matrices``: all.
     """
 
     config: Config
@@ -52,22 +49,28 @@ class Experiment:
         made = self.net.matrices(params)[0]
         return {name: made[name] for name in names}
 
+    def with_matrices(self, params: Params, moved: Params) -> Params:
+        """The parameters with these matrices, or parts of matrices, replaced."""
+        if self.net.transition is None:
+            return self.net.with_matrices(params, moved)
+        return {**params, **moved}
+
     def start(self) -> tuple[Params, list[dict[str, Any]]]:
         """Start parameters, after the orthogonal pre-training if the method has one, and its
         report, one entry a matrix."""
         config = self.config
         rng = np.random.default_rng([config.seed, 0])
-        recurrent, inputs, gates = (_initializer(spec) if spec else None for spec in (
-            config.recurrent, config.input_weights, config.gate_recurrent))
-        own = {"gates": gates, **parse_spec(config.cell)[1]} if config.net == "recurrent" else {}
-        params = self.net.init(rng, config.dtype, _initializer(config.weights), recurrent,
-                               inputs, **own)
+        weights, recurrent, inputs, gates = (_initializer(config, name) for name in INITIALIZED)
+        own = ({"gates": gates, **read_spec("cell", config.cell)[1]}
+               if config.net == "recurrent" else {})
+        params = self.net.init(rng, config.dtype, weights or glorot_uniform, recurrent, inputs,
+                               **own)
         if "oinit" not in config.method:
             return params, []
         made, report = orthogonalize_params(
             self.matrices_of(params, self.orthogonal), rate=config.oinit_rate,
             stop_cost=config.oinit_cost, max_steps=config.oinit_steps)
-        return self.net.with_matrices(params, made), report
+        return self.with_matrices(params, made), report
 
     @property
     def penalty(self) -> Penalty | None:
@@ -111,13 +114,14 @@ class Experiment:
 
     def open_step(self, params: Params) -> Params:
         """OPEN as an update of its own, or nothing. Before the optimiser's step, whose direction
-        does not depend on it, so that both start from the old matrices (001, eq. 31)."""
+        does not depend on it, so that both start from the old matrices.
+        Source: Manchev & Spratling, eq. 31."""
         config = self.config
         if "open" not in config.method.split("+") or config.open_as != "update":
             return params
-        moved = {name: open_update(W, config.rate, config.strength)
+        moved = {name: open_update(W, config.rate, config.strength, config.open_form)
                  for name, W in self.matrices_of(params, self.orthogonal).items()}
-        return self.net.with_matrices(params, moved)
+        return self.with_matrices(params, moved)
 
     def manifold_step(self, params: Params, grads: Params) -> tuple[Params, int]:
         """The retraction of the parts that the optimiser skips, and how many of them had
@@ -137,48 +141,46 @@ class Experiment:
                 for name, value in transition.report(parts(params, slot)).items()}
 
 
-def _initializer(spec: str) -> Initializer:
-    name, options = parse_spec(spec)
+def _initializer(config: Config, setting: str) -> Initializer | None:
+    """The initialiser that a setting names, if it names one."""
+    if not getattr(config, setting):
+        return None
+    name, options = read_spec(setting, getattr(config, setting))
     return lambda shape, rng: initialize(name, shape, rng, **options)
 
 
-def _check(config: Config) -> None:
-    for name, options in CHOICES.items():
-        if getattr(config, name) not in options:
-            raise ValueError(f"{name} {getattr(config, name)!r} is unknown; choose one of "
-                             f"{', '.join(options)}")
-    for name in ("hidden", "depth", "batch", "iterations", "evaluate_every"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} is {getattr(config, name)}; need at least 1")
-    for name in ("rate", "manifold_rate", "strength", "weight_decay"):
-        if not 0 <= getattr(config, name) < np.inf:
-            raise ValueError(f"{name} is {getattr(config, name)}; need a finite number that is "
-                             "not negative")
-    penalised = config.method == "open" and config.open_as == "penalty"
-    if config.transition != "dense" and not (config.method == "plain" or penalised):
+def _check_methods(config: Config, made: Transition | None) -> None:
+    """Raise ValueError for a method that the transition leaves nothing to do for."""
+    if made is None or config.method == "plain" or made.orthogonalised is not None:
+        return
+    if config.method != "open" or config.open_as != "penalty":
         raise ValueError(f"method {config.method} changes a matrix itself; transition "
                          f"{config.transition} makes it from parts. Of the methods, plain and open "
-                         "as a penalty go with a transition")
+                         "as a penalty go with it")
 
 
 def _net(config: Config, task: Any) -> Net:
-    name, options = parse_spec(config.activation)
+    name, options = read_spec("activation", config.activation)
     act = activation(name, **options)
-    kind, arguments = parse_spec(config.transition)
+    kind, arguments = read_spec("transition", config.transition)
     made = transition(kind, **arguments)
+    _check_methods(config, made)
     sequences = task.readout in ("last", "every")
     if sequences != (config.net == "recurrent"):
         raise ValueError(f"task {task.name} yields {'sequences' if sequences else 'images'}, which "
                          f"net {config.net} does not take; use --net "
                          f"{'recurrent' if sequences else 'feedforward'}")
     if not sequences:
+        if config.clip == "step":
+            raise ValueError("clip step bounds gradients inside the recursion, and this run has "
+                             "net feedforward; use clip value or norm")
         return FeedforwardNet((task.inputs, *[config.hidden] * config.depth, task.outputs),
                               activation=act, transition=made, loss=task.loss,
                               reduction=config.reduction)
-    return RecurrentNet(task.inputs, config.hidden, task.outputs, cell=parse_spec(config.cell)[0],
-                        activation=act, transition=made, readout=task.readout,
-                        loss=task.loss, reduction=config.reduction, gain=config.gain,
-                        learn_h0=config.learn_h0,
+    return RecurrentNet(task.inputs, config.hidden, task.outputs, activation=act,
+                        cell=read_spec("cell", config.cell)[0], transition=made,
+                        readout=task.readout, loss=task.loss, reduction=config.reduction,
+                        gain=config.gain, learn_h0=config.learn_h0,
                         clip_step=config.clip_at if config.clip == "step" else None,
                         backend=config.backend, checkpoint=config.checkpoint)
 
@@ -188,8 +190,12 @@ def build(config: Config) -> Experiment:
 
     Raises ValueError, naming the setting, for values that are unknown or do not fit together.
     """
-    _check(config)
-    name, options = parse_spec(config.task)
+    check(config)
+    for setting in INITIALIZED:
+        draw = _initializer(config, setting)
+        if draw is not None:
+            draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
+    name, options = read_spec("task", config.task)
     if config.length:
         options["length"] = config.length
     task = tasks.make(name, **options, dtype=config.dtype)
@@ -200,12 +206,15 @@ def build(config: Config) -> Experiment:
     else:
         hidden = tuple(f"W{layer}" for layer in range(1, net.depth + 1))
         ends = (f"W{net.depth + 1}",)
-    chosen, arguments = parse_spec(config.optimizer)
+    chosen, arguments = read_spec("optimizer", config.optimizer)
     rule = optimizer(chosen, config.rate, **arguments)
     if net.transition is not None:
         rule = replace(rule, skip=tuple(f"{slot}.{part}" for slot in net.slots
                                         for part in net.transition.manifold),
                        rates={f"{slot}.{part}": factor for slot in net.slots
                               for part, factor in net.transition.rates.items()})
+    part = None if net.transition is None else net.transition.orthogonalised
+    inner = hidden if part is None else tuple(
+        f"{name}.{part}" if name in net.slots else name for name in hidden)
     return Experiment(config, task, net, rule, hidden,
-                      hidden if config.orthogonal == "hidden" else hidden + ends, hidden + ends)
+                      inner if config.orthogonal == "hidden" else inner + ends, hidden + ends)

@@ -233,9 +233,10 @@ def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts:
 
 
 def _identity(config: Config) -> dict[str, Any]:
-    """The settings that decide the bits of every step: all but how many there are."""
+    """The settings that decide the bits of every step: all but how many there are, and the name
+    of the protocol that the others came from."""
     settings = asdict(config)
-    del settings["iterations"]
+    del settings["iterations"], settings["protocol"]
     return settings
 
 

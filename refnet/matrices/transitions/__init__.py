@@ -51,6 +51,7 @@ class Transition(Protocol):
 
     ``manifold``: the parts that have orthonormal columns and move by ``retract``.
     ``rates``: factors on the optimiser's learning rate, by part; absent ones are 1.
+    ``orthogonalised``: the part that OINIT and OPEN act on; None: OPEN acts on the matrix made.
     ``rectangular``: whether it can make matrices that are not square.
     """
 
@@ -62,6 +63,9 @@ class Transition(Protocol):
 
     @property
     def rectangular(self) -> bool: ...
+
+    @property
+    def orthogonalised(self) -> str | None: ...
 
     def init(self, start: Array) -> Params: ...
     def matrix(self, parts: Params) -> tuple[Array, Any]: ...

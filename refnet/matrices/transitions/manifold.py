@@ -46,6 +46,11 @@ class Plain:
         """Square matrices only."""
         return False
 
+    @property
+    def orthogonalised(self) -> str | None:
+        """OINIT and OPEN act on no part of its own."""
+        return None
+
     def penalty(self, parts: Params) -> tuple[Any, Params]:
         """Nothing is added to the loss."""
         return 0, {}
@@ -159,10 +164,13 @@ class Orthogonal(Manifold):
 
 @dataclass(frozen=True)
 class Product(Manifold):
-    """``W = D o S``, entry by entry: constant distances D, orthogonal sizes S.
+    """``W = D o S``, entry by entry: constant distances D and the sizes S that are learned.
 
-    D is drawn from U(low, high) with its own ``seed``, alike for all matrices of one shape; it
-    is kept among the parameters, so that a saved net is complete, and its gradient is zero.
+    S starts at the start matrix and moves as other parameters do; OINIT and OPEN act on S, with
+    D as it is. ``hard``: S stays exactly orthogonal instead, from the orthogonal matrix nearest
+    to the start on. D is drawn from U(low, high) with its own ``seed``, alike for all matrices of
+    one shape; it is kept among the parameters, so that a saved net is complete, and its gradient
+    is zero.
     Source: Manchev & Spratling, IV.
     Checked by: tests/test_transitions.py::test_push_equals_pull.
     """
@@ -170,6 +178,7 @@ class Product(Manifold):
     low: float = 0.5
     high: float = 1.5
     seed: int = 0
+    hard: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,8 +188,18 @@ class Product(Manifold):
 
     @property
     def manifold(self) -> tuple[str, ...]:
-        """S moves by a retraction."""
+        """S moves by a retraction if it is held on the manifold."""
+        return ("S",) if self.hard else ()
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """S."""
         return ("S",)
+
+    @property
+    def orthogonalised(self) -> str | None:
+        """S, unless it is orthogonal in any case."""
+        return None if self.hard else "S"
 
     @property
     def rectangular(self) -> bool:
@@ -188,9 +207,10 @@ class Product(Manifold):
         return True
 
     def init(self, start: Array) -> Params:
-        """S, the orthogonal matrix nearest to the start, and new distances D."""
+        """S, and new distances D."""
         rng = np.random.default_rng(self.seed)
-        return {"D": rng.uniform(self.low, self.high, start.shape), "S": polar(start)}
+        return {"D": rng.uniform(self.low, self.high, start.shape),
+                "S": polar(start) if self.hard else start}
 
     def matrix(self, parts: Params) -> tuple[Array, None]:
         """W = D o S."""

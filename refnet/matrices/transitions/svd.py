@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.maths.numeric import Number, matmul, sigmoid, times
+from refnet.maths.numeric import Number, matmul, nonpositive, sigmoid, times
 from refnet.matrices.orthogonality import open_penalty
 from refnet.matrices.transitions.manifold import Manifold
 
-__all__ = ["RATES", "SVD"]
+__all__ = ["NEGATIVE", "RATES", "SVD"]
 
 RATES = ("plain", "printed", "margin_free")
+NEGATIVE = ("keep", "relu")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,11 @@ class SVD(Manifold):
     in the paper, with which SGD's step in s still carries 2m (erratum 28); "margin_free"
     1 / (2m)^2, with which SGD's step in s, ``-rate sigmoid'(p)^2 dL/ds``, is free of m. An
     optimiser that normalises gradients, such as RMSprop, moves p regardless of m by itself;
-    there "printed" is what frees the step in s.
+    there "printed" is what frees the step in s. ``spectrum_factor`` multiplies it: the released
+    code of Vorontsov et al. has a rate of its own for the spectrum, 1e-4 where all else has 1e-3.
+
+    ``negative``, what becomes of an s below 0, which a margin above 1 allows: "keep" it, or
+    "relu", s = max(s, 0), as in the released code, whose gradient there is 0.
 
     ``prior``: strength of the Gaussian prior, ``prior sum (s - 1)^2`` in the loss. ``soft``: if
     above 0, the bases are not moved on the manifold but like other parameters, and
@@ -44,6 +49,8 @@ class SVD(Manifold):
 
     margin: float | str = "none"
     spectrum_rate: str = "plain"
+    spectrum_factor: float = 1
+    negative: str = "keep"
     prior: float = 0
     soft: float = 0
 
@@ -56,7 +63,10 @@ class SVD(Manifold):
         if self.spectrum_rate not in RATES:
             raise ValueError(f"transition svd: spectrum_rate {self.spectrum_rate!r} is unknown; "
                              f"choose one of {', '.join(RATES)}")
-        for name in ("prior", "soft"):
+        if self.negative not in NEGATIVE:
+            raise ValueError(f"transition svd: negative {self.negative!r} is unknown; choose one "
+                             f"of {', '.join(NEGATIVE)}")
+        for name in ("prior", "soft", "spectrum_factor"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"transition svd: {name} is {getattr(self, name)}; need a finite "
                                  "number that is not negative")
@@ -73,11 +83,11 @@ class SVD(Manifold):
 
     @property
     def rates(self) -> Mapping[str, Number]:
-        """The factor on the rate of p."""
-        if not self._width or self.spectrum_rate == "plain":
-            return {}
-        width = float(self._width)
-        return {"p": 1 / width if self.spectrum_rate == "printed" else 1 / width ** 2}
+        """The factor on the rate of p or s."""
+        part = "s" if self._width is None else "p" if self._width else None
+        width = float(self._width or 1)
+        factor = self.spectrum_factor / width ** RATES.index(self.spectrum_rate)
+        return {} if part is None or factor == 1 else {part: factor}
 
     @property
     def rectangular(self) -> bool:
@@ -118,7 +128,13 @@ class SVD(Manifold):
             return parts["s"]
         if not self._width:
             return np.ones_like(parts["U"][0])
-        return np.asarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
+        s = np.asarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
+        return np.where(nonpositive(s), s * 0, s) if self._cut else s
+
+    @property
+    def _cut(self) -> bool:
+        """Whether there is a negative s to become 0."""
+        return self.negative == "relu" and self._width is not None and self._width > 2
 
     def matrix(self, parts: Params) -> tuple[Array, tuple[Array, Array]]:
         """``W = (U s) V'``, and s and U s."""
@@ -140,6 +156,8 @@ class SVD(Manifold):
             return {"s": ds}
         if not self._width:
             return {}
+        if self._cut:
+            ds = np.where(nonpositive(self.spectrum(parts)), ds * 0, ds)
         gate = sigmoid(parts["p"])
         return {"p": times(self._width, ds * gate * (1 - gate))}
 

@@ -1,0 +1,256 @@
+"""Protocols: the settings of each paper's text and of each released code, by name.
+
+A protocol is a list of rules, each with the runs that it is for and the settings that it gives;
+later rules replace earlier ones. ``AUTHORS/text`` has what the text says and, where the text says
+nothing, the plainest choice; ``AUTHORS/code`` has what the released code does. Tables that print
+a rate or another parameter for each cell have a rule a cell, in both.
+
+Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
+appendix, and theirs; Orhan & Pitkow (2020), and theirs.
+Checked by: tests/test_protocols.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from refnet.runs.rows import table
+from refnet.training.config import Config, applicable, check_given, declaration
+from refnet.training.specs import KINDS, merge_specs, options_of, parse_spec
+
+__all__ = ["DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences", "preset", "settings_of"]
+
+
+class Rule(NamedTuple):
+    """``settings``, for the runs whose settings' names are as in ``when`` (a name or several)."""
+
+    when: dict[str, str | tuple[str, ...]]
+    settings: dict[str, Any]
+
+
+SYNTHETIC = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation")
+
+TABLE_I: dict[str, dict[str, tuple[float, ...]]] = {
+    "temporal-order": {"plain": (.01,), "open": (.001, 1.0), "oinit": (.0001,)},
+    "temporal-order-3bit": {"plain": (.1,), "open": (.001, 1.0), "oinit": (.0001,)},
+    "adding": {"plain": (.01,), "open": (.01, .0001), "oinit": (.01,)},
+    "random-permutation": {"plain": (.0001,), "open": (.1, .01), "oinit": (.1,)},
+}
+"""Rate, and lambda for OPEN, by problem and method."""
+
+_MANCHEV = [
+    Rule({"task": SYNTHETIC}, {
+        "net": "recurrent", "hidden": 100, "activation": "tanh", "weights": "glorot_uniform",
+        "batch": 20, "iterations": 100_000, "evaluate_every": 100}),
+    *(Rule({"task": task, "method": method}, dict(zip(("rate", "strength"), found)))
+      for task, cells in TABLE_I.items() for method, found in cells.items()),
+    # the combination is left open: OINIT's rate with OPEN's lambda
+    *(Rule({"task": task, "method": "oinit+open"},
+           {"rate": cells["oinit"][0], "strength": cells["open"][1]})
+      for task, cells in TABLE_I.items()),
+    Rule({"task": "sequential-mnist"}, {
+        "net": "recurrent", "hidden": 100, "activation": "tanh", "weights": "gaussian:sd=0.001",
+        "batch": 16, "iterations": 1_000_000, "evaluate_every": 1000, "rate": 1e-4}),
+    Rule({"task": "sequential-mnist", "method": ("oinit", "oinit+open")},
+         {"rate": 1e-5, "weights": "gaussian:sd=0.01"}),
+    Rule({"task": "sequential-mnist", "method": ("open", "oinit+open")}, {"strength": .1}),
+    Rule({"task": "mnist"}, {
+        "net": "feedforward", "hidden": 100, "activation": "tanh", "weights": "gaussian:sd=0.001",
+        "batch": 20, "iterations": 300_000, "evaluate_every": 3000, "optimizer": "sgd",
+        "rate": .01}),
+    Rule({"task": "mnist", "method": ("open", "oinit+open")}, {"strength": .01}),
+]
+
+_VORONTSOV = [
+    Rule({}, {
+        "net": "recurrent", "hidden": 128, "batch": 50, "activation": "tanh",
+        "transition": "svd:margin=0.1,spectrum_rate=printed", "recurrent": "orthogonal",
+        "weights": "glorot_uniform", "input_weights": "uniform:limit=0.01",
+        "optimizer": "rmsprop:form=lasagne", "rate": 1e-4, "manifold_rate": 1e-6,
+        "weight_decay": 1e-4, "clip_at": 100.0}),
+    Rule({"task": "copy"}, {"activation": "identity", "iterations": 20_000}),
+    Rule({"task": "adding"}, {"activation": "relu", "length": 1000, "iterations": 200_000}),
+    Rule({"task": ("sequential-mnist", "permuted-mnist")},
+         {"task": {"validation": "10000"}, "iterations": 120_000, "evaluate_every": 1000}),
+    Rule({"task": "ptb"}, {
+        "hidden": 512, "rate": 1e-3, "clip_at": 30.0, "task": {"select": "accuracy"}}),
+    # 200 epochs of the training lines that are short enough, in batches of 50
+    Rule({"task": "ptb", "task:characters": "75"},
+         {"iterations": 200 * 198, "evaluate_every": 198}),
+    Rule({"task": "ptb", "task:characters": "300"},
+         {"iterations": 200 * 837, "evaluate_every": 837}),
+    Rule({"cell": "lstm"}, {
+        "cell": "lstm:peepholes=true,forget=1", "transition": "dense", "input_weights":
+        "orthogonal", "clip_at": 1.0, "activation": "tanh"}),
+    Rule({"cell": "lstm", "task": ("sequential-mnist", "permuted-mnist")},
+         {"iterations": 150_000}),
+]
+
+_ORHAN = [
+    Rule({}, {
+        "net": "recurrent", "hidden": 100, "batch": 16, "activation": "elu", "recurrent": "chain",
+        "weights": "glorot_uniform", "input_weights": "identity:scale=0.9",
+        "optimizer": "rmsprop:form=keras,place=outside", "rate": 1e-4, "clip": "norm",
+        "clip_at": 10.0, "iterations": 375_000, "evaluate_every": 3750}),
+    Rule({"recurrent": ("orthogonal", "identity")}, {"input_weights": "gaussian:sd=0.09"}),
+    Rule({"task": "copy"}, {"length": 480}),
+    Rule({"task": "adding"}, {"length": 750, "activation": "relu",
+                              "task": {"protocol": "orhan-pitkow"}}),
+]
+
+PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
+    "manchev-spratling/text": ((*SYNTHETIC, "sequential-mnist", "mnist"), [
+        *_MANCHEV,
+        Rule({}, {"optimizer": "sgd", "orthogonal": "hidden", "open_form": "squared"}),
+        Rule({"task": "adding"}, {"task": {"protocol": "manchev-spratling"}}),
+        Rule({"task": ("sequential-mnist", "mnist")}, {"task": {"scaling": "unit"}}),
+        Rule({"task": "mnist"}, {"depth": 10}),
+    ]),
+    "manchev-spratling/code": ((*SYNTHETIC, "sequential-mnist", "mnist"), [
+        *_MANCHEV,
+        Rule({"net": "recurrent"}, {"optimizer": "rmsprop:form=lasagne"}),
+        Rule({"method": ("oinit", "oinit+open")}, {"orthogonal": "all"}),
+        Rule({"method": "open", "net": "recurrent"}, {"orthogonal": "hidden"}),
+        Rule({"method": "open", "net": "feedforward"}, {"orthogonal": "all"}),
+        Rule({"method": ("open", "oinit+open"), "net": "recurrent"}, {"open_form": "unsquared"}),
+        Rule({"task": "adding"}, {"task": {"protocol": "manchev-spratling-code"}}),
+        Rule({"task": ("sequential-mnist", "mnist")}, {"task": {"scaling": "code"}}),
+        Rule({"task": "mnist"}, {"depth": 11}),
+    ]),
+    "vorontsov/text": (("copy", "adding", "sequential-mnist", "permuted-mnist", "ptb"), [
+        *_VORONTSOV,
+        Rule({}, {"learn_h0": False, "clip": "norm"}),
+        Rule({"task": "copy"}, {"task": {"encoding": "one-hot"}}),
+        Rule({"task": "adding"}, {"task": {"protocol": "vorontsov"}}),
+    ]),
+    "vorontsov/code": (("copy", "adding", "sequential-mnist", "permuted-mnist", "ptb"), [
+        *_VORONTSOV,
+        Rule({}, {"learn_h0": True, "clip": "step"}),
+        Rule({"transition": "svd"},
+             {"transition": "svd:margin=0.1,spectrum_rate=printed,negative=relu"}),
+        Rule({"task": "copy"}, {"task": {"encoding": "scalar"}}),
+        Rule({"task": "adding"}, {"task": {"protocol": "vorontsov-code"}}),
+        # the spectrum's rate stays 1e-4 where the others' is 1e-3
+        Rule({"task": "ptb", "transition": "svd"}, {"transition":
+             "svd:margin=0.1,spectrum_rate=printed,negative=relu,spectrum_factor=0.1"}),
+    ]),
+    "orhan-pitkow/code": (("copy", "adding", "permuted-mnist"), _ORHAN),
+}
+"""Name -> the tasks it is for, and its rules."""
+
+DEFAULTS = {
+    **dict.fromkeys((*SYNTHETIC, "sequential-mnist", "mnist"), "manchev-spratling/code"),
+    **dict.fromkeys(("copy", "permuted-mnist", "ptb"), "vorontsov/text"),
+}
+"""The protocol of a task where none is named."""
+
+
+def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What rules ask for: settings' names without their options, and the task's options."""
+    name, options = parse_spec(settings["task"])
+    known = {option: str(entry.default) for option, entry in options_of("task", name).items()}
+    facts = {key: str(value) if key not in KINDS else parse_spec(value)[0]
+             for key, value in settings.items()}
+    return facts | {f"task:{option}": value for option, value in {**known, **options}.items()}
+
+
+def _holds(rule: Rule, facts: Mapping[str, str]) -> bool:
+    return all(facts[key] in ((names,) if isinstance(names, str) else names)
+               for key, names in rule.when.items())
+
+
+def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any]
+                ) -> dict[str, Any]:
+    """All settings of a run under a protocol: those given, then those saved, then the protocol's,
+    then Config's.
+
+    One of the first two has the task. A spec given with the name that it would have without takes
+    the options that it does not give: ``svd:margin=1`` keeps the protocol's spectrum_rate. A spec
+    saved is complete as it is.
+    Raises ValueError for a protocol that is unknown, or not for this task.
+    """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol {protocol!r} is unknown; choose one of {', '.join(PROTOCOLS)}")
+    tasks, rules = PROTOCOLS[protocol]
+    task = parse_spec({**saved, **given}["task"])[0]
+    if task not in tasks:
+        fitting = [name for name, (known, _) in PROTOCOLS.items() if task in known]
+        raise ValueError(f"protocol {protocol} has no task {task}: its tasks are "
+                         f"{', '.join(tasks)}"
+                         + (f"; for {task} choose {' or '.join(fitting)}" if fitting else ""))
+    own: dict[str, Any] = {}
+    settings = asdict(Config()) | dict(saved) | dict(given)
+    for rule in rules:
+        if not _holds(rule, _facts(settings)):
+            continue
+        for name, value in rule.settings.items():
+            if name == "task":
+                value = parse_spec(own.get("task", task))[1] | value
+                value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
+            own[name] = value
+        settings = asdict(Config()) | own | dict(saved) | _merged(own | dict(saved), given)
+    return settings
+
+
+def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings given, each spec with the options of the base's that it leaves open."""
+    return {name: merge_specs(base[name], value) if name in KINDS and base.get(name) and value
+            else value for name, value in given.items()}
+
+
+def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of a run from the settings given, the task among them.
+
+    ``saved``: settings from a file. The rest comes from the protocol
+    named, or from the task's own in DEFAULTS; what does not apply to the run keeps Config's
+    default.
+    Raises ValueError, in one line, for settings that are unknown, out of range or, if given,
+    without effect.
+    """
+    saved = saved or {}
+    chosen = {**saved, **given}
+    for name in chosen:
+        declaration(name)
+    task = parse_spec(chosen["task"])[0]
+    options_of("task", task)
+    protocol = chosen.get("protocol") or DEFAULTS[task]
+    settings = settings_of(protocol, given, saved) | {"protocol": protocol}
+    apply = applicable(Config(**settings))
+    config = Config(**{name: value for name, value in settings.items()
+                       if name in apply or name in chosen})
+    check_given(config, given)
+    return config
+
+
+def preset(task: str, **given: Any) -> Config:
+    """``configure`` with the task, which may be a spec, and further settings by name."""
+    return configure({"task": task, **given})
+
+
+_METHODS = ("plain", "oinit", "open")
+
+
+def differences() -> str:
+    """A table of the settings in which each paper's text and its released code differ, made from
+    the rules. Methods of Manchev & Spratling are named where not all of them differ."""
+    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for authors in ("manchev-spratling", "vorontsov"):
+        methods = _METHODS if authors == "manchev-spratling" else _METHODS[:1]
+        for task in PROTOCOLS[f"{authors}/text"][0]:
+            for method in methods:
+                text, code = (applicable(preset(task, method=method, protocol=f"{authors}/{kind}"))
+                              for kind in ("text", "code"))
+                for name in text:
+                    pair = [_unnamed(str(side[name])) for side in (text, code)]
+                    if name != "protocol" and pair[0] != pair[1]:
+                        cells = found.setdefault((authors, name, *pair), {})
+                        cells.setdefault(task, []).append(method)
+    rows = [[*key, ", ".join(task + (f" ({' and '.join(methods)})" if methods not in (
+        list(_METHODS), ["plain"]) else "") for task, methods in cells.items())]
+        for key, cells in found.items()]
+    return table(["authors", "setting", "text", "code", "in"], rows)
+
+
+def _unnamed(value: str) -> str:
+    """A spec's options without its name, if it has any."""
+    return value.partition(":")[2] or value

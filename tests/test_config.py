@@ -1,0 +1,157 @@
+"""Settings: one declaration each, from which types, ranges, places, help and TOML follow."""
+
+import re
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from refnet.cli import main
+from refnet.training.config import Config, applicable, check, declaration, from_toml, to_toml
+from refnet.training.experiment import build
+from refnet.training.protocols import configure, preset
+from refnet.training.specs import KINDS, options_of, parse_spec, read_spec
+
+EMPTY = ("protocol", "input_weights", "recurrent", "gate_recurrent")
+
+
+def test_every_setting_is_declared_and_its_default_passes():
+    check(Config())
+    for entry in fields(Config):
+        assert len(declaration(entry.name).help) > 5
+        if entry.name in KINDS and entry.name not in EMPTY:
+            read_spec(entry.name, entry.default)
+
+
+@pytest.mark.parametrize("text, peepholes", [
+    ("true", True), ("True", True), ("yes", True), ("false", False), ("False", False),
+    ("no", False)])
+def test_peepholes_are_what_was_asked_for(text, peepholes):
+    experiment = build(Config(task="temporal-order:samples=5", length=10, hidden=4,
+                              cell=f"lstm:peepholes={text}"))
+    assert ("Wpi" in experiment.start()[0]) == peepholes
+
+
+def test_options_have_types():
+    """Every option of every name reads its own default, and nothing of another type."""
+    wrong = {bool: ("2", "maybe", ""), int: ("1.5", "x", "true", ""),
+             float: ("x", "nan", "inf", "true", "")}
+    for setting, kind in KINDS.items():
+        for name in kind.names:
+            for option, (types, default) in options_of(setting, name).items():
+                assert types, (setting, name, option)
+                if default is not None:
+                    read = read_spec(setting, f"{name}:{option}={default}")[1][option]
+                    assert read == default and type(read) in types
+                for text in wrong[types[0]] if len(types) == 1 and types[0] is not str else ():
+                    with pytest.raises(ValueError, match=f"{option} is '{text}'; need a?"):
+                        read_spec(setting, f"{name}:{option}={text}")
+
+
+@pytest.mark.parametrize("text, message", [
+    ("rnn:gates=1", "cell rnn has no option 'gates'; it takes none"),
+    ("lstm:peepholes=perhaps", "cell lstm: peepholes is 'perhaps'; need true or false"),
+    ("lstm:forget=1,forget=2", "forget is given twice"),
+    ("lstm:forget", "'forget' is not key=value"),
+    ("LSTM", "cell 'LSTM' is unknown; choose one of rnn, lstm"),
+])
+def test_specs_that_do_not_read_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_spec("cell", text)
+
+
+@pytest.mark.parametrize("flags, message", [
+    ("--oinit-steps=-1 --method oinit", "oinit_steps is -1; need at least 1"),
+    ("--oinit-cost nan --method oinit", "oinit_cost is nan; need a finite number"),
+    ("--oinit-cost 1e-3", "oinit_cost 0.001 would have no effect: it is for method oinit"),
+    ("--cell rnn:gates=1", "cell rnn has no option 'gates'"),
+    ("--depth 10", "depth 10 would have no effect: it is for feedforward nets"),
+    ("--gate-recurrent ramp", "gate_recurrent 'ramp' would have no effect: it is for cells with"),
+    ("--clip-at nan --clip norm", "clip_at is nan; need a finite number"),
+    ("--clip-at 0 --clip norm", "clip_at is 0.0; need more than 0"),
+    ("--clip-at 3", "clip_at 3.0 would have no effect: it is for clipping"),
+    ("--iterations 0", "iterations is 0; need at least 1"),
+    ("--manifold-rate 1", "manifold_rate 1.0 would have no effect"),
+    ("--weights gaussian:sd=-1", "gaussian's sd is -1.0; need at least 0"),
+    ("--weights gauss", "weights 'gauss' is unknown"),
+    ("--optimizer rmsprop:form=x", "has no form 'x'"),
+    ("--seed=-1", "seed is -1; need at least 0"),
+    ("--gain inf", "gain is inf; need a finite number"),
+    ("--strength 1", "strength 1.0 would have no effect: it is for method open"),
+    ("--protocol vorontsov/text", "has no task temporal-order.*choose manchev-spratling/text or"),
+    ("--protocol x", "protocol 'x' is unknown; choose one of manchev-spratling/text"),
+])
+def test_bad_flags_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "temporal-order", "--length", "10", "--quiet", *flags.split()]) == 1
+    text = capsys.readouterr().err
+    assert re.search(message, text) and text.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_that_do_not_apply_must_be_their_defaults():
+    check(Config(depth=10))
+    with pytest.raises(ValueError, match="depth 3 would have no effect"):
+        build(Config(depth=3))
+    with pytest.raises(ValueError, match="clip step bounds gradients inside the recursion"):
+        build(replace(preset("mnist"), clip="step"))
+
+
+def test_toml_has_what_applies_and_reads_back(tmp_path):
+    for config in (Config(), preset("mnist", method="open", weights='a"b\\c'),
+                   preset("copy", learn_h0=True, rate=1e-30, cell="lstm")):
+        (tmp_path / "c.toml").write_text(to_toml(config))
+        saved = from_toml(tmp_path / "c.toml")
+        assert Config(**saved) == config and set(saved) == set(applicable(config))
+    assert "depth" not in applicable(Config()) and "cell" not in applicable(preset("mnist"))
+
+
+def test_a_saved_spec_is_complete_and_a_given_one_is_completed(tmp_path):
+    saved = {"task": "copy", "transition": "svd:margin=1"}
+    assert configure({}, saved).transition == "svd:margin=1"
+    given = {"task": "copy", "transition": "svd:margin=1"}
+    assert configure(given).transition == "svd:margin=1,spectrum_rate=printed"
+    assert parse_spec(configure({**given, "transition": "orthogonal"}).transition)[1] == {}
+
+
+def test_prelus_slope_starts_where_it_is_told_to():
+    experiment = build(Config(task="copy:samples=5", length=5, hidden=4,
+                              activation="prelu:start=0.7"))
+    assert experiment.start()[0]["slope"] == np.float32(.7)
+
+
+@pytest.mark.parametrize("method", ["oinit", "open"])
+def test_the_methods_act_on_the_sizes_of_a_product(method):
+    """W = D o S: OINIT makes S orthogonal and leaves D; OPEN's gradient is S's alone."""
+    experiment = build(Config(task="temporal-order:samples=5", length=10, hidden=6,
+                              transition="product", method=method, dtype="float64", strength=(
+                                  .5 if method == "open" else .01)))
+    params, report = experiment.start()
+    S = params["Whh.S"]
+    if method == "oinit":
+        assert [entry["matrix"] for entry in report] == ["Whh.S"]
+        assert np.square(S @ S.T - np.eye(6)).sum() < 1e-6
+        with pytest.raises(ValueError, match="oinit changes a matrix itself"):
+            build(replace(experiment.config, transition="product:hard=true"))
+    else:
+        made = experiment.net.matrices(params)[0]
+        value, grads = experiment.penalty(made)
+        E = S @ S.T - np.eye(6)
+        assert set(grads) == {"Whh.S"} and np.isclose(value, .5 * np.square(E).sum())
+        assert np.allclose(grads["Whh.S"], .5 * 4 * E @ S)
+
+
+def test_a_negative_singular_value_is_kept_or_cut_by_name():
+    from refnet.matrices.transitions import transition
+    p = np.array([-3., 0., 3.])
+    parts = {"U": np.eye(3), "V": np.eye(3), "p": p}
+    kept, cut = (transition("svd", margin=2, negative=name) for name in ("keep", "relu"))
+    s = 4 * (1 / (1 + np.exp(-p)) - .5) + 1
+    assert s[0] < 0 and np.allclose(kept.spectrum(parts), s)
+    assert np.allclose(cut.spectrum(parts), np.maximum(s, 0))
+    dW = np.ones((3, 3))
+    for made, zero in ((kept, False), (cut, True)):
+        dp = made.pull_back(parts, made.matrix(parts)[1], dW)["p"]
+        assert (dp[0] == 0) == zero and (dp[1:] != 0).all()
+    assert transition("svd", margin=2, spectrum_factor=.1).rates == {"p": .1}
+    assert transition("svd", spectrum_factor=.1).rates == {"s": .1}

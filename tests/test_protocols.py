@@ -1,0 +1,86 @@
+"""Protocols: they are what the papers print, and their table of differences follows from them."""
+
+import pytest
+
+from refnet.training.config import applicable, check
+from refnet.training.protocols import DEFAULTS, PROTOCOLS, Rule, differences, preset
+from refnet.training.specs import read_spec
+
+
+def every():
+    for protocol, (tasks, _) in PROTOCOLS.items():
+        for task in tasks:
+            for method in ("plain", "oinit", "open", "oinit+open"):
+                if method == "plain" or protocol.startswith("manchev"):
+                    yield protocol, task, method
+
+
+def test_every_cell_of_every_protocol_is_a_run():
+    for protocol, task, method in every():
+        config = preset(task, protocol=protocol, method=method)
+        check(config)
+        assert config.protocol == protocol
+        for name in ("task", "optimizer", "transition", "weights", "activation"):
+            read_spec(name, getattr(config, name))
+
+
+@pytest.mark.parametrize("task, method, rate, strength", [
+    ("temporal-order", "plain", .01, None), ("temporal-order", "open", .001, 1.0),
+    ("temporal-order", "oinit", .0001, None), ("temporal-order-3bit", "plain", .1, None),
+    ("temporal-order-3bit", "open", .001, 1.0), ("temporal-order-3bit", "oinit", .0001, None),
+    ("adding", "plain", .01, None), ("adding", "open", .01, .0001),
+    ("adding", "oinit", .01, None), ("random-permutation", "plain", .0001, None),
+    ("random-permutation", "open", .1, .01), ("random-permutation", "oinit", .1, None),
+    ("sequential-mnist", "oinit", 1e-5, None), ("sequential-mnist", "open", 1e-4, .1),
+    ("mnist", "open", .01, .01), ("mnist", "oinit", .01, None)])
+def test_tables_i_to_iii_of_manchev_and_spratling(task, method, rate, strength):
+    """As printed; where the table has no lambda there is none in the run."""
+    for kind in ("text", "code"):
+        found = applicable(preset(task, method=method, protocol=f"manchev-spratling/{kind}"))
+        assert (found["rate"], found.get("strength")) == (rate, strength)
+        assert found["optimizer"].startswith(
+            "sgd" if kind == "text" or task == "mnist" else "rmsprop")
+
+
+def test_what_the_text_of_vorontsov_et_al_prints():
+    for task in PROTOCOLS["vorontsov/text"][0]:
+        config = preset(task, protocol="vorontsov/text")
+        ptb = task == "ptb"
+        assert (config.hidden, config.rate, config.clip_at) == (
+            (512, 1e-3, 30) if ptb else (128, 1e-4, 100))
+        assert (config.batch, config.manifold_rate, config.weight_decay) == (50, 1e-6, 1e-4)
+        assert read_spec("transition", config.transition)[1]["spectrum_rate"] == "printed"
+    for task in ("sequential-mnist", "permuted-mnist"):
+        config = preset(task, protocol="vorontsov/text")
+        assert read_spec("task", config.task)[1]["validation"] == 10_000
+        assert config.iterations * config.batch == 120 * 50_000
+        lstm = preset(task, protocol="vorontsov/text", cell="lstm")
+        assert lstm.iterations * lstm.batch == 150 * 50_000 and lstm.clip_at == 1
+        assert read_spec("cell", lstm.cell)[1] == {"peepholes": True, "forget": 1.0}
+
+
+def test_a_spec_given_keeps_the_protocols_other_options():
+    config = preset("ptb", protocol="vorontsov/code", transition="svd:margin=100")
+    assert read_spec("transition", config.transition)[1] == {
+        "margin": 100, "spectrum_rate": "printed", "negative": "relu", "spectrum_factor": .1}
+
+
+def test_the_default_of_every_task_is_a_protocol_of_it():
+    from refnet.tasks import TASKS
+    assert set(DEFAULTS) == set(TASKS)
+    for task, protocol in DEFAULTS.items():
+        assert task in PROTOCOLS[protocol][0]
+        assert preset(task) == preset(task, protocol=protocol)
+
+
+def test_the_differences_follow_from_the_rules(monkeypatch):
+    """Each row is a difference between two runs, and a rule added shows as a row."""
+    text = differences()
+    for row in ("sgd", "encoding=one-hot", "spectrum_factor=0.1", "scaling=code", "unsquared"):
+        assert row in text
+    assert "weight_decay" not in text
+    tasks, rules = PROTOCOLS["vorontsov/code"]
+    monkeypatch.setitem(PROTOCOLS, "vorontsov/code",
+                        (tasks, [*rules, Rule({"task": "copy"}, {"weight_decay": .5})]))
+    assert [line.split()[1:8] for line in differences().splitlines() if "weight_decay" in line] == [
+        "vorontsov | weight_decay | 0.0001 | 0.5".split()]
