@@ -48,7 +48,7 @@ def rounding_bound(case):
     net, params, batch, direction, _ = case
     eps = float(np.finfo(np.result_type(*params.values())).eps)
     plain = replace(net, activation=ACTIVATIONS["identity"])
-    majorant = {name: abs(value) for name, value in params.items()}
+    majorant = {name: abs(value) for name, value in params.items() if name in plain.shapes}
     outputs, tape = plain.forward(majorant, abs(batch.x) + 0.5, batch.mask)
     _, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     pulled = plain.backward(majorant, tape, np.full(outputs.shape, 2 / divisor))

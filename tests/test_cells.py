@@ -313,22 +313,6 @@ def test_state_is_all_there_is(name):
         assert (early[key] + late[key] == expected[key]).all()
 
 
-@pytest.mark.parametrize("change,message", [
-    ({"x": (3, 2)}, r"pass x\[:, None, :\]"),
-    ({"Wxh": (13, 2)}, "one block of H rows for each of the 4 gates"),
-    ({"Whh": (12, 4)}, r"Whh has shape \(12, 4\); need \(12, 3\)"),
-    ({"Wpo": (2,)}, r"Wpo has shape \(2,\); need \(3,\)"),
-    ({"h0": (2, 3)}, r"h0 has shape \(2, 3\); need \(2, 2, 3\)"),
-])
-def test_wrong_shapes_are_named(change, message):
-    case = generic_case("lstm", seed=1)
-    arguments = {**case.p, "x": case.x, "h0": case.h0}
-    arguments |= {key: np.zeros(shape) for key, shape in change.items()}
-    x, h0 = arguments.pop("x"), arguments.pop("h0")
-    with pytest.raises(ValueError, match=message):
-        case.cell.forward(arguments, x, h0, case.act)
-
-
 @pytest.mark.parametrize("name", CELLS)
 def test_clip_inside_the_recursion(name):
     """A bound that nothing reaches changes nothing; one that something reaches bounds every

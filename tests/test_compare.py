@@ -308,7 +308,9 @@ def test_conventions_of_gates_are_named(cell, how):
     elif how == "reset":
         other = {"gru": "gru_before", "gru_before": "gru"}[cell]
         bias = {} if cell == "gru" else {"bhn": np.zeros(3, np.float32)}
-        theirs = results(replace(net, cell=other), {**params, **bias}, batch)
+        changed = replace(net, cell=other)
+        theirs = results(changed, {name: value for name, value in {**params, **bias}.items()
+                                   if name in changed.shapes}, batch)
         theirs.pop("dbhn", None)
         expected = "reset"
     else:

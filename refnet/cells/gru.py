@@ -14,15 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import check_shapes, clip_into
+from refnet.cells.common import clip_into
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import matmul
 
-__all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
+__all__ = ["CANDIDATE", "GATES", "OPTIONAL", "STATES", "Tape", "backward", "forward", "init"]
 
 GATES = ("r", "z", "n")
 CANDIDATE = "n"
 STATES = 1
+OPTIONAL: tuple[str, ...] = ()
 SIGMOID = ACTIVATIONS["sigmoid"]
 
 
@@ -50,10 +51,9 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
     Shapes: p holds Whh (3H, H), Wxh (3H, D), bh (3H,), bhn (H,) and the activation's own
     parameters; x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation. Any dtype.
-    Raises ValueError if the shapes disagree.
+    The net checks the shapes.
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
-    check_shapes("gru", p, x, h0, 3, vectors=("bhn",))
     T, B, D = x.shape
     H = p["Whh"].shape[1]
     a = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 3 * H) + p["bh"]

@@ -17,16 +17,17 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import check_shapes, clip_into
+from refnet.cells.common import clip_into
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import matmul
 
-__all__ = ["CANDIDATE", "GATES", "PEEPHOLES", "STATES", "Tape", "backward", "forward", "init"]
+__all__ = ["CANDIDATE", "GATES", "OPTIONAL", "PEEPHOLES", "STATES", "Tape", "backward", "forward",
+           "init"]
 
 GATES = ("i", "f", "g", "o")
 CANDIDATE = "g"
 STATES = 2
-PEEPHOLES = ("Wpi", "Wpf", "Wpo")
+OPTIONAL = PEEPHOLES = ("Wpi", "Wpf", "Wpo")
 SIGMOID = ACTIVATIONS["sigmoid"]
 
 
@@ -58,11 +59,9 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
     Shapes: p holds Whh (4H, H), Wxh (4H, D), bh (4H,), perhaps peepholes (H,), and the
     activation's own parameters; x (T, B, D); h0 (2, B, H) = [h[0], c[0]]. ``gate`` is s, the
-    gates' activation. Any dtype. Raises ValueError if the shapes disagree.
+    gates' activation. Any dtype; the net checks the shapes.
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
-    peepholes = [name for name in PEEPHOLES if name in p]
-    check_shapes("lstm", p, x, h0, 4, STATES, tuple(peepholes))
     T, B, D = x.shape
     H = p["Whh"].shape[1]
     z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 4 * H) + p["bh"]

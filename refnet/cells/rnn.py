@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import check_shapes
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import clamp, matmul
 
-__all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
+__all__ = ["CANDIDATE", "GATES", "OPTIONAL", "STATES", "Tape", "backward", "forward", "init"]
 
 GATES = ("h",)
 CANDIDATE = "h"
 STATES = 1
+OPTIONAL: tuple[str, ...] = ()
 
 
 def init(hidden: int) -> Params:
@@ -37,11 +37,10 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     """Run the net over time: ``a[t] = x[t] Wxh' + bh + h[t] Whh'``, ``h[t+1] = f(a[t])``.
 
     Shapes: p holds Whh (H, H), Wxh (H, D), bh (H,) and the activation's own parameters;
-    x (T, B, D); h0 (B, H). Any dtype. Raises ValueError if the shapes disagree.
+    x (T, B, D); h0 (B, H). Any dtype; the net checks the shapes.
     Source: Manchev & Spratling, eq. 1.
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
-    check_shapes("rnn", p, x, h0, gates=1)
     T, B, D = x.shape
     H = len(p["bh"])
     z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, H) + p["bh"]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import check_shapes
 from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull, push,
@@ -30,7 +29,6 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    check_shapes("gru", p, x, h0, 3, vectors=("bhn",))
     x, h, a, v, u = recur("gru.forward", p, x, h0, act, gate, before=False)
     return Tape(x, h, a, v, u)
 

@@ -2,7 +2,6 @@
 with the reset before the product."""
 
 from refnet.batch import Array, Params
-from refnet.cells.common import check_shapes
 from refnet.cells.gru_before import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled.gru import recur, recur_back
 from refnet.maths.activations import Activation
@@ -15,7 +14,6 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    check_shapes("gru_before", p, x, h0, 3)
     x, h, a, v, _ = recur("gru_before.forward", p, x, h0, act, gate, before=True)
     return Tape(x, h, a, v)
 

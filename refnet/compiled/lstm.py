@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import check_shapes
 from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull, push,
@@ -43,7 +42,6 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    check_shapes("lstm", p, x, h0, 4, STATES, tuple(name for name in PEEPHOLES if name in p))
     lay = layout("lstm.forward", _used(p, act), x, h0)
     T, B, D, H = lay.T, lay.B, lay.D, lay.H
     h, c = (np.empty((T + 1, B, H), lay.dtype) for _ in range(2))

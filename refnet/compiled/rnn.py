@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import check_shapes
 from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import (clamp, needs_a, own_gradients, own_parameter, pull, push,
@@ -32,10 +31,9 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     """As ``refnet.cells.rnn.forward``, float32 or float64; the tape's ``a`` is None where the
     slope follows from ``h``.
 
-    Raises ValueError on shapes that disagree, TypeError for any other dtype.
+    Raises TypeError for any other dtype; the net checks the shapes.
     Checked by: tests/test_compiled.py::test_matches_the_reference.
     """
-    check_shapes("rnn", p, x, h0, gates=1)
     own = {name: p[name] for name, *_ in act.start}
     lay = layout("rnn.forward", {name: p[name] for name in ("Whh", "Wxh", "bh")} | own, x, h0)
     T, B, D, H = lay.T, lay.B, lay.D, lay.H

@@ -2,14 +2,20 @@
 their matrices are made of."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from refnet.arguments import Shape, admit, array, kind
 from refnet.batch import Array, Params
-from refnet.matrices.transitions import Transition, pull_back
+from refnet.maths.activations import Activation, activation
+from refnet.matrices.initializers import initialize
+from refnet.matrices.transitions import Transition, pull_back, transition
 
-__all__ = ["Initializer", "NetTape", "choice", "pulled", "same_kind"]
+__all__ = ["Initializer", "Named", "NetTape", "a_transition", "admit_gradients", "an_activation",
+           "float_type", "matrix_of", "parameter_shapes", "pulled", "same_kind"]
+
+T = TypeVar("T")
 
 Initializer = Callable[[tuple[int, int], np.random.Generator], Array]
 
@@ -41,10 +47,78 @@ class NetTape(NamedTuple):
     steps: Array | int | None
 
 
-def choice(what: str, value: str, options: tuple[str, ...]) -> None:
-    """Raise ValueError unless ``value`` is one of ``options``."""
-    if value not in options:
-        raise ValueError(f"{what} {value!r} is unknown; choose one of {', '.join(options)}")
+class Named(Generic[T]):
+    """A field of a net that holds what ``convert`` makes of the value given, such as a name.
+    (A descriptor: ``dataclass`` assigns through it.)"""
+
+    def __init__(self, convert: Callable[[T | str], T], default: T) -> None:
+        self.convert, self.default = convert, default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, net: object, owner: type | None = None) -> T:
+        value: T = self.default if net is None else net.__dict__[self.name]
+        return value
+
+    def __set__(self, net: object, value: T | str) -> None:
+        net.__dict__[self.name] = self.convert(value)
+
+
+def an_activation(value: Activation | str) -> Activation:
+    """``value``, or the activation of that name."""
+    if isinstance(value, str):
+        return activation(value)
+    kind("activation", value, Activation, "a name such as 'relu', or what activation() gives")
+    return value
+
+
+def a_transition(value: Transition | str | None) -> Transition | None:
+    """``value``, or the transition of that name."""
+    if isinstance(value, str):
+        return transition(value)
+    if value is not None and (isinstance(value, type) or not hasattr(value, "pull_back")):
+        raise TypeError(f"transition is {value!r}; need a name such as 'orthogonal', or what "
+                        "transition() gives, or None")
+    return value
+
+
+def parameter_shapes(own: Activation, units: int, suffix: str = "") -> dict[str, tuple[Shape, ...]]:
+    """The shapes of the activation's own parameters; one for all units may be one for each."""
+    return {f"{name}{suffix}": tuple(dict.fromkeys([shape(units), (units,)]))
+            for name, shape, _ in own.start}
+
+
+def admit_gradients(where: str, doutputs: Array, shape: tuple[int, ...], extra: Params | None,
+                    known: Params) -> None:
+    """Raise ValueError or TypeError unless the cotangent has the outputs' shape, and each of the
+    gradients to add that of what is ``known`` by its name."""
+    admit(where, {"doutputs": doutputs}, {"doutputs": (shape,)}, {}, "as the outputs have")
+    if extra:
+        admit(f"{where}: extra", extra, {name: (value.shape,) for name, value in known.items()}, {},
+              "as the parameters have")
+
+
+def matrix_of(what: str, draw: Initializer | str, shape: tuple[int, int],
+              rng: np.random.Generator) -> Array:
+    """A start matrix by an initialiser, or by the name of one."""
+    if isinstance(draw, str):
+        return initialize(draw, shape, rng)
+    W = draw(shape, rng)
+    array(f"init: what {what} draws", W, shape)
+    return W
+
+
+def float_type(dtype: Any) -> Any:
+    """The dtype that start values are rounded to; ValueError unless its numbers are floats."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"init: dtype is {dtype!r}; need a float type such as np.float32") from None
+    if found.kind != "f":
+        raise ValueError(f"init: dtype is {found}; need a float type such as np.float32. For exact "
+                         "numbers, lift what init gives (refnet.exact.lift)")
+    return found
 
 
 def _merge(a: Params, b: Params) -> Params:

@@ -2,19 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from refnet.arguments import Shapes, admit, choice, generator, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.transitions import Transition, assemble
-from refnet.nets.base import Initializer, NetTape, choice, pulled, same_kind
+from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
+                              an_activation, float_type, matrix_of, parameter_shapes, pulled,
+                              same_kind)
 
 __all__ = ["FeedforwardNet"]
+
+_INPUTS: Shapes = {"x": (("B", "D"),)}
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,9 @@ class FeedforwardNet:
 
     ``widths``: inputs, hidden layers, outputs; the parameters are W1 (widths[1], widths[0]),
     b1, ..., and each hidden layer has its own activation parameters (slope1, ...).
-    ``transition``: None, or what the hidden layers' square matrices are made of (all hidden
-    ones if the transition takes rectangular matrices).
+    ``activation``: one, or its name. ``transition``: None, or what the hidden layers' square
+    matrices are made of (all hidden ones if the transition takes rectangular matrices), or the
+    name of that.
 
     It has no compiled twin: a layer is used once a step, so that packing its matrix and waking
     threads, which a recurrent net does once for all time steps, would cost what they save.
@@ -34,8 +41,8 @@ class FeedforwardNet:
     """
 
     widths: tuple[int, ...]
-    activation: Activation = ACTIVATIONS["tanh"]
-    transition: Transition | None = None
+    activation: Named[Activation] = Named(an_activation, ACTIVATIONS["tanh"])
+    transition: Named[Transition | None] = Named(a_transition, None)
     loss: str = "cross_entropy"
     reduction: str = "mean"
     losses: ClassVar[Mapping[str, Loss]] = LOSSES
@@ -43,9 +50,11 @@ class FeedforwardNet:
     def __post_init__(self) -> None:
         choice("loss", self.loss, tuple(LOSSES))
         choice("reduction", self.reduction, REDUCTIONS)
-        if len(self.widths) < 2 or min(self.widths) < 1:
-            raise ValueError(f"widths are {self.widths}; need at least inputs and outputs, "
-                             "each at least 1, such as (784, 100, 10)")
+        if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
+            raise ValueError(f"widths are {self.widths!r}; need at least inputs and outputs, each "
+                             "at least 1, such as (784, 100, 10)")
+        object.__setattr__(self, "widths", tuple(
+            whole(f"widths[{layer}]", width) for layer, width in enumerate(self.widths)))
 
     @property
     def depth(self) -> int:
@@ -59,18 +68,58 @@ class FeedforwardNet:
                      if self.widths[layer] == self.widths[layer - 1]
                      or getattr(self.transition, "rectangular", False))
 
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes that every parameter may have, by name."""
+        shapes: dict[str, tuple[tuple[int | str, ...], ...]] = {}
+        for layer in range(1, self.depth + 2):
+            rows, columns = self.widths[layer], self.widths[layer - 1]
+            name = f"W{layer}"
+            if self.transition is not None and name in self.slots:
+                shapes |= {f"{name}.{part}": (shape,)
+                           for part, shape in self.transition.shapes(rows, columns).items()}
+            else:
+                shapes[name] = ((rows, columns),)
+            shapes[f"b{layer}"] = ((rows,),)
+            if layer <= self.depth:
+                shapes |= parameter_shapes(self.activation, rows, str(layer))
+        return shapes
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The parameters that have to be given: all."""
+        return frozenset(self.shapes)
+
+    @cached_property
+    def because(self) -> str:
+        """What decides the shapes, as errors say it."""
+        return f"because the widths are {self.widths}"
+
+    def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
+        """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
+        sizes = {"D": self.widths[0]}
+        admit(where, {"x": x}, _INPUTS, sizes, self.because)
+        if mask is not None:
+            raise ValueError(f"{where}: a mask is for sequences; pass None")
+        admit(where, params, self.shapes, sizes, self.because, self.required)
+
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
-             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None,
-             inputs: Initializer | None = None) -> Params:
+             weights: Initializer | str = glorot_uniform,
+             recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None
+             ) -> Params:
         """Start values: ``weights`` draws every matrix, but ``recurrent`` the square hidden
-        ones and ``inputs`` W1, if given; biases are zero. Drawn in float64, then rounded.
+        ones and ``inputs`` W1, if given; biases are zero. An initialiser is a function of shape
+        and rng, or its name. Drawn in float64, then rounded.
         """
+        generator("init: rng", rng)
+        dtype = float_type(dtype)
         params: Params = {}
         for layer in range(1, self.depth + 2):
             shape = (self.widths[layer], self.widths[layer - 1])
             square = shape[0] == shape[1] and layer <= self.depth
+            what = "recurrent" if square else "inputs" if layer == 1 else "weights"
             special = recurrent if square else inputs if layer == 1 else None
-            start = (special or weights)(shape, rng)
+            start = matrix_of(what, special or weights, shape, rng)
             name = f"W{layer}"
             if self.transition is not None and name in self.slots:
                 params |= {f"{name}.{part}": value
@@ -101,13 +150,9 @@ class FeedforwardNet:
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None.
 
-        Raises ValueError on shapes or dtypes that do not fit.
+        Raises ValueError or TypeError on arrays that do not fit.
         """
-        if x.ndim != 2 or x.shape[1] != self.widths[0]:
-            raise ValueError(f"feedforward.forward: x has shape {x.shape}; need (B, D) with D = "
-                             f"{self.widths[0]}, because the widths are {self.widths}")
-        if mask is not None:
-            raise ValueError("feedforward.forward: a mask is for sequences; pass None")
+        self.admit("FeedforwardNet.forward", params, x, mask)
         same_kind(params, x)
         p, made = self.matrices(params)
         h, tape = x, []
@@ -126,6 +171,8 @@ class FeedforwardNet:
         Source: Manchev & Spratling, eqs. 9-10 as corrected.
         """
         p, made, layers, h, _ = tape
+        admit_gradients("FeedforwardNet.backward", doutputs, (len(h), self.widths[-1]), extra,
+                        {**params, **p})
         last = self.depth + 1
         grads: Params = {}
         dv = doutputs

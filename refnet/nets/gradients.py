@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import admit, kind
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.losses import counted_predictions, score
@@ -26,6 +27,24 @@ Net = RecurrentNet | FeedforwardNet
 Penalty = Callable[[Params], tuple[Any, Params]]
 STEP = 2.0 ** -300
 """The complex step: a power of two (scaling is exact) whose square underflows to nothing."""
+
+
+def _known(net: Net, batch: Batch) -> None:
+    """Raise TypeError unless these are a net and a batch."""
+    kind("net", net, (RecurrentNet, FeedforwardNet), "a RecurrentNet or a FeedforwardNet")
+    kind("batch", batch, Batch, "refnet.Batch(x, y, mask)")
+
+
+def _scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
+            ) -> tuple[Array, Array]:
+    """The loss and its gradient in the outputs."""
+    need = outputs.shape if net.loss == "squared_error" else outputs.shape[:-1]
+    admit("batch", {"y": batch.y}, {"y": (need,)}, {}, f"because the net's loss is {net.loss} and "
+          f"its outputs are {outputs.shape}")
+    if batch.y.dtype.kind == "c" and outputs.dtype.kind != "c":
+        raise TypeError(f"batch: y is an array of {batch.y.dtype}; need real targets: pass y.real")
+    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
+    return score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
 
 
 class Result(NamedTuple):
@@ -49,9 +68,9 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     batch. Any dtype. Raises ValueError on shapes that do not fit.
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
+    _known(net, batch)
     outputs, tape = net.forward(params, batch.x, batch.mask)
-    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
+    loss, doutputs = _scored(net, outputs, batch, divisor)
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)
@@ -63,8 +82,11 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
     """The derivative of ``function`` at ``at`` along ``direction`` (0 for absent names).
 
     float32 and float64 are computed in complex128, longdouble in clongdouble, and come back
-    in their own dtype; complex and object arrays run on Dual.
+    in their own dtype; complex and object arrays run on Dual. Raises ValueError for a direction
+    of a name or a shape that ``at`` has not.
     """
+    admit("direction", direction, {name: (value.shape,) for name, value in at.items()}, {},
+          "as what it moves has")
     along = {name: np.asarray(direction[name]) if name in direction
              else np.zeros_like(value) for name, value in at.items()}
     kinds = {value.dtype.kind for value in at.values()}
@@ -80,6 +102,8 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
 
 
 def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
+    _known(net, batch)
+    net.admit("tangent", params, batch.x, batch.mask)
     if isinstance(net, RecurrentNet):
         net = replace(net, backend="reference")
     return net, {**params, "x": batch.x}
@@ -95,9 +119,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     def run(p: Params) -> Params:
         x = p.pop("x")
         outputs, _ = net.forward(p, x, batch.mask)
-        counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-        return {"outputs": outputs,
-                "loss": score(net.loss, outputs, batch.y, counted, divisor)[0]}
+        return {"outputs": outputs, "loss": _scored(net, outputs, batch)[0]}
 
     out = tangent(run, at, direction)
     return out["outputs"], out["loss"]
@@ -125,6 +147,8 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     "x" and a per-example "h0" keep their batch axis, of length 1.
     Checked by: tests/test_gradients.py::test_per_example_gradients_add_up.
     """
+    _known(net, batch)
+    net.admit("per_example_gradients", params, batch.x, batch.mask)
     axis = batch.x.ndim - 2
     size = batch.x.shape[axis]
     # the prediction axes: (T, B) with a read-out at every step, else (B,)
@@ -152,6 +176,8 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     Source: Manchev & Spratling, the formula after eq. 4, as corrected.
     Checked by: tests/test_gradients.py::test_state_jacobians.
     """
+    kind("net", net, RecurrentNet, "a RecurrentNet")
+    net.admit("state_jacobians", params, x)
     p, cell = net.layer.scaled(net.matrices(params)[0]), net.layer.passes
     h0 = net.initial_state(params, x)
     if h0.ndim != 2:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import (Shapes, admit, admit_mask, choice, generator, kind, number,
+                              whole)
 from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS, Activation
@@ -19,22 +21,26 @@ from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.transitions import Transition, assemble
-from refnet.nets.base import Initializer, NetTape, choice, pulled, same_kind
+from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
+                              an_activation, float_type, matrix_of, parameter_shapes, pulled,
+                              same_kind)
 from refnet.nets.layer import Layer
 
 __all__ = ["RecurrentNet"]
 
+_INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 
 @dataclass(frozen=True)
 class RecurrentNet:
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
 
-    ``cell``: rnn, lstm, gru or gru_before. ``transition``: None (dense: the parameter is Whh
-    itself) or what Whh is made of. ``readout``: "last" or "every" step. ``gain`` multiplies the
-    pre-activation (Vorontsov et al., 3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared
-    by the batch; otherwise it is zero, unless ``params["h0"]`` gives it as (H,) or (B, H).
-    ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
-    ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+    ``cell``: rnn, lstm, gru or gru_before. ``activation``: one, or its name. ``transition``:
+    None (dense: the parameter is Whh itself) or what Whh is made of, or the name of that.
+    ``readout``: "last" or "every" step. ``gain`` multiplies the pre-activation (Vorontsov et al.,
+    3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared by the batch; otherwise it is zero,
+    unless ``params["h0"]`` gives it as (H,) or (B, H). ``clip_step``: bound of the pre-activation
+    gradient's entries inside the recursion. ``backend``: "reference" (any dtype) or "compiled"
+    (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.nets.layer``).
 
@@ -46,8 +52,8 @@ class RecurrentNet:
     hidden: int
     outputs: int
     cell: str = "rnn"
-    activation: Activation = ACTIVATIONS["tanh"]
-    transition: Transition | None = None
+    activation: Named[Activation] = Named(an_activation, ACTIVATIONS["tanh"])
+    transition: Named[Transition | None] = Named(a_transition, None)
     readout: str = "last"
     loss: str = "cross_entropy"
     reduction: str = "mean"
@@ -65,8 +71,11 @@ class RecurrentNet:
         choice("backend", self.backend, ("reference", "compiled"))
         choice("checkpoint", self.checkpoint, ("none", "sqrt"))
         for name in ("inputs", "hidden", "outputs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; need at least 1")
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        number("gain", self.gain, "(-inf, inf)")
+        if self.clip_step is not None:
+            number("clip_step", self.clip_step, "(0, inf]")
+        kind("learn_h0", self.learn_h0, bool, "True or False")
 
     @cached_property
     def layer(self) -> Layer:
@@ -101,25 +110,63 @@ class RecurrentNet:
         """The recurrent matrices, one (H, H) a gate, that a transition makes."""
         return ("Whh",) if len(self.gates) == 1 else tuple(f"Whh_{gate}" for gate in self.gates)
 
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes that every parameter may have, by name; B is the number of sequences."""
+        cell, H, G = CELLS[self.cell], self.hidden, len(self.gates)
+        own = {"Whh": (G * H, H)} if self.transition is None else {
+            f"{slot}.{part}": shape for slot in self.slots
+            for part, shape in self.transition.shapes(H, H).items()}
+        own |= {"Wxh": (G * H, self.inputs), "Why": (self.outputs, H), "by": (self.outputs,),
+                **{name: value.shape for name, value in cell.init(H).items()},
+                **dict.fromkeys(cell.OPTIONAL, (H,))}
+        lead = () if cell.STATES == 1 else (cell.STATES,)
+        return {**{name: (shape,) for name, shape in own.items()},
+                **parameter_shapes(self.activation, H), "h0": ((*lead, H), (*lead, "B", H))}
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The parameters that have to be given."""
+        optional = set(CELLS[self.cell].OPTIONAL) | (set() if self.learn_h0 else {"h0"})
+        return frozenset(self.shapes) - optional
+
+    @cached_property
+    def because(self) -> str:
+        """What decides the shapes, as errors say it."""
+        gates = f" and the gates of {self.cell} are {', '.join(self.gates)}"
+        return (f"because the net has D = {self.inputs} inputs, H = {self.hidden} hidden units and "
+                f"C = {self.outputs} outputs" + (gates if len(self.gates) > 1 else ""))
+
+    def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
+        """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
+        sizes = {"D": self.inputs}
+        admit(where, {"x": x}, _INPUTS, sizes, self.because)
+        admit(where, params, self.shapes, sizes, self.because, self.required)
+        if mask is not None:
+            admit_mask(where, mask, x.shape[:2])
+
     def init(self, rng: np.random.Generator, dtype: Any = np.float32,
-             weights: Initializer = glorot_uniform, recurrent: Initializer | None = None,
-             inputs: Initializer | None = None, gates: Initializer | None = None,
-             **cell_options: Any) -> Params:
+             weights: Initializer | str = glorot_uniform,
+             recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
+             gates: Initializer | str | None = None, **cell_options: Any) -> Params:
         """Start values: ``weights`` draws Why, ``recurrent`` Whh and ``inputs`` Wxh (the same
         if None), gate by gate; ``gates``, if given, draws the blocks of Whh that only open and
         close, so that a chain with ``ramp`` gates is Orhan & Pitkow's mixed start. The cell's
         own ``init`` takes ``cell_options`` (an LSTM's ``forget`` and ``peepholes``) and starts
-        its biases; h0 is zero. Drawn in float64, then rounded.
+        its biases; h0 is zero. An initialiser is a function of shape and rng, or its name. Drawn
+        in float64, then rounded.
         """
-        cell = CELLS[self.cell]
+        generator("init: rng", rng)
+        dtype, cell = float_type(dtype), CELLS[self.cell]
         H, G = self.hidden, len(self.gates)
         draw = recurrent or weights
-        start = {slot: (draw if gate == cell.CANDIDATE else gates or draw)((H, H), rng)
+        start = {slot: (matrix_of("recurrent", draw, (H, H), rng) if gate == cell.CANDIDATE
+                        else matrix_of("gates", gates or draw, (H, H), rng))
                  for slot, gate in zip(self.slots, self.gates)}
         params: Params = {
-            "Wxh": np.concatenate([(inputs or weights)((H, self.inputs), rng)
+            "Wxh": np.concatenate([matrix_of("inputs", inputs or weights, (H, self.inputs), rng)
                                    for _ in range(G)]),
-            "Why": weights((self.outputs, H), rng),
+            "Why": matrix_of("weights", weights, (self.outputs, H), rng),
             "by": np.zeros(self.outputs),
             **cell.init(H, **cell_options),
             **self.activation.init(H),
@@ -156,25 +203,18 @@ class RecurrentNet:
         if "h0" not in params:
             return np.zeros(need, np.result_type(x, params["Wxh"]))
         h0 = params["h0"]
-        if h0.shape == need:
-            return h0
-        if h0.shape != (*lead, self.hidden):
-            raise ValueError(f"h0 has shape {h0.shape}; need {(*lead, self.hidden)} (shared by "
-                             f"the batch) or {need}, because x is {x.shape}")
-        return np.array(np.broadcast_to(h0[..., None, :], need))
+        return h0 if h0.shape == need else np.array(np.broadcast_to(h0[..., None, :], need))
 
     def forward(self, params: Params, x: Array, mask: Array | None = None
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape.
 
         Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x and params must both be
-        floats or both objects. Raises ValueError on shapes or dtypes that do not fit.
+        floats or both objects. Raises ValueError or TypeError on arrays that do not fit.
         """
+        self.admit("RecurrentNet.forward", params, x, mask)
         same_kind(params, x)
         p, made = self.matrices(params)
-        if mask is not None and mask.shape != x.shape[:2]:
-            raise ValueError(f"mask has shape {mask.shape}; need (T, B) = {x.shape[:2]}, "
-                             f"because x is {x.shape}")
         h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.hidden
         steps: Array | int | None = None
         if self.readout == "last":
@@ -206,7 +246,11 @@ class RecurrentNet:
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
+        Raises ValueError or TypeError on arrays that do not fit.
         """
+        lead = tape.cell.x.shape[:2] if tape.steps is None else tape.cell.x.shape[1:2]
+        admit_gradients("RecurrentNet.backward", doutputs, (*lead, self.outputs), extra,
+                        params | tape.p)
         grads = self._pull_states(tape, doutputs, inputs)
         if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)

@@ -149,6 +149,10 @@ class Orthogonal(Manifold):
         """Any shape."""
         return True
 
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """M, shaped as W."""
+        return {"M": (rows, columns)}
+
     def init(self, start: Array) -> Params:
         """M, shaped as the start matrix."""
         return {"M": polar(start)}
@@ -205,6 +209,10 @@ class Product(Manifold):
     def rectangular(self) -> bool:
         """Any shape."""
         return True
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """D and S, shaped as W."""
+        return {"D": (rows, columns), "S": (rows, columns)}
 
     def init(self, start: Array) -> Params:
         """S, and new distances D."""

@@ -39,6 +39,11 @@ def _turn_pull(dW: Array, base: Array) -> Array:
     return matmul(dW.T, base) if base.shape[0] < base.shape[1] else matmul(dW, base.T)
 
 
+def _based(rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    N = max(rows, columns)
+    return {"A": (N, N), "base": (rows, columns)}
+
+
 def _at(start: Array) -> Params:
     """A = 0 at the orthogonal matrix nearest to the start."""
     N = max(start.shape)
@@ -58,6 +63,10 @@ class MatrixExponential(Plain):
     def rectangular(self) -> bool:
         """Any shape."""
         return True
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """A (N, N) and the base, shaped as W."""
+        return _based(rows, columns)
 
     def init(self, start: Array) -> Params:
         """A = 0 at the orthogonal matrix nearest to the start."""
@@ -108,6 +117,10 @@ class CayleyMap(Plain):
         """Any shape."""
         return True
 
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """A (N, N) and the base, shaped as W."""
+        return _based(rows, columns)
+
     def init(self, start: Array) -> Params:
         """A = 0 at the orthogonal matrix nearest to the start."""
         return _at(start)
@@ -130,6 +143,10 @@ class ScaledCayley(Plain):
     Every orthogonal matrix has such a D, so both components of O(N) are within reach: det W
     is the product of D.
     """
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """A (N, N) and D (N,)."""
+        return {"A": (rows, rows), "D": (rows,)}
 
     def init(self, start: Array) -> Params:
         """A and D (N,) of the orthogonal matrix Q nearest to the start, exactly.
@@ -184,6 +201,11 @@ class Householder(Plain):
     def rectangular(self) -> bool:
         """Any shape."""
         return True
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """V (K, N) and D (P,), or (P, 1) for a wide W."""
+        N, P = max(rows, columns), min(rows, columns)
+        return {"V": (min(P, N - 1), N), "D": (P, 1) if rows < columns else (P,)}
 
     def init(self, start: Array) -> Params:
         """V and D of the orthogonal matrix nearest to the start: its QR decomposition by

@@ -46,6 +46,10 @@ class Schur(Manifold):
         """The basis."""
         return ("P",)
 
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """P and T (N, N), g and a (N/2,)."""
+        return {"P": (rows, rows), "T": (rows, rows), "g": (rows // 2,), "a": (rows // 2,)}
+
     def init(self, start: Array) -> Params:
         """The start matrix itself, exactly, up to rounding.
 

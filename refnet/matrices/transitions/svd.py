@@ -99,6 +99,12 @@ class SVD(Manifold):
         """2m, exactly; None without a margin."""
         return None if isinstance(self.margin, str) else 2 * Fraction(self.margin)
 
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """U (rows, K), V (columns, K) and the spectrum's part (K,), if it has one."""
+        K = min(rows, columns)
+        spectrum = {"s": (K,)} if self._width is None else {"p": (K,)} if self._width else {}
+        return {"U": (rows, K), "V": (columns, K), **spectrum}
+
     def init(self, start: Array) -> Params:
         """The start's own singular value decomposition, its singular values kept.
 
