@@ -66,12 +66,11 @@ def segments(T: int) -> list[tuple[int, int]]:
 class Layer:
     """A cell with all that it is run by.
 
-    ``name``: the cell's. ``passes``: its module in refnet.cells or refnet.compiled. ``gain``
+    ``passes``: its module in refnet.cells or refnet.compiled. ``gain``
     multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip`` bounds the entries of its
     gradient inside the recursion, if given. ``checkpoints``: gradient checkpointing.
     """
 
-    name: str
     passes: Any
     activation: Activation
     gain: float = 1

@@ -30,6 +30,7 @@ __all__ = ["RecurrentNet"]
 
 _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 
+
 @dataclass(frozen=True)
 class RecurrentNet:
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
@@ -89,7 +90,7 @@ class RecurrentNet:
         if self.cell not in cells:
             raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
                              "'reference' (--backend reference)")
-        return Layer(self.cell, cells[self.cell], self.activation, self.gain, self.clip_step,
+        return Layer(cells[self.cell], self.activation, self.gain, self.clip_step,
                      self.checkpoint == "sqrt")
 
     @property
