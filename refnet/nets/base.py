@@ -65,9 +65,17 @@ class Named(Generic[T]):
         net.__dict__[self.name] = self.convert(value)
 
 
+def _no_options(function: str, text: str) -> None:
+    name, colon, _ = text.partition(":")
+    if colon:
+        raise ValueError(f"{function} {text!r} has options; pass what {function}({name!r}, "
+                         "option=value) gives")
+
+
 def an_activation(value: Activation | str) -> Activation:
     """``value``, or the activation of that name."""
     if isinstance(value, str):
+        _no_options("activation", value)
         return activation(value)
     kind("activation", value, Activation, "a name such as 'relu', or what activation() gives")
     return value
@@ -76,6 +84,7 @@ def an_activation(value: Activation | str) -> Activation:
 def a_transition(value: Transition | str | None) -> Transition | None:
     """``value``, or the transition of that name."""
     if isinstance(value, str):
+        _no_options("transition", value)
         return transition(value)
     if value is not None and (isinstance(value, type) or not hasattr(value, "pull_back")):
         raise TypeError(f"transition is {value!r}; need a name such as 'orthogonal', or what "
