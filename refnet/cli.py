@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from refnet.check.cli import add_commands
+from refnet.studies.cli import add_command as add_study
 
 __all__ = ["main"]
 
@@ -49,6 +50,7 @@ def main(arguments: list[str]) -> int:
     _add_train(commands)
     _add_orthogonalize(commands)
     add_commands(commands)
+    add_study(commands)
     _add_info(commands)
     args = parser.parse_args(arguments)
     try:

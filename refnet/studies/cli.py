@@ -1,0 +1,100 @@
+"""``refnet study``: rerun a published experiment and print its table beside the published one."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_command"]
+
+EXAMPLES = """examples:
+  refnet study --list
+      the studies, their runs and about how long they take
+  refnet study table-iii --quick
+      a small version of its own in a minute or two
+  refnet study figure-1 --workers 4
+      all its runs in four processes; run it again after any end, and it goes on
+  refnet study figure-1 --status
+      how far it is, from another terminal
+  refnet study table-2 --cluster tcp://head:8786
+      on the workers of a dask scheduler
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Add ``study`` to the program's commands."""
+    parser = commands.add_parser(
+        "study", help="rerun a published table or figure", epilog=EXAMPLES,
+        description="Make the runs of a published table or figure that are not done yet, and show "
+        "our numbers beside the printed ones.",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
+    parser.add_argument("--list", action="store_true", help="list the studies")
+    parser.add_argument("--quick", action="store_true", help="a small version, in minutes; its "
+                        "numbers are not the paper's")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell "
+                        "(default: 3)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes, of one "
+                        "thread each (default: 1)")
+    parser.add_argument("--cluster", metavar="ADDRESS", help="the address of a dask scheduler "
+                        "(needs the extra cluster)")
+    parser.add_argument("--folder", type=Path, default=Path("studies"), metavar="FOLDER",
+                        help="where studies keep their rows and checkpoints (default: studies)")
+    parser.add_argument("--status", action="store_true", help="show how far the runs are, and "
+                        "make none")
+    parser.add_argument("--table", action="store_true", help="show the table of what is done, and "
+                        "make no runs")
+    parser.add_argument("--repeat", action="store_true", help="make runs that are done again")
+    parser.set_defaults(run=_study)
+
+
+def _study(args: argparse.Namespace) -> int:
+    from refnet.runs.rows import table
+    from refnet.studies.catalogue import STUDIES, find
+    from refnet.studies.runner import run, status
+    from refnet.studies.store import Store
+    if args.list:
+        print(table(["study", "hours of a core for a seed", "runs", "what"],
+                    [[study.name, study.hours,
+                      len(study.jobs(lambda job: None, 1, False)), study.title]
+                     for study in STUDIES.values()]))
+        return 0
+    if args.name is None:
+        raise ValueError("name a study, such as: refnet study table-iii --quick (refnet study "
+                         "--list shows them)")
+    for option in ("seeds", "workers"):
+        if getattr(args, option) < 1:
+            raise ValueError(f"--{option} is {getattr(args, option)}; need at least 1")
+    study = find(args.name)
+    store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
+    if args.status:
+        print(status(study, store, args.seeds, args.quick))
+        return 0
+    failed = {}
+    if not args.table:
+        executor = None if args.cluster is None else _cluster(args.cluster)
+        failed = run(study, store, args.seeds, args.quick, args.workers, executor, args.repeat,
+                     lambda text: print(text, file=sys.stderr, flush=True))
+    rows = store.rows()
+    print(f"{study.title}\n")
+    print(study.table(lambda job: store.done(job, rows), args.seeds, args.quick))
+    if study.figure is not None and rows:
+        try:
+            study.figure(lambda job: store.done(job, rows), args.seeds, args.quick,
+                         store.folder / "figure.png")
+            print(f"figure: {store.folder / 'figure.png'}")
+        except ImportError:
+            print("the figure needs matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
+    for name, why in failed.items():
+        print(f"failed: {name}: {why}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _cluster(address: str) -> Any:
+    """The executor of a dask scheduler; runs whose worker dies are sent to another one."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ImportError("--cluster needs dask.distributed; install it with: pip install "
+                          "'refnet[cluster]'") from None
+    return Client(address).get_executor(retries=3, pure=False)

@@ -1,0 +1,43 @@
+"""What a study is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refnet.studies.jobs import Job
+
+__all__ = ["Found", "Study", "spread"]
+
+Found = Callable[[Job], dict[str, Any] | None]
+"""The row of a job, or None while it is not done."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A published table or figure, and the runs that make it again.
+
+    ``jobs(found, seeds, quick)``: the runs that are wanted, given those that are done; a ladder
+    of lengths wants the next rung only when the last one is solved. ``quick``: a small version
+    of its own, in one or two minutes. ``table(found, seeds, quick)``: Markdown, ours beside the
+    printed numbers. ``figure(found, seeds, quick, path)``: a PNG, if the study has one.
+    ``hours``: of one core for a seed, as measured or, where it was not run, as its steps
+    measured foretell.
+    """
+
+    name: str
+    title: str
+    jobs: Callable[[Found, int, bool], list[Job]]
+    table: Callable[[Found, int, bool], str]
+    hours: float
+    figure: Callable[[Found, int, bool, Path], None] | None = None
+
+
+def spread(values: list[float], form: str = ".2f") -> str:
+    """Mean, and the extremes if there are several; "not run" if there are none."""
+    if not values:
+        return "not run"
+    mean = f"{sum(values) / len(values):{form}}"
+    if len(values) == 1:
+        return f"{mean} (one seed)"
+    return f"{mean} ({min(values):{form}} to {max(values):{form}}, {len(values)} seeds)"

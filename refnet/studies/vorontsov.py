@@ -1,0 +1,219 @@
+"""The tables and figures of Vorontsov et al., under the protocol of their text."""
+
+import os
+import time
+from statistics import median
+from typing import Any
+
+from refnet.runs.rows import table
+from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.jobs import Job
+from refnet.studies.study import Found, Study, spread
+from refnet.training.config import Config
+from refnet.training.experiment import build
+from refnet.training.loop import Run, step
+
+__all__ = ["STUDIES"]
+
+PROTOCOL = "vorontsov/text"
+SPECTRUM = ("accuracy", "loss", "s_min", "s_mean", "s_max", "s_sd")
+
+
+def _copy(length: int, margins: tuple[str, ...]) -> list[Cell]:
+    return [Cell(f"T = {length}, margin {margin}",
+                 {"task": "copy", "length": length, "transition": f"svd:margin={margin}",
+                  "protocol": PROTOCOL},
+                 quick={"task": "copy:samples=500", "length": 20, "iterations": 1000}
+                 if length == 200 and margin in ("0", "0.1", "1") else {}) for margin in margins]
+
+
+MARGINS = ("0", "0.001", "0.01", "0.1", "1", "none")
+SOFT = ("1", "0.1", "0.01", "0.001", "0.0001", "0")
+
+
+def _panel(label: str) -> str:
+    return label.partition(",")[0]
+
+
+_SOFT = [
+    *(Cell(f"dense T = 200, lambda {strength}",
+           {"task": "copy", "length": 200, "transition": "dense", "method": "open",
+            "strength": float(strength), "rate": 1e-5, "protocol": PROTOCOL},
+           quick={"task": "copy:samples=500", "length": 20, "iterations": 500})
+      for strength in SOFT),
+    *(Cell(f"factorised T = 500, lambda {strength}",
+           {"task": "copy", "length": 500, "transition": "svd:margin=none", "method": "open",
+            "strength": float(strength), "protocol": PROTOCOL}) for strength in SOFT),
+    *(Cell(f"prior T = 200, strength {strength}",
+           {"task": "copy", "length": 200, "transition": f"svd:margin=none,prior={strength}",
+            "optimizer": "sgd", "rate": 1e-5, "protocol": PROTOCOL}) for strength in SOFT),
+    *(Cell(f"prior with margin 1 T = 200, strength {strength}",
+           {"task": "copy", "length": 200, "transition": f"svd:margin=1,prior={strength}",
+            "optimizer": "sgd", "rate": 1e-5, "protocol": PROTOCOL}) for strength in SOFT),
+]
+
+
+def _rows(task: str, printed: list[tuple[str, str, tuple[str, ...]]], quick: dict[str, Any]
+          ) -> list[Cell]:
+    """The rows of Tables 1 to 4: margin, start and what is printed."""
+    starts = {"orthogonal": "orthogonal", "Glorot normal": "glorot_normal", "identity": "identity"}
+    cells = []
+    for margin, start, numbers in printed:
+        settings = {"task": task, "protocol": PROTOCOL}
+        settings |= ({"cell": "lstm"} if margin == "LSTM" else
+                     {"transition": f"svd:margin={margin}", "recurrent": starts[start]})
+        cells.append(Cell(margin + (f", {start}" if start else ""), settings, numbers,
+                          quick if margin == "0.1" else {}))
+    return cells
+
+
+def _printed(text: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Lines "margin / start / numbers"."""
+    lines = (line.split("/") for line in text.strip().splitlines())
+    return [(margin.strip(), start.strip(), tuple(numbers.split()))
+            for margin, start, numbers in lines]
+
+
+TABLE_1 = """0/orthogonal/77.18
+0.001/orthogonal/79.26
+0.01/orthogonal/85.47
+0.1/orthogonal/94.10
+1/orthogonal/93.84
+none/orthogonal/93.24
+none/Glorot normal/66.71
+none/identity/53.53
+LSTM//97.30"""
+TABLE_2 = """0/orthogonal/83.56
+0.001/orthogonal/84.59
+0.01/orthogonal/89.63
+0.1/orthogonal/91.44
+1/orthogonal/90.83
+none/orthogonal/90.51
+none/Glorot normal/79.33
+none/identity/42.72
+LSTM//92.62"""
+TABLE_3 = """0/orthogonal/2.16 55.31
+0.01/orthogonal/2.16 55.33
+0.1/orthogonal/2.12 55.37
+1/orthogonal/2.06 57.07
+100/orthogonal/2.04 57.51
+none/orthogonal/2.06 57.38
+none/Glorot normal/2.08 57.37
+none/identity/2.25 53.83"""
+TABLE_4 = """0/orthogonal/2.20 54.88
+0.01/orthogonal/2.20 54.83
+0.1/orthogonal/2.24 54.10
+1/orthogonal/2.36 51.12
+100/orthogonal/2.36 51.20
+none/orthogonal/2.34 51.30
+none/Glorot normal/2.34 51.04
+none/identity/2.68 45.35"""
+
+_CHARACTERS = [
+    ("bits per character", lambda row: row["best"].get("test_bpc_with_ends"), ".3f"),
+    ("accuracy, %", lambda row: None if "test_accuracy_with_ends" not in row["best"]
+     else 100 * row["best"]["test_accuracy_with_ends"], ".2f")]
+
+TABLE_5 = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}
+
+
+def time_steps(hidden: int, seed: int, steps: int) -> dict[str, Any]:
+    """Median seconds of 1000 steps of SGD, and of SGD with geodesic steps on both bases, on the
+    copy task at T = 100; the two take turns, so that both see the same machine."""
+    runs = {}
+    for name, transition in (("sgd", "dense"), ("geosgd", "svd:margin=1")):
+        e = build(Config(task="copy", length=100, batch=50, hidden=hidden, seed=seed, rate=1e-4,
+                         transition=transition, recurrent="orthogonal"))
+        params, _ = e.start()
+        runs[name] = (e, Run(params, e.optimizer.init(params), params, {}))
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(steps + 2):
+        for name, (e, state) in runs.items():
+            batch = e.task.batch(number, e.config.batch, seed)
+            started = time.perf_counter()
+            runs[name] = (e, step(e, state, batch)[0])
+            taken[name].append(time.perf_counter() - started)
+    # the first two steps compile and warm up
+    return {name: round(1000 * median(times[2:]), 2) for name, times in taken.items()} | {
+        "seconds": round(sum(map(sum, taken.values())), 1), "load": round(os.getloadavg()[0], 1)}
+
+
+def _timing(hidden: int, seed: int, quick: bool) -> Job:
+    return Job(f"{hidden} units, seed {seed}", function="refnet.studies.vorontsov:time_steps",
+               arguments={"hidden": hidden, "seed": seed, "steps": 5 if quick else 30})
+
+
+def _timings(found: Found, seeds: int, quick: bool) -> list[Job]:
+    return [_timing(hidden, seed, quick) for seed in range(1 if quick else seeds)
+            for hidden in TABLE_5]
+
+
+def _timing_table(found: Found, seeds: int, quick: bool) -> str:
+    lines = []
+    for hidden, (sgd, geosgd) in TABLE_5.items():
+        rows = [row for seed in range(seeds)
+                if (row := found(_timing(hidden, seed, quick))) is not None]
+        lines.append([hidden, spread([row["sgd"] for row in rows], ".1f"), sgd,
+                      spread([row["geosgd"] for row in rows], ".1f"), geosgd,
+                      spread([row["geosgd"] / row["sgd"] for row in rows]),
+                      f"{geosgd / sgd:.2f}"])
+    return table(["units", "SGD, s for 1000 steps", "printed (GTX 770)", "geoSGD", "printed",
+                  "ratio", "printed"], lines)
+
+
+STUDIES = [
+    Study("table-5", "Table 5 of Vorontsov et al.: run time of SGD and geoSGD, copy task, T = 100",
+          _timings, _timing_table, .05),
+    grid("figure-1", "Figure 1 of Vorontsov et al.: the copy task by length and margin",
+         [cell for length in (200, 500, 1000) for cell in _copy(length, MARGINS)],
+         [("iterations until 99%", solved_at, ".0f")], 6, ("accuracy", "s_min", "s_max"), _panel),
+    grid("figure-4", "Figure 4 of Vorontsov et al.: the copy task with soft constraints", _SOFT,
+         [("iterations until 99%", solved_at, ".0f"),
+          ("accuracy at the end, %", lambda row: 100 * row["final"].get("accuracy", 0), ".1f")],
+         20, ("accuracy",), _panel),
+    grid("table-1", "Table 1 of Vorontsov et al.: ordered sequential MNIST, test accuracy in %",
+         _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
+         [("accuracy, %", accuracy, ".2f")], 60, SPECTRUM),
+    grid("table-2", "Table 2 and Figures 3, 6 of Vorontsov et al.: permuted sequential MNIST",
+         _rows("permuted-mnist", _printed(TABLE_2), {"iterations": 60, "evaluate_every": 60}),
+         [("accuracy, %", accuracy, ".2f")], 60, SPECTRUM),
+    grid("table-3", "Table 3 of Vorontsov et al.: Penn Treebank, sentences of up to 75 characters",
+         _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}),
+         _CHARACTERS, 30, ("bpc", *SPECTRUM[1:])),
+    grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
+         _rows("ptb:characters=300", _printed(TABLE_4), {"hidden": 64, "iterations": 100,
+                                                         "evaluate_every": 100}),
+         _CHARACTERS, 300, ("bpc", *SPECTRUM[1:])),
+    grid("figure-5", "Figure 5 of Vorontsov et al.: adding, T = 1000, mean squared error", [
+        Cell(f"margin {margin}", {"task": "adding", "transition": f"svd:margin={margin}",
+                                  "protocol": PROTOCOL},
+             quick={"task": "adding:samples=500", "length": 30, "iterations": 500})
+        for margin in ("0", "1", "10", "100", "none")],
+        [("best mean squared error", lambda row: row["best"].get("mse"), ".4f")], 120,
+        ("mse", *SPECTRUM[2:])),
+    grid("appendix", "Appendix and 3.1.3 of Vorontsov et al.: PReLU and OPLU on the copy task, "
+         "gain 1.05 on MNIST", [
+             *(Cell(f"copy T = 1000, {name}", {"task": "copy", "length": 1000, "activation": spec,
+                                               "transition": "svd:margin=0.3",
+                                               "protocol": PROTOCOL}, (printed,),
+                    quick={"task": "copy:samples=500", "length": 10, "iterations": 300})
+               for name, spec, printed in (
+                   ("PReLU .5", "leaky_relu:alpha=0.5", "fails"),
+                   ("PReLU .7", "leaky_relu:alpha=0.7", "fails"),
+                   ("PReLU 1", "leaky_relu:alpha=1", "solved"),
+                   ("PReLU from .7, trained", "prelu:start=0.7", "slope .96"),
+                   ("OPLU", "oplu", "as without"))),
+             *(Cell(f"{task}, margin 0, gain 1.05", {
+                 "task": task, "transition": "svd:margin=0", "gain": 1.05,
+                 "protocol": PROTOCOL}, (printed,))
+               for task, printed in (("sequential-mnist", "nearly 94.10"),
+                                     ("permuted-mnist", "nearly 91.44"))),
+             Cell("permuted-mnist, OPLU, margin 0.1", {
+                 "task": "permuted-mnist", "activation": "oplu", "protocol": PROTOCOL},
+                 ("over 90",))],
+         [("accuracy, %", accuracy, ".2f")], 40, ("accuracy",), _panel),
+    grid("copy-10000", "Figure 1 of Vorontsov et al., right: the copy task at T = 10,000",
+         [Cell(cell.label, cell.settings | {"checkpoint": "sqrt"})
+          for cell in _copy(10_000, MARGINS)],
+         [("iterations until 99%", solved_at, ".0f")], 300, ("accuracy",)),
+]
