@@ -15,7 +15,7 @@ from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.nets.gradients import loss_and_gradients
 
 CLIENTS = Path(__file__).parent / "clients"
-PINNED = "2b4bcffbb607c668e6ecbba09d0a181093fb5fe87bc2d8b805c418353924708c"
+PINNED = "9f4ebc518b125c5e887232f19e135d669be8fe2eba5f097afc09126be5f4350a"
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,8 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     dtype = np.result_type(a, p["Whh"], h0)
     a = a.reshape(T, B, 3, H).astype(dtype)
     v = np.empty_like(a)
-    u = np.empty((T, B, H), dtype)
-    h = np.empty((T + 1, B, H), dtype)
+    u = np.empty_like(a, shape=(T, B, H))
+    h = np.empty_like(a, shape=(T + 1, B, H))
     h[0] = h0
     for t in range(T):
         recurrent = matmul(h[t], p["Whh"].T).reshape(B, 3, H)
@@ -97,7 +97,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     first = T - len(dh)
     da = np.empty_like(a)
     recurrent = np.empty_like(a)
-    e = np.zeros((B, H), a.dtype)
+    e = np.zeros_like(a, shape=(B, H))
     clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
@@ -109,7 +109,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         da[t, :, 1], _ = gate.backward(a[t, :, 1], z, e * (h[t] - n), p)
         da[t, :, 0], _ = gate.backward(a[t, :, 0], r, da[t, :, 2] * u[t], p)
         clipped += clip_into(da[t, :, :2], clip)
-        own = {name: np.asarray(own[name] + slopes[name]) for name in own}
+        own = {name: np.asanyarray(own[name] + slopes[name]) for name in own}
         recurrent[t, :, :2] = da[t, :, :2]
         recurrent[t, :, 2] = da[t, :, 2] * r
         e = e * z + matmul(recurrent[t].reshape(B, 3 * H), p["Whh"])

@@ -58,7 +58,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     dtype = np.result_type(a, p["Whh"], h0)
     a = a.reshape(T, B, 3, H).astype(dtype)
     v = np.empty_like(a)
-    h = np.empty((T + 1, B, H), dtype)
+    h = np.empty_like(a, shape=(T + 1, B, H))
     h[0] = h0
     gates, new = p["Whh"][:2 * H], p["Whh"][2 * H:]
     for t in range(T):
@@ -90,7 +90,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     first = T - len(dh)
     da = np.empty_like(a)
     gates, new = p["Whh"][:2 * H], p["Whh"][2 * H:]
-    e = np.zeros((B, H), a.dtype)
+    e = np.zeros_like(a, shape=(B, H))
     clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
@@ -103,7 +103,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         da[t, :, 1], _ = gate.backward(a[t, :, 1], z, e * (h[t] - n), p)
         da[t, :, 0], _ = gate.backward(a[t, :, 0], r, w * h[t], p)
         clipped += clip_into(da[t, :, :2], clip)
-        own = {name: np.asarray(own[name] + slopes[name]) for name in own}
+        own = {name: np.asanyarray(own[name] + slopes[name]) for name in own}
         e = e * z + w * r + matmul(da[t, :, :2].reshape(B, 2 * H), gates)
     rows = da.reshape(T * B, 3 * H)
     past = h[:-1].reshape(T * B, H)

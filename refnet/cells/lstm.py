@@ -66,9 +66,9 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     H = p["Whh"].shape[1]
     z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 4 * H) + p["bh"]
     dtype = np.result_type(z, p["Whh"], h0)
-    a, v = (np.empty((T, B, 4, H), dtype) for _ in range(2))
-    h, c = (np.empty((T + 1, B, H), dtype) for _ in range(2))
-    k = np.empty((T, B, H), dtype)
+    a, v = (np.empty_like(z, dtype, shape=(T, B, 4, H)) for _ in range(2))
+    h, c = (np.empty_like(z, dtype, shape=(T + 1, B, H)) for _ in range(2))
+    k = np.empty_like(z, dtype, shape=(T, B, H))
     h[0], c[0] = h0
     for t in range(T):
         a[t] = (z[t] + matmul(h[t], p["Whh"].T)).reshape(B, 4, H)
@@ -110,7 +110,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     T, B, _, H = a.shape
     first = T - len(dh)
     da = np.empty_like(a)
-    e = np.zeros((B, H), a.dtype)
+    e = np.zeros_like(a, shape=(B, H))
     q = e if dc is None else dc
     clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
@@ -126,7 +126,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         da[t, :, 0], _ = gate.backward(a[t, :, 0], v[t, :, 0], q * v[t, :, 2], p)
         da[t, :, 1], _ = gate.backward(a[t, :, 1], v[t, :, 1], q * c[t], p)
         da[t, :, 2], through_g = act.backward(a[t, :, 2], v[t, :, 2], q * v[t, :, 0], p)
-        own = {name: np.asarray(own[name] + through_k[name] + through_g[name]) for name in own}
+        own = {name: np.asanyarray(own[name] + through_k[name] + through_g[name]) for name in own}
         clipped += clip_into(da[t, :, :3], clip)
         q = q * v[t, :, 1]
         for n, name in enumerate(PEEPHOLES[:2]):

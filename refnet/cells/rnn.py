@@ -45,8 +45,8 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     H = len(p["bh"])
     z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, H) + p["bh"]
     dtype = np.result_type(z, p["Whh"], h0)
-    a = np.empty((T, B, H), dtype)
-    h = np.empty((T + 1, B, H), dtype)
+    a = np.empty_like(z, dtype)
+    h = np.empty_like(z, dtype, shape=(T + 1, B, H))
     h[0] = h0
     for t in range(T):
         a[t] = z[t] + matmul(h[t], p["Whh"].T)
@@ -79,13 +79,13 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     T, B, H = a.shape
     first = T - len(dh)
     da = np.empty_like(a)
-    carry = np.zeros((B, H), a.dtype)
+    carry = np.zeros_like(a, shape=(B, H))
     clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         g = carry + dh[t - first] if t >= first else carry
         da[t], slopes = act.backward(a[t], h[t + 1], g, p)
-        own = {name: np.asarray(own[name] + slopes[name]) for name in own}
+        own = {name: np.asanyarray(own[name] + slopes[name]) for name in own}
         if clip is not None:
             da[t], changed = clamp(da[t], clip)
             clipped += changed

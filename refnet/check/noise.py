@@ -1,31 +1,52 @@
 """How far rounding alone may carry a gradient: the reference on randomly perturbed numbers.
 
-A ``Noisy`` number holds its value in R runs at once; every operation multiplies each run's
-result by ``1 + u g``, with u the unit roundoff of the judged type and g its own draw from
-N(0, 1). The reference runs on these numbers as it does on Fraction or balls, so the error
-model needs no second copy of any cell. Sums are perturbed as partial sums in sequence, so
-that plain loops, which round most, are within the model.
+A ``Noisy`` array holds every number in R runs at once; every operation perturbs each run's
+result by the rounding error of the judged type, of unit roundoff u. The reference runs on
+these arrays as it does on floats, so the error model needs no second copy of any cell.
+
+The model has to contain every order in which a reasonable program sums. Let p_k be the K
+terms of a sum, S_i their partial sums at up to CHUNKS places with w terms between, S the
+sum, and Q the sum of squares. The variance, in units of u^2, is
+
+- of a sum: ``V = c sum_i min(w max(S_i^2, (S - S_{i-1})^2, S^2 / 3 + Q / 6), Q_i / u^2)``:
+  sums from the first term on, from the last one on, and in random order; terms that are
+  lost because they are small cost at most themselves. Terms that are alike are rounded
+  alike: c is the mean number of terms equal to a term (1 if all differ);
+- of a matrix product: V + Q, the second for the products themselves;
+- of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s
+  rounds K times, ``max((s + p)^2, min(K max((s + p)^2, s^2 + Q_s), Q / u^2))``, and the
+  same with s and p exchanged;
+- of other additions, products and quotients: the square of the result. Of elementary
+  functions four times that: libraries round them within an ulp, which is 2u.
+
+Where subnormal numbers are flushed to zero, each term may lose the smallest normal number.
 
 This is statistics, and has nothing to do with the certified radius.
-Source: stochastic arithmetic (Vignes 1978; Parker's Monte Carlo arithmetic 1997).
-Checked by: tests/test_compare.py.
+Source: stochastic arithmetic (Vignes 1978; Parker's Monte Carlo arithmetic 1997); sums:
+Higham, Accuracy and Stability of Numerical Algorithms (2002), chapter 4.
+Checked by: tests/test_noise.py, tests/test_compare.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.exact.enclose import Certified, run_on
-from refnet.maths.numeric import MATMUL
 
-__all__ = ["Noisy", "RUNS", "spread", "unit"]
+__all__ = ["Noisy", "RUNS", "Source", "Split", "noisy", "running", "spread",
+           "unit"]
 
 RUNS = 30
-BLOCK = 4096
 CHUNKS = 16
+POOL = 2**20
+ALIKE = 2**6
+"""Terms that differ by less than this many unit roundoffs of the largest count as equal."""
 
 
 def unit(dtype: Any) -> float:
@@ -42,8 +63,8 @@ class Split(Exception):
 
 
 class Source:
-    """Random factors ``1 + u g`` for the runs in ``columns``; a run's own factors do not depend
-    on which others run beside it."""
+    """Where the runs in ``columns``, of ``runs`` in all, take their random numbers from; a run's
+    own numbers do not depend on which others run beside it."""
 
     def __init__(self, dtype: Any, seed: int, columns: Array, runs: int) -> None:
         self.u = unit(dtype)
@@ -51,130 +72,165 @@ class Source:
         self.columns = columns
         self.runs = runs
         self.rng = np.random.default_rng([seed, np.finfo(dtype).bits])
-        self.block: list[Array] = []
+        self.pool = self.rng.standard_normal((POOL // runs, runs))[:, columns]
+        self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
 
-    def normal(self, *shape: int) -> Array:
-        """Draws from N(0, 1), (R, *shape)."""
-        return self.rng.standard_normal((self.runs, *shape))[self.columns]
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        """Draws from N(0, 1), (*shape, R): rows of the pool from a random one on."""
+        size = int(np.prod(shape))
+        if size > len(self.pool) // 2:
+            return self.rng.standard_normal((*shape, self.runs))[..., self.columns]
+        first = int(self.rng.integers(len(self.pool) - size))
+        return self.pool[first:first + size].reshape(*shape, len(self.columns))
 
-    def noisy(self, value: Array) -> Noisy:
-        """``value`` (R,), perturbed."""
-        if not self.block:
-            self.block = list(1 + self.u * self.normal(BLOCK).T)
-        value = value * self.block.pop()
-        if abs(value[0]) < self.tiny / self.u:  # it may underflow, or be flushed to zero
-            value = value + np.where(value == 0, 0, self.tiny * self.normal())
-        return Noisy(value, self)
+    def rounded(self, value: Array, ulps: float = 1) -> Noisy:
+        """``value`` (..., R), each run perturbed by ``ulps`` unit roundoffs of its own size."""
+        return self.perturbed(value, ulps * self.u * value)
 
+    def perturbed(self, value: Array, sigma: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
+        """``value`` (..., R) with noise of standard deviation ``sigma``, at least that of an
+        underflow: the smallest normal number for each of the ``terms`` summed."""
+        shape = value.shape[:-1]
+        out = value + sigma * self.normal(shape)
+        if out.size and abs(value[..., 0]).min() < np.max(terms) * self.tiny / self.u:
+            lost = self.tiny * np.asarray(terms)[..., None] * self.normal(shape)
+            out += np.where((value == 0) & (sigma == 0), 0, lost)
+        return self.array(out, terms, norm)
 
-class Noisy:
-    """A number in R runs, ``v`` (R,), with the source of its perturbations."""
-
-    __slots__ = ("source", "v")
-
-    def __init__(self, v: Array, source: Source) -> None:
-        self.v = v
-        self.source = source
-
-    def __float__(self) -> float:
-        return float(self.v.mean())
-
-    def __neg__(self) -> Noisy:
-        return Noisy(-self.v, self.source)
-
-    def __add__(self, other: Any) -> Noisy:
-        if isinstance(other, int) and other == 0:  # the start of a sum, a masked entry
-            return self
-        return self.source.noisy(self.v + _value(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Noisy:
-        return self.source.noisy(self.v - _value(other))
-
-    def __rsub__(self, other: Any) -> Noisy:
-        return self.source.noisy(_value(other) - self.v)
-
-    def __mul__(self, other: Any) -> Noisy:
-        return self.source.noisy(self.v * _value(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Noisy:
-        return self.source.noisy(self.v / _value(other))
-
-    def __rtruediv__(self, other: Any) -> Noisy:
-        return self.source.noisy(_value(other) / self.v)
-
-    def _agreed(self, left: Array) -> bool:
-        if left.all() or not left.any():
-            return bool(left[0])
-        raise Split(left)
-
-    def __le__(self, other: Any) -> bool:
-        return self._agreed(self.v <= _value(other))
-
-    def __lt__(self, other: Any) -> bool:
-        return self._agreed(self.v < _value(other))
-
-    def __ge__(self, other: Any) -> bool:
-        return self._agreed(self.v >= _value(other))
-
-    def __gt__(self, other: Any) -> bool:
-        return self._agreed(self.v > _value(other))
-
-    def __eq__(self, other: object) -> bool:
-        return self._agreed(self.v == _value(other))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def exp(self) -> Noisy:
-        """Of every run, perturbed; as are the other elementary functions."""
-        return self.source.noisy(np.exp(self.v))
-
-    def expm1(self) -> Noisy:
-        """See ``exp``."""
-        return self.source.noisy(np.expm1(self.v))
-
-    def log(self) -> Noisy:
-        """See ``exp``."""
-        return self.source.noisy(np.log(self.v))
-
-    def sqrt(self) -> Noisy:
-        """See ``exp``."""
-        return self.source.noisy(np.sqrt(self.v))
-
-    def cos(self) -> Noisy:
-        """See ``exp``."""
-        return self.source.noisy(np.cos(self.v))
-
-    def sin(self) -> Noisy:
-        """See ``exp``."""
-        return self.source.noisy(np.sin(self.v))
-
-    def tanh(self) -> Noisy:
-        """See ``exp``."""
-        return self.source.noisy(np.tanh(self.v))
+    def array(self, value: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
+        """The array of numbers ``value`` (..., R); ``terms`` summed, ``norm`` the root of the
+        sum of their squares."""
+        out = np.empty(value.shape[:-1], self.dtype)
+        out["v"], out["terms"], out["norm"] = value, terms, norm
+        return out.view(Noisy)
 
 
-def _value(other: Any) -> Any:
-    return other.v if isinstance(other, Noisy) else float(other)
+_SOURCE: ContextVar[Source] = ContextVar("source")
 
 
-def _packed(array: Array, runs: int) -> Array:
-    """(R, *shape) of an object array of Noisy and plain numbers."""
-    if not array.size:
-        return np.zeros((runs, *array.shape))
-    entries = [value.v if isinstance(value, Noisy) else np.full(runs, float(value))
-               for value in array.flat]
-    return np.concatenate(entries).reshape(-1, runs).T.reshape(runs, *array.shape)
+@contextmanager
+def running(source: Source) -> Iterator[None]:
+    """Noisy arrays inside take their random numbers from ``source``."""
+    token = _SOURCE.set(source)
+    try:
+        yield
+    finally:
+        _SOURCE.reset(token)
 
 
-def _unpacked(values: Array, source: Source) -> Array:
-    out = np.empty(values.shape[1:], object)
-    rows = np.ascontiguousarray(values.reshape(len(values), -1).T)
-    out.reshape(-1)[:] = [Noisy(row, source) for row in rows]
-    return out
+class Noisy(np.ndarray[Any, Any]):
+    """Numbers in R runs: records of ``v`` (R,), and what sum each is: of how many ``terms``,
+    and the root ``norm`` of the sum of their squares.
+
+    Indexing, reshaping, joining and the like are NumPy's own; arithmetic is here.
+    """
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
+                        **options: Any) -> Any:
+        if method != "__call__" or ufunc not in _OPERATIONS:
+            raise TypeError(f"noisy numbers have no {ufunc.__name__}.{method}")
+        result = _OPERATIONS[ufunc](*inputs)
+        if out is None:
+            return result
+        out[0][...] = result
+        return out[0]
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is np.result_type:
+            return self.dtype
+        if func is np.where:
+            args = (args[0], *(np.asarray(noisy(part)) for part in args[1:]))
+        if func in (np.concatenate, np.stack):
+            args = ([np.asarray(noisy(part)) for part in args[0]], *args[1:])
+        result = super().__array_function__(func, types, args, kwargs)
+        return result.view(Noisy) if getattr(result, "dtype", None) == self.dtype else result
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return np.array(found).view(Noisy) if isinstance(found, np.void) else found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, np.asarray(noisy(value)))
+
+    def __eq__(self, other: object) -> Any:  # NumPy compares records before it asks for a ufunc
+        return _agreed(np.equal)(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _agreed(np.not_equal)(self, other)
+
+    def sum(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """The sum over ``axis``, with the rounding of every order of summation."""
+        axes = tuple(range(self.ndim)) if axis is None else tuple(np.atleast_1d(axis) % self.ndim)
+        rest = [n for n in range(self.ndim) if n not in axes]
+        turned = np.asarray(self).transpose(*axes, *rest)
+        K = int(np.prod([self.shape[n] for n in axes]))
+        return _sum(turned.reshape(K, -1)).reshape([self.shape[n] for n in rest])
+
+    def argmax(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """That of the first run: which of two equal ones is taken does not matter."""
+        return _runs(self)[..., 0].argmax(axis)
+
+
+def _is_noisy(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.void)) and value.dtype.kind == "V"
+
+
+def noisy(value: Any) -> Noisy:
+    """Numbers of any kind, alike in every run."""
+    if _is_noisy(value):
+        return np.asarray(value).view(Noisy)
+    values, source = np.asarray(value, float), _SOURCE.get()
+    return source.array(np.broadcast_to(values[..., None], (*values.shape, len(source.columns))))
+
+
+def _runs(value: Any) -> Array:
+    """(..., R); (..., 1) of numbers that are alike in every run."""
+    return np.asarray(value)["v"] if _is_noisy(value) else np.asarray(value, float)[..., None]
+
+
+def _history(value: Any) -> tuple[Array, Array, Array]:
+    """Size in the first run, number of terms and norm of every number."""
+    size = abs(_runs(value)[..., 0])
+    if not _is_noisy(value):
+        return size, np.ones(()), size
+    terms = np.asarray(value)["terms"]
+    return size, terms, np.where(terms > 1, np.asarray(value)["norm"], size)
+
+
+def _add(a: Any, b: Any) -> Noisy:
+    source, total = _SOURCE.get(), _runs(a) + _runs(b)
+    (size_a, terms_a, norm_a), (size_b, terms_b, norm_b) = _history(a), _history(b)
+    if max(terms_a.max(initial=0), terms_b.max(initial=0)) <= 1:
+        return source.rounded(total)
+    size = abs(total[..., 0])
+    sigma = size
+    for first, start, terms, norm in ((size_a, np.where(terms_a > 1, norm_a, 0), terms_b, norm_b),
+                                      (size_b, np.where(terms_b > 1, norm_b, 0), terms_a, norm_a)):
+        longer = np.sqrt(terms) * np.maximum(size, np.hypot(first, start))
+        sigma = np.maximum(sigma, np.where(  # onto an exact zero nothing is rounded
+            (terms > 1) & (first != 0), np.minimum(longer, norm / source.u), 0))
+    return source.perturbed(total, (source.u * sigma)[..., None], terms_a + terms_b,
+                            np.hypot(norm_a, norm_b))
+
+
+def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
+    def operation(a: Any, b: Any) -> Array:
+        runs = compare(_runs(a), _runs(b))
+        mixed = runs.any(axis=-1) & ~runs.all(axis=-1)
+        if mixed.any():
+            raise Split(runs[mixed][0])
+        return np.asarray(runs[..., 0])
+
+    return operation
+
+
+def _rounded(function: np.ufunc, ulps: float = 1) -> Callable[..., Noisy]:
+    return lambda *inputs: _SOURCE.get().rounded(function(*map(_runs, inputs)), ulps)
+
+
+def _exact(function: np.ufunc) -> Callable[[Any], Noisy]:
+    return lambda a: _SOURCE.get().array(function(_runs(a)), np.asarray(a)["terms"],
+                                         np.asarray(a)["norm"])
 
 
 def _power(size: Array) -> Array:
@@ -182,49 +238,100 @@ def _power(size: Array) -> Array:
     return np.exp2(np.floor(np.log2(np.where(size == 0, 1, size))))
 
 
-def _product(a: Array, b: Array) -> Array:
-    """``a @ b`` with the error of summing K terms in sequence.
+def _alike(rows: Array, u: float) -> Array:
+    """How many entries of a row are equal to one of them, on average over its nonzero ones."""
+    largest = abs(rows).max(axis=1, initial=0)[:, None]
+    keys = np.sort(np.round(rows / np.where(largest == 0, 1, largest) / (ALIKE * u)), axis=1)
+    place = np.arange(rows.shape[1])
+    new = np.diff(keys, axis=1, prepend=np.nan) != 0
+    rank = place - np.maximum.accumulate(np.where(new, place, 0), axis=1)
+    counted = keys != 0
+    # 1 + 3 + 5 + ... is the square of how many there are
+    return np.asarray(((2 * rank + 1) * counted).sum(axis=1)
+                      / np.maximum(counted.sum(axis=1), 1))
 
-    The products round by ``u sqrt(sum a^2 b^2)``, the partial sums S_k by ``u sqrt(sum
-    S_k^2)``; S is taken at no more than CHUNKS places and weighted by the terms between.
-    """
-    source = next(value for value in (*a.flat, *b.flat) if isinstance(value, Noisy)).source
-    left, right = _packed(a, len(source.columns)), _packed(b, len(source.columns))
-    # rows and columns are brought to about 1: squares of vanishing gradients would underflow
-    rows, columns = _power(abs(left).max(axis=(0, 2))), _power(abs(right).max(axis=(0, 1)))
-    left, right = left / rows[:, None], right / columns
-    K = a.shape[1]
-    width = -(-K // CHUNKS)
-    total = np.zeros((len(left), a.shape[0], b.shape[1]))
-    variance = (left * left) @ (right * right)
+
+def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]:
+    """V in units of u^2 and Q of ``left @ right`` (M, K), (K, N), or of the rows' sums (M,)."""
+    def part(a: Array, b: Array | None, terms: slice) -> Array:
+        return a[:, terms].sum(axis=1) if b is None else np.asarray(a[:, terms] @ b[terms])
+
+    K = left.shape[1]
+    squares = left * left, None if right is None else right * right
+    every = slice(0, K)
+    S, Q = part(left, right, every), part(*squares, every)
+    mixed = S * S / 3 + Q / 6
+    before, V = np.zeros_like(S), np.zeros_like(S)
+    width = max(-(-K // CHUNKS), 1)
     for k in range(0, K, width):
-        total = total + left[:, :, k:k + width] @ right[:, k:k + width]
-        variance += width * total * total
-    draws = source.normal(*total.shape[1:])
-    scaled = (total + source.u * np.sqrt(variance) * draws) * rows[:, None] * columns
-    return _unpacked(scaled + np.where(variance == 0, 0, source.tiny) * draws, source)
+        terms = slice(k, min(k + width, K))
+        after = before + part(left, right, terms)
+        largest = np.maximum(np.maximum(after * after, (S - before) ** 2), mixed)
+        V += np.minimum((terms.stop - k) * largest, part(*squares, terms) / u**2)
+        before = after
+    alike = _alike(left, u)
+    if right is not None and (alike > 1).any():
+        alike = np.minimum(alike[:, None], _alike(right.T, u))
+    elif right is not None:
+        alike = alike[:, None]
+    return np.maximum(alike, 1) * V + (Q if right is not None else 0), Q
 
 
-MATMUL[Noisy] = _product
+def _product(a: Any, b: Any) -> Noisy:
+    source = _SOURCE.get()
+    left, right = (np.ascontiguousarray(np.moveaxis(_runs(x), -1, 0)) for x in (a, b))
+    K = left.shape[2]
+    if len(right) == 1:  # one product of all runs' rows
+        total = (left.reshape(-1, K) @ right[0]).reshape(len(left), left.shape[1], -1)
+    else:
+        total = left @ right
+    left, right = left[0], right[0]
+    # rows and columns are brought to about 1: squares of vanishing gradients would underflow
+    rows = _power(abs(left).max(axis=1, initial=0))
+    columns = _power(abs(right).max(axis=0, initial=0))
+    V, Q = _variance(left / rows[:, None], right / columns, source.u)
+    scale = rows[:, None] * columns
+    return source.perturbed(np.moveaxis(total, 0, -1), (source.u * np.sqrt(V) * scale)[..., None],
+                            K, np.sqrt(Q) * scale)
+
+
+def _sum(a: Array) -> Noisy:
+    """The sum over the first of two axes."""
+    source, runs = _SOURCE.get(), _runs(a)
+    terms = runs[..., 0].T
+    scale = _power(abs(terms).max(axis=1, initial=0))
+    V, Q = _variance(terms / scale[:, None], None, source.u)
+    return source.perturbed(runs.sum(axis=0), (source.u * np.sqrt(V) * scale)[..., None],
+                            len(runs), np.sqrt(Q) * scale)
+
+
+_OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
+    np.add: _add, np.matmul: _product,
+    **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
+    **{ufunc: _rounded(ufunc) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
+    **{ufunc: _rounded(ufunc, 2) for ufunc in (np.exp, np.expm1, np.log, np.tanh, np.cos,
+                                               np.sin)},
+    **{ufunc: _agreed(ufunc) for ufunc in (np.less, np.less_equal, np.greater,
+                                           np.greater_equal, np.equal, np.not_equal)},
+}
 
 
 def _passes(certified: Certified, dtype: Any, seed: int, columns: Array, runs: int) -> Params:
     """Every quantity in the given runs, (R, *shape); runs that part at a kink go on alone."""
-    source = Source(dtype, seed, columns, runs)
-
-    def lifted(array: Array, name: str) -> Array:
-        values = np.asarray(array, np.float64)
-        return _unpacked(np.broadcast_to(values, (len(columns), *values.shape)), source)
-
+    net = certified.net
+    # parameters that only enter products and sums need no copy for every run
+    made = net.transition is not None or getattr(net, "gain", 1) != 1
     try:
-        with np.errstate(all="ignore"):
-            found = run_on(certified.net, certified.params, certified.batch, lifted)
+        with running(Source(dtype, seed, columns, runs)), np.errstate(all="ignore"):
+            found = run_on(net, certified.params, certified.batch, lambda array, name: (
+                noisy(array) if made or name == "x" else np.asarray(array, float)))
+            return {name: np.moveaxis(_runs(noisy(value)), -1, 0)
+                    for name, value in found.items()}
     except Split as split:
-        sides = [_passes(certified, dtype, seed, columns[side], runs)
-                 for side in (split.left, ~split.left)]
-        order = np.argsort(np.concatenate([columns[split.left], columns[~split.left]]))
-        return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
-    return {name: _packed(value, len(columns)) for name, value in found.items()}
+        left = split.left
+    sides = [_passes(certified, dtype, seed, columns[side], runs) for side in (left, ~left)]
+    order = np.argsort(np.concatenate([columns[left], columns[~left]]))
+    return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
 
 
 def spread(certified: Certified, dtype: Any, runs: int = RUNS, seed: int = 0) -> Params:

@@ -120,7 +120,9 @@ def _has_rationals(params: Params) -> bool:
 
 
 def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
-    return run_on(net, params, batch, lambda array, name: lift(array, kind, name))
+    found = run_on(net, params, batch, lambda array, name: lift(array, kind, name))
+    # NumPy makes an int64 array of a lone exact zero
+    return {name: value.astype(object) for name, value in found.items()}
 
 
 def _is_rational(net: Net) -> bool:
@@ -140,10 +142,8 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Callable[[Array, str]
     counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, y, counted, divisor)
     gradients = net.backward(own, tape, doutputs)
-    found = {"loss": loss, "outputs": outputs, **states(net, tape),
-             **{f"d{name}": value for name, value in gradients.items()}}
-    # NumPy makes an int64 array of a lone exact zero
-    return {name: value.astype(object) for name, value in found.items()}
+    return {"loss": loss, "outputs": outputs, **states(net, tape),
+            **{f"d{name}": value for name, value in gradients.items()}}
 
 
 def states(net: Net, tape: NetTape) -> Params:

@@ -65,11 +65,11 @@ def _magnitude(a: Array) -> Array:
 
 
 def _softsign(a: Array, p: Params, alpha: float) -> Array:
-    return np.asarray(a / (1 + _magnitude(a)))
+    return np.asanyarray(a / (1 + _magnitude(a)))
 
 
 def _softsign_slope(a: Array, h: Array) -> Array:
-    return np.asarray(1 / (1 + _magnitude(a)) / (1 + _magnitude(a)))
+    return np.asanyarray(1 / (1 + _magnitude(a)) / (1 + _magnitude(a)))
 
 
 def _leaky(a: Array, p: Params, alpha: float) -> Array:
@@ -95,7 +95,7 @@ def _prelu(a: Array, p: Params, alpha: float) -> Array:
 def _prelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
     left = nonpositive(a)
     per_unit = _sum_leading(np.where(left, dh * a, 0))
-    dslope = per_unit if p["slope"].ndim else np.asarray(per_unit.sum())
+    dslope = per_unit if p["slope"].ndim else np.asanyarray(per_unit.sum())
     return np.where(left, p["slope"] * dh, dh), {"slope": dslope}
 
 
@@ -142,7 +142,7 @@ def _modrelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float
 
 
 def _sum_leading(values: Array) -> Array:
-    return np.asarray(values.reshape(-1, values.shape[-1]).sum(axis=0))
+    return np.asanyarray(values.reshape(-1, values.shape[-1]).sum(axis=0))
 
 
 ACTIVATIONS: dict[str, Activation] = {entry.name: entry for entry in (

@@ -97,7 +97,7 @@ def qr(a: Array) -> tuple[Array, Array]:
     q, r = eye(n, a.dtype), a.copy()
     for k in range(columns):
         x = r[k:, k]
-        length = sqrt(np.asarray((x * x).sum()))[()]
+        length = sqrt(np.asanyarray((x * x).sum()))[()]
         v = x.copy()
         left = bool(nonpositive(x[:1])[0])
         # x_0 - |x| without cancellation: - sum of the other squares / (x_0 + |x|)
@@ -127,7 +127,7 @@ class Exponential(NamedTuple):
 
 def _over(a: Array, k: int) -> Array:
     """``a / k`` to a's own precision; exact for the ints among exact numbers, too."""
-    return times(Fraction(1, k), a) if a.dtype == object else np.asarray(a / k)
+    return times(Fraction(1, k), a) if a.dtype == object else np.asanyarray(a / k)
 
 
 def _degree(dtype: Any) -> int:
@@ -162,7 +162,7 @@ def expm(a: Array) -> Exponential:
     one = eye(len(a), a.dtype)
     sums = [one]
     for k in range(_degree(a.dtype), 0, -1):
-        sums.append(np.asarray(one + _over(matmul(scaled, sums[-1]), k)))
+        sums.append(np.asanyarray(one + _over(matmul(scaled, sums[-1]), k)))
     powers = [sums[-1]]
     for _ in range(squarings):
         powers.append(matmul(powers[-1], powers[-1]))

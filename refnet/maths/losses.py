@@ -100,7 +100,7 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
     rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
     loss, gradient = losses[name](flat, rows)
     # divided before masking: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
-    total = np.asarray(_kept(loss / divisor, counted).sum())
+    total = np.asanyarray(_kept(loss / divisor, counted).sum())
     gradient = _kept(gradient / divisor, counted)
     return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)
 

@@ -27,13 +27,13 @@ def matmul(a: Array, b: Array) -> Array:
     """``a @ b`` for two matrices of any dtype; (N, K) and (K, M) give (N, M)."""
     dtype = np.result_type(a, b)
     if dtype != object:
-        return np.asarray(a @ b)
+        return np.asanyarray(a @ b)
     if 0 in a.shape or 0 in b.shape:
         return np.zeros((a.shape[0], b.shape[1]), dtype)
     for first in (a.flat[0], b.flat[0]):
         if type(first) in MATMUL:
             return MATMUL[type(first)](a, b)
-    return np.asarray(a @ b)
+    return np.asanyarray(a @ b)
 
 
 def _times(value: Any, over: int, under: int) -> Any:
@@ -48,7 +48,7 @@ _times_all = np.frompyfunc(_times, 3, 1)
 def times(c: Number, a: Array) -> Array:
     """``c a`` in a's own dtype; exact on object arrays, where a float c is its binary value."""
     if a.dtype != object:
-        return np.asarray(float(c) * a)
+        return np.asanyarray(float(c) * a)
     return np.asarray(_times_all(a, *c.as_integer_ratio()), object)
 
 
@@ -74,7 +74,7 @@ def _elementary(name: str) -> Callable[[Array], Array]:
     on_floats = getattr(np, name)
 
     def function(x: Array) -> Array:
-        return np.asarray(on_objects(x) if x.dtype == object else on_floats(x))
+        return np.asanyarray(on_objects(x) if x.dtype == object else on_floats(x))
 
     function.__name__ = name
     function.__doc__ = f"``{name}`` of every entry, any dtype that has it; else TypeError."
@@ -90,8 +90,8 @@ tanh = _elementary("tanh")
 
 def sigmoid(x: Array) -> Array:
     """``1 / (1 + exp(-x))`` of every entry, without overflow for floats of any size."""
-    if x.dtype == object:
-        return np.asarray(1 / (1 + exp(-x)))
+    if x.dtype.kind in "OV":  # numbers of Python's, or of a type with its own arithmetic
+        return np.asanyarray(1 / (1 + exp(-x)))
     negative = x.real < 0
     e = np.exp(np.where(negative, x, -x))
     return np.asarray(np.where(negative, e, 1) / (1 + e))

@@ -285,7 +285,7 @@ class RecurrentNet:
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
             here = _read_within(steps, first, part)
             earliest = steps[here].min(initial=end)
-            dh = np.zeros((end - earliest + 1, B, H), drows.dtype)
+            dh = np.zeros_like(drows, shape=(end - earliest + 1, B, H))
             dh[steps[here] - earliest, here] = drows[here]
             return dh
 

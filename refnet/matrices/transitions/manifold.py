@@ -222,8 +222,8 @@ class Product(Manifold):
 
     def matrix(self, parts: Params) -> tuple[Array, None]:
         """W = D o S."""
-        return np.asarray(parts["D"] * parts["S"]), None
+        return np.asanyarray(parts["D"] * parts["S"]), None
 
     def pull_back(self, parts: Params, tape: None, dW: Array) -> Params:
         """dS = D o dW; D is constant."""
-        return {"D": np.zeros_like(dW), "S": np.asarray(parts["D"] * dW)}
+        return {"D": np.zeros_like(dW), "S": np.asanyarray(parts["D"] * dW)}

@@ -22,7 +22,7 @@ __all__ = ["CayleyMap", "Householder", "MatrixExponential", "ScaledCayley"]
 def _skew(A: Array) -> Array:
     """``L - L'`` of the part of A strictly below the diagonal; the rest does not matter."""
     L = np.tril(A, -1)
-    return np.asarray(L - L.T)
+    return np.asanyarray(L - L.T)
 
 
 def _skew_pull(dX: Array) -> Array:
@@ -172,11 +172,11 @@ class ScaledCayley(Plain):
     def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
         """W, and the Cayley transform."""
         made = _cayley(parts["A"])
-        return np.asarray(made.X * parts["D"]), made
+        return np.asanyarray(made.X * parts["D"]), made
 
     def pull_back(self, parts: Params, tape: _Cayley, dW: Array) -> Params:
         """As the Cayley map's, at ``dW D``."""
-        return {"A": _cayley_pull(tape, np.asarray(dW * parts["D"])),
+        return {"A": _cayley_pull(tape, np.asanyarray(dW * parts["D"])),
                 "D": np.zeros_like(parts["D"])}
 
 
@@ -235,13 +235,13 @@ class Householder(Plain):
         S[diagonal, diagonal] = times(0.5, gram[diagonal, diagonal])
         Y = solve(S, V[:, :len(D)])
         product = eye(V.shape[1], V.dtype)[:, :len(D)] - matmul(V.T, Y)
-        return np.asarray((product.T if D.ndim == 2 else product) * D), _Product(Y, S)
+        return np.asanyarray((product.T if D.ndim == 2 else product) * D), _Product(Y, S)
 
     def pull_back(self, parts: Params, tape: _Product, dW: Array) -> Params:
         """Back through ``I - V' Y``, ``S Y = V`` and ``S`` of ``V V'``."""
         V, D = parts["V"], parts["D"]
         Y, S = tape
-        G = np.asarray(dW * D)
+        G = np.asanyarray(dW * D)
         G = G.T if D.ndim == 2 else G
         Z = solve(S.T, matmul(V, G))  # minus the gradient at the right-hand side of S Y = V
         dV = -matmul(Y, G.T)
@@ -249,4 +249,4 @@ class Householder(Plain):
         dS = np.triu(matmul(Z, Y.T))
         diagonal = np.arange(len(dS))
         dS[diagonal, diagonal] = times(0.5, dS[diagonal, diagonal])
-        return {"V": np.asarray(dV + matmul(dS + dS.T, V)), "D": np.zeros_like(D)}
+        return {"V": np.asanyarray(dV + matmul(dS + dS.T, V)), "D": np.zeros_like(D)}

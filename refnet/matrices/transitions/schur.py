@@ -97,10 +97,10 @@ class Schur(Manifold):
         along = dM[even, even] + dM[even + 1, even + 1]
         across = dM[even + 1, even] - dM[even, even + 1]
         return {
-            "P": np.asarray(matmul(right, tape.middle.T) + matmul(dW.T, tape.left)),
+            "P": np.asanyarray(matmul(right, tape.middle.T) + matmul(dW.T, tape.left)),
             "T": np.triu(dM, 1),
-            "g": np.asarray(along * tape.cos + across * tape.sin),
-            "a": np.asarray(g * (across * tape.cos - along * tape.sin)),
+            "g": np.asanyarray(along * tape.cos + across * tape.sin),
+            "a": np.asanyarray(g * (across * tape.cos - along * tape.sin)),
         }
 
     def penalty(self, parts: Params) -> tuple[Any, Params]:

@@ -134,7 +134,7 @@ class SVD(Manifold):
             return parts["s"]
         if not self._width:
             return np.ones_like(parts["U"][0])
-        s = np.asarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
+        s = np.asanyarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
         return np.where(nonpositive(s), s * 0, s) if self._cut else s
 
     @property
@@ -145,7 +145,7 @@ class SVD(Manifold):
     def matrix(self, parts: Params) -> tuple[Array, tuple[Array, Array]]:
         """``W = (U s) V'``, and s and U s."""
         s = self.spectrum(parts)
-        scaled = np.asarray(parts["U"] * s)
+        scaled = np.asanyarray(parts["U"] * s)
         return matmul(scaled, parts["V"].T), (s, scaled)
 
     def pull_back(self, parts: Params, tape: tuple[Array, Array], dW: Array) -> Params:
@@ -153,8 +153,8 @@ class SVD(Manifold):
         ``dp = 2m sigmoid'(p) ds`` (eq. 11)."""
         s, scaled = tape
         through = matmul(dW, parts["V"])
-        grads = {"U": np.asarray(through * s), "V": matmul(dW.T, scaled)}
-        ds = np.asarray((parts["U"] * through).sum(axis=0))
+        grads = {"U": np.asanyarray(through * s), "V": matmul(dW.T, scaled)}
+        ds = np.asanyarray((parts["U"] * through).sum(axis=0))
         return grads | self._pull_spectrum(parts, ds)
 
     def _pull_spectrum(self, parts: Params, ds: Array) -> Params:

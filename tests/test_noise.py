@@ -1,0 +1,182 @@
+"""The model of rounding: it is what it says, and no order of summation leaves it."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refnet.batch import Batch
+from refnet.check.cases import random_batch, random_params
+from refnet.check.noise import RUNS, Source, Split, noisy, running, spread
+from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
+from refnet.exact.enclose import Certified, Enclosure, run_on
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
+
+U = 2.0**-24
+
+
+def test_noise_is_what_it_says():
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        made = noisy(np.ones(500)) * 3
+        draws = np.asarray(made)["v"] / 3 - 1
+        assert abs(draws.std() / U - 1) < 0.05 and abs(draws.mean()) < U * 0.05
+        mixed = made.copy()
+        mixed[0] = made[0] - 3
+        with pytest.raises(Split):
+            mixed <= 0
+        assert (made > 0).all() and not (made == -made).any()
+        with pytest.raises(TypeError, match="arctan"):
+            np.arctan(made)
+    with running(Source(np.float32, 0, np.arange(3, 5), RUNS)):
+        again = noisy(np.ones(500)) * 3  # a run's draws do not depend on those beside it
+    assert (np.asarray(again)["v"] == np.asarray(made)["v"][:, 3:5]).all()
+
+
+def certified_in_float64(net, params, batch):
+    """The reference in float64, which is exact as far as float32 goes."""
+    wide = {name: np.asarray(value, float) for name, value in params.items()}
+    found = run_on(net, wide, batch._replace(x=np.asarray(batch.x, float)),
+                   lambda array, name: np.asarray(array, float))
+    named = {name: Enclosure(value, np.asarray(value), np.zeros(value.shape))
+             for name, value in found.items()}
+    gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}
+    loss, outputs = named.pop("loss"), named.pop("outputs")
+    return Certified(net, params, batch, loss, outputs, named, gradients, "ball", 0, 0.0)
+
+
+def test_sums_are_perturbed_in_every_order():
+    """V of the model, from its definition; a bias that is exactly zero is added last."""
+    net = FeedforwardNet((8, 1), loss="squared_error")
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(1, 8)), rng.normal(size=(1, 8))
+    case = certified_in_float64(net, {"W1": w, "b1": np.zeros(1)}, Batch(x, np.zeros((1, 1))))
+    sigma = spread(case, np.float32, runs=3000)["outputs"].item()
+    terms = (w * x)[0]
+    S, Q, partial = terms.sum(), (terms**2).sum(), np.cumsum(terms)
+    largest = np.maximum(partial**2, (S - partial + terms)**2)
+    V = Q + np.maximum(largest, S**2 / 3 + Q / 6).sum()
+    assert abs(sigma / (U * np.sqrt(V)) - 1) < 0.05  # 3,000 runs: 1.3% is one sigma
+
+
+def plain_sums(values):
+    """Column sums of (K, M) float32 from the first on, from the last on, and pairwise."""
+    first, last = values[0].copy(), values[-1].copy()
+    for row in values[1:]:
+        first += row
+    for row in values[-2::-1]:
+        last += row
+    return first, last, values.sum(axis=0), np.cumsum(values, axis=0)[-1]
+
+
+@pytest.mark.parametrize("K", [30, 3000, 100000])
+def test_sums_of_equal_terms(K):
+    """Terms that are alike are rounded alike: errors add up instead of cancelling."""
+    values = np.tile(np.float32([0.1, 1 / 3, 0.7, 1e-3, 7.7e-5]), (K, 1))
+    values[::5, 1] -= 1  # two values, as the gradient of a softmax at rest has
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        made = np.asarray(noisy(values).sum(axis=0))["v"]
+    exact = values.astype(float).sum(axis=0)
+    sigma = np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1))
+    for theirs in plain_sums(values):
+        assert (abs(theirs - exact) <= LIMITS[0] * sigma).all(), abs(theirs - exact) / sigma
+
+
+def test_terms_that_differ_are_not_taken_for_equal():
+    """The spread of a sum of 10,000 different terms stays that of independent errors."""
+    K = 10000
+    values = np.random.default_rng(0).normal(size=(K, 20)).astype(np.float32)
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        made = np.asarray(noisy(values).sum(axis=0))["v"]
+    sigma = np.sqrt(((made - values.astype(float).sum(axis=0)[:, None]) ** 2).mean(axis=1))
+    assert (sigma < 4 * U * np.sqrt(K) * abs(np.cumsum(values, axis=0)).max(axis=0)).all()
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory):
+    """``run(order, join, steps, case, dtype, flags)``: the simple net in C."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler is installed")
+    folder, libraries = tmp_path_factory.mktemp("orders"), {}
+
+    def library(real, flags):
+        if (real, flags) not in libraries:
+            out = folder / f"orders{len(libraries)}.so"
+            subprocess.run([compiler, *flags, "-shared", "-fPIC", f"-DREAL={real}",
+                            Path(__file__).parent / "clients" / "orders.c", "-lm", "-o", out],
+                           check=True)
+            libraries[real, flags] = ctypes.CDLL(str(out))
+        return libraries[real, flags]
+
+    def run(order, join, steps, params, batch, dtype=np.float32,
+            flags=("-O2", "-ffp-contract=off")):
+        (T, B, D), H, C = batch.x.shape, len(params["bh"]), len(params["by"])
+        given = [np.ascontiguousarray(params[name], dtype)
+                 for name in ("Whh", "Wxh", "bh", "Why", "by")]
+        given += [np.ascontiguousarray(batch.x, dtype), batch.y.astype(ctypes.c_long)]
+        shapes = {"loss": (), "outputs": (B, C), "h": (T + 1, B, H), "dWhh": (H, H),
+                  "dWxh": (H, D), "dbh": (H,), "dWhy": (C, H), "dby": (C,), "dx": (T, B, D),
+                  "dh0": (B, H)}
+        found = {name: np.empty(shape, dtype) for name, shape in shapes.items()}
+        real = "float" if dtype == np.float32 else "double"
+        library(real, flags).run(
+            *map(ctypes.c_int, (order, join, steps)), *map(ctypes.c_long, (T, B, D, H, C)),
+            *(ctypes.c_void_p(value.ctypes.data) for value in (*given, *found.values())))
+        return found
+
+    return run
+
+
+def made(T, H, B, gain, seed=0, inputs=3):
+    """A net whose recurrent matrix is ``gain`` times an orthogonal one, or, for a gain below 0,
+    times one with entries from N(0, 1 / H)."""
+    net = RecurrentNet(inputs, H, 5)
+    rng = np.random.default_rng([seed, T, H])
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
+    W = rng.normal(size=(H, H)) / np.sqrt(H)
+    params["Whh"] = (np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain).astype(np.float32)
+    return net, params, batch
+
+
+def family(run, net, params, batch, orders=range(10), joins=range(5), runs=RUNS):
+    """The largest z of any member, with the member."""
+    case = certified_in_float64(net, params, batch)
+    sigma = spread(case, np.float32, runs=runs)
+    true = {name: value.value for name, value in case.named().items()}
+    worst = (0.0, ())
+    for order in orders:
+        for join in joins:
+            for flags in ((("-O2", "-ffp-contract=off"),) if order else (
+                    ("-O2", "-ffp-contract=off"), ("-O3", "-ffast-math", "-march=native"))):
+                member = (order, join, join % 4, flags[0])
+                found = run(order, join, join % 4, params, batch, flags=flags)
+                verdict = compare_values(found, true, sigma, np.float32, ())
+                worst = max(worst, (verdict.worst.z, (*member, verdict.worst.name)))
+                assert verdict.verdict == EXPLAINED, (member, verdict.worst)
+    return worst
+
+
+@pytest.mark.parametrize("T, H, B, gain", [(1, 5, 1, 1), (6, 20, 3, -1.5), (40, 32, 2, 1),
+                                           (3, 200, 2, -0.5)])
+def test_every_order_of_summation_is_rounding(orders, T, H, B, gain):
+    family(orders, *made(T, H, B, gain))
+
+
+def test_the_order_of_summation_hides_no_bug(orders):
+    """The same sizes: an entry off by a few of its own spreads is found."""
+    for T, H, B, gain in ((6, 20, 3, -1.5), (3, 200, 2, -0.5)):
+        net, params, batch = made(T, H, B, gain)
+        case = certified_in_float64(net, params, batch)
+        sigma, true = spread(case, np.float32), {
+            name: value.value for name, value in case.named().items()}
+        right = orders(0, 0, 1, params, batch)
+        transposed = {**params, "Whh": np.ascontiguousarray(params["Whh"].T)}
+        for wrong in (orders(0, 0, 1, transposed, batch),
+                      {**right, "dWhh": right["dWhh"].T},
+                      {**right, "dx": right["dx"] * np.float32(1.0001)},
+                      {**right, "dbh": right["dbh"] + np.float32(1e-5) * abs(right["dbh"]).max()}):
+            assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
