@@ -121,7 +121,10 @@ def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
                         f"pass {name}.filled(0), and which steps count as the batch's mask")
     if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.matrix):
         raise TypeError(f"{what} is {_short(value)}; need an array: pass np.asarray({name})")
-    if value.dtype.kind not in kinds:
+    # an array class with an arithmetic of its own says itself what its numbers are
+    own = type(value).__array_ufunc__ is not np.ndarray.__array_ufunc__ if isinstance(
+        value, np.ndarray) else False
+    if value.dtype.kind not in kinds and not own:
         real = "real " if value.dtype.kind == "c" else ""
         raise TypeError(f"{what} is an array of {value.dtype}; need {real}numbers, such as "
                         f"{name}{'.real' if real else ''}.astype(np.float32)")
