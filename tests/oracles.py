@@ -52,8 +52,7 @@ def rounding_bound(case):
     outputs, tape = plain.forward(majorant, abs(batch.x) + 0.5, batch.mask)
     _, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     pulled = plain.backward(majorant, tape, np.full(outputs.shape, 2 / divisor))
-    rows = tape.rows if len(tape.rows) else tape.cell.h[1:]
-    size = 1 + 2 * max(abs(value).max(initial=0) for value in (outputs, rows))
+    size = 1 + 2 * max(abs(value).max(initial=0) for value in (outputs, tape.rows))
     if batch.y.dtype.kind == "f":
         size *= 1 + abs(outputs).max() + abs(batch.y).max()
     steps = len(batch.x) if batch.x.ndim == 3 else net.depth + 1

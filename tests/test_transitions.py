@@ -17,7 +17,8 @@ from refnet.maths.dual import dual_array, parts
 from refnet.maths.linalg import eye
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import initialize
-from refnet.matrices.transitions import TRANSITIONS, penalty, transition
+from refnet.matrices.slots import penalty
+from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import jvp, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet

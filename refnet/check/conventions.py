@@ -229,7 +229,7 @@ def _of_the_slope(case: _Case) -> Candidates:
         act, pull=lambda a, h, dh, p, alpha: act.pull(h, act.value(h, p, alpha), dh, p, alpha)))
     da, h = case.pre_activation_gradients(shift=1)
     yield f"{name}' is taken of the state one step earlier", {
-        **case.run(shift=1), **case.sums(da, case.batch.x, h[:-1]), "dWhy": case.run()["dWhy"]}
+        **case.run(shift=1), **case.sums(da, case.batch.x, h[:-1])}
 
 
 def _of_the_gates(case: _Case) -> Candidates:

@@ -121,8 +121,8 @@ def _describe(net: Net) -> dict[str, Any]:
     """The net in words and numbers, as the manifest explains them."""
     made: dict[str, Any] | None = None
     if net.transition is not None:
-        place = f"{type(net.transition).__module__.split('.')[-1]}.{type(net.transition).__name__}"
-        made = {"name": next(name for name, known in TRANSITIONS.items() if known == place)}
+        made = {"name": next(name for name, known in TRANSITIONS.items()
+                             if known is type(net.transition))}
         if hasattr(net.transition, "margin"):
             made["margin"] = net.transition.margin
     common = {"transition": made, "activation": net.activation.name, "alpha": net.activation.alpha,

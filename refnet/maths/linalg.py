@@ -9,10 +9,10 @@ Checked by: tests/test_linalg.py.
 import ctypes
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cython_lapack
 
 from refnet.batch import Array
 from refnet.maths.numeric import matmul, nonpositive, sqrt, times
@@ -20,19 +20,22 @@ from refnet.maths.numeric import matmul, nonpositive, sqrt, times
 __all__ = ["EXPM", "Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
 
 
-def _lapack(name: str, arguments: int) -> Callable[..., None]:
-    """A routine of SciPy's LAPACK that takes so many addresses. SciPy's own way to call it would
-    hold the interpreter's lock, and other threads up, meanwhile."""
+@cache
+def _gesv(char: str) -> Callable[..., None]:
+    """SciPy's LAPACK solver for a dtype; its eight arguments are addresses. SciPy's own way to call
+    it would hold the interpreter's lock, and other threads up, meanwhile."""
+    from scipy.linalg import cython_lapack  # slow to import, and few nets solve anything
     python = ctypes.pythonapi
     signature, address = python.PyCapsule_GetName, python.PyCapsule_GetPointer
     signature.argtypes, signature.restype = [ctypes.py_object], ctypes.c_char_p
     address.argtypes, address.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
-    routine = cython_lapack.__pyx_capi__[name]
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
+    routine = cython_lapack.__pyx_capi__[_LETTERS[char] + "gesv"]
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 8)
     return kind(address(routine, signature(routine)))
 
 
-_GESV = {char: _lapack(f"{name}gesv", 8) for char, name in zip("fdFD", "sdcz")}
+_LETTERS = dict(zip("fdFD", "sdcz"))
+"""LAPACK's letters for its four dtypes."""
 
 
 def eye(n: int, dtype: Any) -> Array:
@@ -51,12 +54,12 @@ def solve(a: Array, b: Array) -> Array:
         raise ValueError(f"solve: a is {a.shape} and b {b.shape}; need (N, N) and (N, K): give a "
                          "single right-hand side as a column, b[:, None]")
     dtype = np.result_type(a, b)
-    if dtype.char in _GESV and a.size:
+    if dtype.char in _LETTERS and a.size:
         # LAPACK stores by columns: it overwrites the two copies made here
         lu, x, pivots = (np.array(a, dtype, order="F"), np.array(b, dtype, order="F"),
                          np.empty(len(a), np.intc))
         size, columns, info = (np.array(value, np.intc) for value in (len(a), b.shape[1], 0))
-        _GESV[dtype.char](*(value.ctypes.data for value in
+        _gesv(dtype.char)(*(value.ctypes.data for value in
                             (size, columns, lu, size, pivots, x, size, info)))
         if info:
             raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")

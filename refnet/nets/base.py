@@ -10,7 +10,8 @@ from refnet.arguments import Shape, admit, array, kind
 from refnet.batch import Array, Params
 from refnet.maths.activations import Activation, activation
 from refnet.matrices.initializers import initialize
-from refnet.matrices.transitions import Transition, pull_back, transition
+from refnet.matrices.slots import Transition, pull_back
+from refnet.matrices.transitions import transition
 
 __all__ = ["Initializer", "Named", "NetTape", "a_transition", "admit_gradients", "an_activation",
            "float_type", "matrix_of", "parameter_shapes", "pulled", "same_kind"]

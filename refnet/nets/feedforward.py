@@ -13,7 +13,7 @@ from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
-from refnet.matrices.transitions import Transition, assemble
+from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
                               an_activation, float_type, matrix_of, parameter_shapes, pulled,
                               same_kind)

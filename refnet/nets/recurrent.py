@@ -20,7 +20,7 @@ from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
-from refnet.matrices.transitions import Transition, assemble
+from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
                               an_activation, float_type, matrix_of, parameter_shapes, pulled,
                               same_kind)
@@ -227,7 +227,9 @@ class RecurrentNet:
         def read(first: int, tape: Any) -> None:
             nonlocal rows
             if steps is None:
-                outputs.append(self._read_out(p, tape.h[1:].reshape(-1, H)))
+                states = tape.h[1:].reshape(-1, H)
+                outputs.append(self._read_out(p, states))
+                rows = states if self.checkpoint == "none" else rows
             elif isinstance(steps, int):
                 rows = tape.h[-1].copy()  # a view would hold the whole tape
             else:
@@ -271,15 +273,14 @@ class RecurrentNet:
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
         sums: list[Array] = []
-        if steps is not None:
-            drows = matmul(flat, p["Why"])
-            sums.append(matmul(flat.T, tape.rows))
+        drows = flat if steps is None else matmul(flat, p["Why"])
 
         def pull(first: int, part: Any) -> Array:
             end = first + len(part.h) - 1
             if steps is None:
                 dpart = flat[first * B:end * B]
-                sums.append(matmul(dpart.T, part.h[1:].reshape(-1, H)))
+                if self.checkpoint != "none":
+                    sums.append(matmul(dpart.T, part.h[1:].reshape(-1, H)))
                 return matmul(dpart, p["Why"]).reshape(-1, B, H)
             if isinstance(steps, int):
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
@@ -290,7 +291,8 @@ class RecurrentNet:
             return dh
 
         grads = self.layer.backward(p, tape.cell, pull, inputs)
-        grads["Why"], grads["by"] = sum(sums[1:], sums[0]), flat.sum(axis=0)
+        grads["Why"] = sum(sums[1:], sums[0]) if sums else matmul(flat.T, tape.rows)
+        grads["by"] = flat.sum(axis=0)
         if steps is not None and not isinstance(steps, int):
             h0 = grads["h0"].copy()
             h0[(0,) * (h0.ndim - 2)] += np.where((steps == 0)[:, None], drows, 0)

@@ -10,8 +10,8 @@ from refnet.batch import Params
 from refnet.maths.activations import activation
 from refnet.matrices.initializers import glorot_uniform, initialize
 from refnet.matrices.orthogonality import open_penalty, open_update, orthogonalize_params
-from refnet.matrices.transitions import (Transition, parts, penalty as transition_penalty,
-                                         transition)
+from refnet.matrices.slots import Transition, parts, penalty as transition_penalty
+from refnet.matrices.transitions import transition
 from refnet.nets.base import Initializer
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, Penalty

@@ -8,7 +8,6 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -58,10 +57,7 @@ def _optimizer(name: str) -> dict[str, Option]:
 
 
 def _transition(name: str) -> dict[str, Option]:
-    if name == "dense":
-        return {}
-    file, kind = TRANSITIONS[name].split(".")
-    return _fields(getattr(import_module(f"refnet.matrices.transitions.{file}"), kind))
+    return {} if name == "dense" else _fields(TRANSITIONS[name])
 
 
 def _activation(name: str) -> dict[str, Option]:

@@ -1,81 +1,25 @@
 """What a weight matrix is made of: own parameters -> W before the net, dW -> theirs after.
 
-A transition owns the parameters of one matrix, its *slot*: slot "Whh" of a factorised
-transition with parts U, p and V has the parameters "Whh.U", "Whh.p" and "Whh.V". The net
-only ever sees W, so every cell and every layer works with every transition.
-
 ``transition(name, **options)`` makes one by name; "dense" is no transition (None).
+A new one is a class like those here, with a line in the table.
 """
 
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from dataclasses import fields
+from typing import Any
 
-from refnet.batch import Array, Params
-from refnet.maths.numeric import Number
+from refnet.matrices.slots import Transition
+from refnet.matrices.transitions.manifold import Orthogonal, Product
+from refnet.matrices.transitions.parametrisations import (CayleyMap, Householder,
+                                                          MatrixExponential, ScaledCayley)
+from refnet.matrices.transitions.schur import Schur
+from refnet.matrices.transitions.svd import SVD
 
-__all__ = ["Moved", "TRANSITIONS", "Transition", "assemble", "parts", "penalty",
-           "pull_back", "transition"]
+__all__ = ["TRANSITIONS", "Transition", "transition"]
 
-TRANSITIONS = {
-    "orthogonal": "manifold.Orthogonal",
-    "product": "manifold.Product",
-    "svd": "svd.SVD",
-    "expm": "parametrisations.MatrixExponential",
-    "cayley": "parametrisations.CayleyMap",
-    "scaled_cayley": "parametrisations.ScaledCayley",
-    "householder": "parametrisations.Householder",
-    "schur": "schur.Schur",
-}
-"""Name -> file and class. A file is imported when its transition is first made."""
-
-
-class Moved(NamedTuple):
-    """Parts after a manifold step, by full name: ``params``; for each one the ``defects``
-    ``||M'M - I||_F`` found after it; and those ``repaired`` because of that."""
-
-    params: Params
-    defects: dict[str, float]
-    repaired: tuple[str, ...]
-
-
-class Transition(Protocol):
-    """The parts of a matrix, by name without the slot.
-
-    ``shapes(rows, columns)``: the shape of every part of a matrix of that shape.
-    ``init(start)``: the parts whose matrix is (or is nearest to) the start matrix, float64.
-    ``matrix(parts)``: W and whatever ``pull_back`` wants to keep.
-    ``pull_back(parts, tape, dW)``: the gradient in every part; zero for one that is constant.
-    ``penalty(parts)``: what the transition itself adds to the loss, with its gradients.
-    ``retract(params, grads, names, rate)``: a step of the named parts on their manifold.
-    ``report(parts)``: what a record should say, such as the sign of the determinant.
-
-    ``manifold``: the parts that have orthonormal columns and move by ``retract``.
-    ``rates``: factors on the optimiser's learning rate, by part; absent ones are 1.
-    ``orthogonalised``: the part that OINIT and OPEN act on; None: OPEN acts on the matrix made.
-    ``rectangular``: whether it can make matrices that are not square.
-    """
-
-    @property
-    def manifold(self) -> tuple[str, ...]: ...
-
-    @property
-    def rates(self) -> Mapping[str, Number]: ...
-
-    @property
-    def rectangular(self) -> bool: ...
-
-    @property
-    def orthogonalised(self) -> str | None: ...
-
-    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]: ...
-    def init(self, start: Array) -> Params: ...
-    def matrix(self, parts: Params) -> tuple[Array, Any]: ...
-    def pull_back(self, parts: Params, tape: Any, dW: Array) -> Params: ...
-    def penalty(self, parts: Params) -> tuple[Any, Params]: ...
-    def report(self, parts: Params) -> dict[str, float]: ...
-    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
-                ) -> Moved: ...
+TRANSITIONS: dict[str, type[Any]] = {
+    "orthogonal": Orthogonal, "product": Product, "svd": SVD, "expm": MatrixExponential,
+    "cayley": CayleyMap, "scaled_cayley": ScaledCayley, "householder": Householder,
+    "schur": Schur}
 
 
 def transition(name: str, **options: Any) -> Transition | None:
@@ -89,44 +33,10 @@ def transition(name: str, **options: Any) -> Transition | None:
         why = "takes no options" if name == "dense" else "is unknown"
         raise ValueError(f"transition {name!r} {why}; choose one of "
                          f"dense, {', '.join(TRANSITIONS)}")
-    file, kind = TRANSITIONS[name].split(".")
-    made = getattr(import_module(f"refnet.matrices.transitions.{file}"), kind)
-    known = list(made.__dataclass_fields__)
+    known = [entry.name for entry in fields(TRANSITIONS[name])]
     for option in options:
         if option not in known:
             raise ValueError(f"transition {name}: {option!r} is unknown; its options are "
                              f"{', '.join(known) or 'none'}")
-    return made(**options)  # type: ignore[no-any-return]
-
-
-def parts(params: Params, slot: str) -> Params:
-    """The parts of one slot, by name without the slot."""
-    return {name[len(slot) + 1:]: value for name, value in params.items()
-            if name.startswith(slot + ".")}
-
-
-def assemble(transition: Transition, params: Params, slots: tuple[str, ...]
-             ) -> tuple[Params, dict[str, Any]]:
-    """The matrix of every slot, and the tapes for ``pull_back``."""
-    made = {slot: transition.matrix(parts(params, slot)) for slot in slots}
-    return {slot: W for slot, (W, _) in made.items()}, {slot: t for slot, (_, t) in made.items()}
-
-
-def pull_back(transition: Transition, params: Params, tapes: dict[str, Any], grads: Params
-              ) -> Params:
-    """Gradients of every slot's parts, under their full names, from each slot's dW."""
-    return {f"{slot}.{part}": value for slot, tape in tapes.items()
-            for part, value in
-            transition.pull_back(parts(params, slot), tape, grads[slot]).items()}
-
-
-def penalty(transition: Transition, params: Params, slots: tuple[str, ...]
-            ) -> tuple[Any, Params]:
-    """What the transition adds to the loss over all slots, and its gradients by full name."""
-    value: Any = 0
-    grads: Params = {}
-    for slot in slots:
-        own, gradients = transition.penalty(parts(params, slot))
-        value = value + own
-        grads |= {f"{slot}.{part}": gradient for part, gradient in gradients.items()}
-    return value, grads
+    made: Transition = TRANSITIONS[name](**options)
+    return made

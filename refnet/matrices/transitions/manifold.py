@@ -13,7 +13,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.maths.numeric import Number
 from refnet.matrices import stiefel
-from refnet.matrices.transitions import Moved
+from refnet.matrices.slots import Moved
 
 __all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import schur
 
 from refnet.batch import Array, Params
 from refnet.maths.numeric import matmul, times
@@ -56,6 +55,7 @@ class Schur(Manifold):
         Its real Schur form, real eigenvalues first, so that they pair up; within a pair a
         rotation makes the two diagonal entries equal, as LAPACK does for complex pairs.
         """
+        from scipy.linalg import schur  # slow to import, and only this needs it
         n = len(start)
         if n % 2 or start.shape != (n, n):
             raise ValueError(f"transition schur: the start is {start.shape}; need a square matrix "
