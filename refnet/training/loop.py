@@ -92,7 +92,8 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
     grads, norm, acted = e.clip(result.gradients)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
-    params, state = e.optimizer.step(e.open_step(run.params), grads, run.optimizer)
+    params = e.open_step(run.params)
+    params, state = e.optimizer.step(params, grads, run.optimizer)
     params, repaired = e.manifold_step(params, grads)
     return replace(run, params=params, optimizer=state, iteration=run.iteration + 1,
                    loss_sum=run.loss_sum + float(result.loss), clipped=run.clipped + acted,
