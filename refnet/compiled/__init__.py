@@ -22,7 +22,8 @@ def info() -> dict[str, Any]:
     import numpy as np
 
     from refnet.compiled import vector
-    from refnet.compiled._jit import JIT, cache_folder, compiled_kernels
+    from refnet.compiled._cache import cache_folder
+    from refnet.compiled._jit import JIT, compiled_kernels
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "machine": platform.machine(),

@@ -1,4 +1,4 @@
-"""The one decorator that holds every option of the compiler, the cache, and the threads.
+"""The one decorator that holds every option of the compiler, and the threads.
 
 No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where two
 roundings shall be one, the kernels say ``fma``. ``error_model="numpy"`` gives x / 0 = inf
@@ -7,12 +7,10 @@ that nothing need count references to them (``_nrt``), which would take its time
 """
 
 import gc
-import hashlib
 import os
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import count
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -20,70 +18,18 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 from numba import types
-from numba.core import caching, config
+from numba.core import config
 from numba.extending import intrinsic
 
-__all__ = ["JIT", "cache_folder", "compiled_kernels", "inner", "jit", "run"]
+from refnet.compiled._cache import KernelCache
+
+__all__ = ["JIT", "compiled_kernels", "inner", "jit", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 JIT: bool = not config.DISABLE_JIT
 _KERNELS: list[Any] = []
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False,
             "no_cfunc_wrapper": True, "_nrt": False}
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: one folder for each version of the sources.
-
-    Numba itself looks only at the file of the outermost function, and would go on using a
-    kernel whose helpers in another file have changed.
-    """
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
-    base = os.environ.get("NUMBA_CACHE_DIR") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "refnet")
-    return Path(base) / digest
-
-
-class _Locator(caching._CacheLocator):  # type: ignore[misc]
-    def __init__(self, function: Callable[..., Any], file: str) -> None:
-        self._line = function.__code__.co_firstlineno
-
-    def get_cache_path(self) -> str:
-        return str(cache_folder())
-
-    def get_source_stamp(self) -> str:
-        return cache_folder().name
-
-    def get_disambiguator(self) -> str:
-        return str(self._line)
-
-    @classmethod
-    def from_function(cls, function: Callable[..., Any], file: str) -> "_Locator":
-        return cls(function, file)
-
-
-class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = [_Locator]
-
-
-class _Cache(caching.FunctionCache):  # type: ignore[misc]
-    """Numba's cache, except that what cannot be read or written is as good as absent."""
-
-    _impl_class = _Implementation
-
-    def load_overload(self, signature: Any, context: Any) -> Any:
-        try:
-            return super().load_overload(signature, context)
-        except Exception:  # a damaged file can raise anything while it is unpickled
-            return None
-
-    def save_overload(self, signature: Any, data: Any) -> None:
-        try:
-            self._impl.locator.ensure_cache_path()
-            super().save_overload(signature, data)
-        except Exception:  # unwritable, full, or a damaged index
-            return None
 
 
 def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,9 +60,9 @@ def jit(function: Function, inner: bool = False) -> Function:
     """
     kernel: Any = numba.njit(**_OPTIONS, no_cpython_wrapper=inner)(function)
     if JIT:
-        kernel._cache = _Cache(function)
+        kernel._cache = KernelCache(function)
         kernel.compile = _undisturbed(kernel.compile)
-        # or a function would be compiled anew for every constant that it is called with
+        # or a function would be compiled again for every constant that it is called with
         kernel.get_call_template = _plainly(kernel.get_call_template)
         _KERNELS.append(kernel)
     return kernel  # type: ignore[no-any-return]
