@@ -3,11 +3,13 @@
 import argparse
 import signal
 import sys
+import traceback
 from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from refnet import __version__
 from refnet.check.cli import add_commands
 from refnet.studies.cli import add_command as add_study
 
@@ -40,27 +42,43 @@ ORTHOGONALIZE_EXAMPLES = """example:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; 0 if it did what was asked, 1 on an error said in one line, 3 if training
-    diverged (a loss that is not finite), 130 or 143 after Ctrl-C or SIGTERM."""
+    """Run one command. The exit status: 0 if it did what was asked, 1 if a judged result is not
+    explained by rounding, 2 on an error, said in one line, or wrong arguments, 3 if training
+    diverged (a loss that is not finite), 130 or 143 after Ctrl-C or SIGTERM.
+
+    Checked by: tests/test_cli.py.
+    """
     parser = argparse.ArgumentParser(
         prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
         "nets: train them, certify them, judge other frameworks by them.",
         epilog="Each command teaches itself: refnet train --help")
+    parser.add_argument("--version", action="version", version=f"refnet {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_orthogonalize(commands)
     add_commands(commands)
     add_study(commands)
     _add_info(commands)
-    args = parser.parse_args(arguments)
+    debug = "--debug" in arguments  # before the command or after it
+    args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
     try:
         return int(args.run(args))
     except KeyboardInterrupt:
         print(f"refnet {args.command}: interrupted", file=sys.stderr)
         return 130
-    except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
-        print(f"refnet {args.command}: {error}", file=sys.stderr)
-        return 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        print(f"refnet {args.command}: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _one_line(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    if isinstance(error, (ArithmeticError, ImportError, OSError, TypeError, ValueError)) and said:
+        return said
+    return f"{type(error).__name__}: {said} (--debug shows where it comes from)"
 
 
 def _add_train(commands: Any) -> None:

@@ -306,7 +306,7 @@ def test_an_unknown_name_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="checkpoint 'log' is unknown; choose one of none, sqrt"):
         RecurrentNet(1, 1, 1, checkpoint="log")
     assert main(["train", "temporal-order", "--checkpoint", "log", "--quiet", "--out",
-                 str(tmp_path / "run")]) == 1
+                 str(tmp_path / "run")]) == 2
     assert "choose one of none, sqrt" in capsys.readouterr().err
 
 

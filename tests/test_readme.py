@@ -40,16 +40,16 @@ def test_info_names_the_cache(capsys, tmp_path, monkeypatch):
 
 
 def test_an_error_is_one_line(capsys):
-    assert main(["train", "temporal-order", "--method", "magic", "--quiet"]) == 1
+    assert main(["train", "temporal-order", "--method", "magic", "--quiet"]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "choose one of plain, oinit" in message
     assert not Path("runs/temporal-order-magic-seed0").exists()
 
 
 def test_commands_refuse_what_they_cannot_do(capsys):
-    assert main(["train"]) == 1
+    assert main(["train"]) == 2
     assert "name a task" in capsys.readouterr().err
-    assert main(["train", "--resume", "nowhere", "--seed", "1"]) == 1
+    assert main(["train", "--resume", "nowhere", "--seed", "1"]) == 2
     assert "only --iterations" in capsys.readouterr().err
-    assert main(["train", "--resume", "nowhere"]) == 1
+    assert main(["train", "--resume", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err

@@ -1,7 +1,5 @@
-"""Progress on the terminal: a bar where there is a terminal, a line an evaluation where not.
-
-Needs rich (extra ``cli``).
-"""
+"""Progress on the terminal: a bar where there is a terminal and rich (extra ``cli``) to draw it,
+else a line for each evaluation or each tenth of the way."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,13 +10,18 @@ __all__ = ["bar", "counter"]
 
 
 def _rich() -> Any:
+    """The rich package and a console for it, or None where lines have to do."""
     try:
         import rich.console
         import rich.progress
     except ImportError:
-        raise ImportError("the progress bar needs rich; install it with: pip install "
-                          "'refnet[cli]' (or pass --quiet)") from None
-    return rich
+        return None
+    console = rich.console.Console(stderr=True)
+    return (rich.progress, console) if console.is_terminal else None
+
+
+def _line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _facts(row: dict[str, Any]) -> str:
@@ -36,20 +39,18 @@ def _pretraining(facts: dict[str, Any]) -> str:
 @contextmanager
 def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]], None]]:
     """An observer for ``train``: iteration, time left, and the last evaluation's figures."""
-    if quiet:
-        yield lambda kind, facts: None
-        return
-    rich = _rich()
-    console = rich.console.Console(stderr=True)
-    if not console.is_terminal:
+    drawn = None if quiet else _rich()
+    if drawn is None:
         def line(kind: str, facts: dict[str, Any]) -> None:
+            if quiet:
+                return
             if kind == "row":
-                print(f"{facts['iteration']:>8}  {_facts(facts)}", file=sys.stderr, flush=True)
+                _line(f"{facts['iteration']:>8}  {_facts(facts)}")
             elif kind == "oinit":
-                print(_pretraining(facts), file=sys.stderr, flush=True)
+                _line(_pretraining(facts))
         yield line
         return
-    columns = rich.progress
+    columns, console = drawn
     with columns.Progress(
             columns.BarColumn(bar_width=20), columns.MofNCompleteColumn(),
             columns.TimeRemainingColumn(), columns.TextColumn("{task.description}"),
@@ -68,8 +69,18 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
 @contextmanager
 def counter(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """A function to call with how many are done, and how many there are."""
-    rich = _rich()
-    console = rich.console.Console(stderr=True)
-    with rich.progress.Progress(console=console, disable=not console.is_terminal) as progress:
+    drawn = _rich()
+    if drawn is None:
+        tenth = 0
+
+        def line(done: int, of: int) -> None:
+            nonlocal tenth
+            if of and 10 * done // of > tenth:
+                tenth = 10 * done // of
+                _line(f"{label}: {done} of {of}")
+        yield line
+        return
+    columns, console = drawn
+    with columns.Progress(console=console) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done, of: progress.update(task, completed=done)

@@ -1,0 +1,286 @@
+"""The command line: exit codes, errors in one line, and every example that a text gives."""
+
+import argparse
+import ast
+import builtins
+import configparser
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import refnet
+from refnet import cli
+from refnet.check import loader, tables
+from refnet.runs import progress
+from refnet.training.config import Config, to_toml
+from refnet.training.specs import KINDS, read_spec
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "refnet").rglob("*.py"))
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"refnet {refnet.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["trian"], ["train", "temporal-order", "--hidden", "x"], ["train"],
+    ["train", "temporal-order", "--hidden", "0", "--out", "nowhere"],
+    ["check", "torch", "--steps", "0"], ["check", "jax", "--cell", "rnm"],
+    ["check", "rates", "--json", "no/such/folder/x.json"], ["check", "rates", "--json", "."],
+    ["orthogonalize", "--runs", "0"], ["vectors", "judge", "nowhere", "nowhere"],
+    ["check", "torch", "--function", "nowhere.py:loss"], ["check", "onnx", "nowhere.onnx"],
+])
+def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
+    try:
+        status = cli.main(arguments)
+    except SystemExit as ended:  # argparse's own
+        status = ended.code
+    printed = capsys.readouterr()
+    assert status == 2 and printed.out == ""
+    assert "Traceback" not in printed.err and "error" in printed.err or printed.err.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(capsys):
+    assert cli.main(["train", "--resume", "nowhere"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    for arguments in (["--debug", "train", "--resume", "nowhere"],
+                      ["train", "--resume", "nowhere", "--debug"]):
+        assert cli.main(arguments) == 2
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_unforeseen_error_is_one_line_too(capsys, monkeypatch):
+    def broken(args):
+        raise KeyError("lost")
+
+    monkeypatch.setattr(cli, "_info", broken)
+    assert cli.main(["info"]) == 2
+    assert capsys.readouterr().err == (
+        "refnet info: KeyError: 'lost' (--debug shows where it comes from)\n")
+
+
+@pytest.mark.parametrize("body, message", [
+    ("    raise ValueError('of mine')", "ValueError: of mine (at {file}:3: raise"),
+    ("    return {}['lost']", "KeyError: 'lost' (at {file}:3: return"),
+    ("    return 1", "returned int; need the mean cross-entropy"),
+    ("    import numpy\n    return numpy.ones(2)", "returned shape (2,)"),
+    ("    import numpy\n    return numpy.ones(2) @ numpy.ones(3)", "(at {file}:4: return numpy"),
+])
+def test_a_users_function_fails_with_its_own_line(tmp_path, body, message):
+    file = tmp_path / "mine.py"
+    file.write_text(f"x = 1\ndef loss(p, x, y):\n{body}\n")
+    with pytest.raises(ValueError) as found:
+        loader.loaded(f"{file}:loss")(1, 2, 3)
+    assert message.format(file=file) in str(found.value) and "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("content, message", [
+    ("def loss(:\n", "SyntaxError"), ("import nowhere_to_be_found\n", ":1: import nowhere"),
+    ("1 / 0\n", ":1: 1 / 0"), ("import sys\nsys.exit(3)\n", "SystemExit: 3 (at "),
+    ("loss = 1\n", "has no function loss"),
+])
+def test_a_users_file_fails_with_its_own_line(tmp_path, content, message):
+    file = tmp_path / "mine.py"
+    file.write_text(content)
+    with pytest.raises(ValueError) as found:
+        loader.loaded(f"{file}:loss")
+    assert message in str(found.value) and str(file) in str(found.value)
+
+
+def test_a_users_function_on_the_command_line(tmp_path, capsys):
+    """A right one ends with 0, a wrong one with 1, a broken one with 2 and no header."""
+    pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    file = tmp_path / "mine.py"
+    file.write_text("""import torch
+
+def loss(p, x, y, slope=1):
+    h = torch.zeros(x.shape[1], p["bh"].shape[0], dtype=x.dtype)
+    for step in x:
+        h = torch.tanh(step @ p["Wxh"].T + h @ p["Whh"].T + p["bh"])
+    return slope * torch.nn.functional.cross_entropy(h @ p["Why"].T + p["by"], y)
+
+def wrong(p, x, y):
+    return loss(p, x, y, 1.001)
+
+def broken(p, x, y):
+    return loss(p, x, y[:1])
+""")
+    flags = ["--hidden", "4", "--steps", "3", "--batch", "2"]
+    for name, status in (("loss", 0), ("wrong", 1), ("broken", 2)):
+        assert cli.main(["check", "torch", "--function", f"{file}:{name}", *flags]) == status
+    out, err = capsys.readouterr()
+    assert out.count("verdict") == 2 and f"{file}:7: return slope" in err
+    assert err.count("\n") == 1
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """A function that makes packages impossible to import."""
+    def hide(*names):
+        real = builtins.__import__
+
+        def refuse(name, *rest, **more):
+            if name.split(".")[0] in names:
+                raise ImportError(f"No module named {name!r}")
+            return real(name, *rest, **more)
+
+        for module in [m for m in sys.modules if m.split(".")[0] in names]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setattr(builtins, "__import__", refuse)
+        import importlib.util
+        found = importlib.util.find_spec
+        monkeypatch.setattr("refnet.check.cli.find_spec",
+                            lambda name: None if name in names else found(name))
+    return hide
+
+
+@pytest.mark.parametrize("arguments, package, extra", [
+    (["check", "torch"], "python-flint", "torch"), (["check", "jax"], "python-flint", "jax"),
+    (["check", "onnx"], "python-flint", "onnx"), (["check", "rates"], "python-flint", "all"),
+    (["check", "checkers"], "python-flint", "torch,jax"),
+    (["vectors", "write", "golden"], "python-flint", "certify"),
+])
+def test_what_is_missing_is_said_before_anything_else(without, capsys, arguments, package, extra):
+    without("flint")
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and f"{package}: pip install 'refnet[{extra}]'" in err
+
+
+def test_training_and_orthogonalising_need_no_extra(without, capsys, tmp_path):
+    without("rich", "matplotlib", "pooch")
+    assert cli.main(["train", "temporal-order", "--length", "10", "--hidden", "4", "--iterations",
+                     "2", "--evaluate-every", "1", "--out", str(tmp_path / "run")]) == 0
+    out, err = capsys.readouterr()
+    assert "run folder" in out and re.search(r"^ +2  .*accuracy", err, re.M)
+    assert cli.main(["orthogonalize", "--runs", "100", "--size", "4"]) == 0
+    assert "gaussian: 100 of 100" in capsys.readouterr().err
+
+
+def test_an_extra_brings_what_its_command_needs():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = setup["options.extras_require"]
+    for name in ("torch", "jax", "onnx", "certify"):
+        assert "python-flint" in extras[name] and (name == "certify" or name in extras[name])
+
+
+def test_rows_are_saved(tmp_path):
+    tables.save(tables.target(str(tmp_path / "x.json")), [{"z": float("inf"), "T": (1, 2)}])
+    assert json.loads((tmp_path / "x.json").read_text())["rows"] == [{"z": "Infinity", "T": [1, 2]}]
+
+
+def test_lines_come_at_each_tenth(without, capsys):
+    without("rich")
+    with progress.counter("things", 40) as advance:
+        for done in range(1, 41):
+            advance(done, 40)
+    assert capsys.readouterr().err.count("\n") == 10
+
+
+# Every example in a help, a docstring or an error message.
+
+def texts():
+    """Every string in the package's source, with {} for what an f-string puts in."""
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        inner = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+                 for part in node.values}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                yield path, "".join(part.value if isinstance(part, ast.Constant) else "{}"
+                                    for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) \
+                    and node not in inner:
+                yield path, node.value
+
+
+SPEC = re.compile(r"(?<![\w.`:-])[a-z_][a-z_0-9-]*:[a-z_]+=[\w.-]+(?:,[a-z_]+=[\w.-]+)*")
+GENERIC = {"name:key=value", "name:key=value,key=value"}
+"""The form itself, not an example of it."""
+
+
+def specs():
+    return sorted({found for _, text in texts() for found in SPEC.findall(text)} - GENERIC)
+
+
+def commands():
+    """``refnet COMMAND ...`` where a text says to run it: at the start of a line, after a colon
+    or in back-quotes."""
+    found = set()
+    for _, text in texts():
+        for match in re.finditer(r"(?:^ *|: |`)(refnet [a-z]+ +[^\n`(]+|refnet \w+ize$)", text,
+                                 re.M):
+            found.add(match.group(1).strip().rstrip(".,"))
+    return sorted(found - {"refnet golden vectors"})  # the mark of a file format
+
+
+def test_the_examples_are_found():
+    assert len(specs()) >= 5 and len(commands()) >= 10
+    assert "svd:margin=0.1" in specs() and "refnet train --resume runs/NAME" in commands()
+
+
+@pytest.mark.parametrize("spec", specs())
+def test_every_spec_in_a_text_is_valid(spec):
+    errors = []
+    for setting in KINDS:
+        try:
+            read_spec(setting, spec)
+            return
+        except ValueError as error:
+            errors.append(str(error))
+    pytest.fail(f"{spec} is valid for no setting: {errors}")
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_in_a_text_is_taken(command, tmp_path, monkeypatch):
+    """It parses; and what it says of a run is built."""
+    from refnet.training.experiment import build
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "NAME").mkdir(parents=True)
+    (tmp_path / "runs" / "NAME" / "config.toml").write_text(to_toml(Config()))
+    (tmp_path / "THIS_FILE").write_text(to_toml(Config()))
+    words = command.replace("config {}", "config THIS_FILE").replace("{}", "runs/NAME").split()[1:]
+    seen = []
+    for name in ("_train", "_orthogonalize", "_info"):
+        monkeypatch.setattr(cli, name, lambda args: seen.append(args) or 0)
+    if words[0] == "train" and "--help" not in words:
+        assert cli.main(words) == 0
+        build(cli._settings(seen[0]))
+        return
+    parse = argparse.ArgumentParser.parse_args
+
+    class Parsed(Exception):
+        pass
+
+    def stop(self, *arguments):
+        parse(self, *arguments)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    with pytest.raises(Parsed):
+        cli.main([word for word in words if word not in ("--help", "...")])
+
+
+def test_every_extra_in_a_text_exists():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    named = {extra for _, text in texts() for group in re.findall(r"refnet\[([\w,]+)\]", text)
+             for extra in group.split(",")}
+    assert {"certify", "torch", "jax", "onnx"} <= named
+    assert named <= set(setup["options.extras_require"])
+
+
+def test_a_command_by_module():
+    done = subprocess.run([sys.executable, "-m", "refnet", "train"], cwd=ROOT, text=True,
+                          capture_output=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
