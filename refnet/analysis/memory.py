@@ -1,4 +1,4 @@
-"""Fisher memory of a linear recurrent net: how much of a past input the noisy state tells.
+"""Memory of a linear recurrent net in the presence of noise.
 
 ``h[t] = W h[t-1] + v s[t] + noise`` of variance ``noise`` in every unit. The state's
 covariance given the inputs is ``C = noise sum_k W^k W^k'``, and J(k) is the Fisher
@@ -8,22 +8,34 @@ information of h[t] about s[t-k]. Source: Ganguli, Huh & Sompolinsky (2008).
 import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 
-from refnet.analysis.spectra import spectral_radius
+from refnet.analysis.spectra import spectral_radius, square
 from refnet.batch import Array
 
-__all__ = ["fisher_memory", "noise_covariance", "total_memory"]
+__all__ = ["chain_memory", "fisher_memory", "noise_covariance", "normal_memory", "peak_order",
+           "signal_to_noise", "total_memory"]
 
 
-def noise_covariance(W: Array, noise: float = 1) -> Array:
+def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> Array:
     """``C = noise sum_k W^k W^k'`` (H, H), the solution of ``C = W C W' + noise I``, float64.
 
-    Raises ValueError for a spectral radius of 1 or more, where the sum diverges.
+    ``horizon``: only the noise of that many steps, k < horizon, which is finite for every W: the
+    state's covariance at that time if it was known exactly at time 0.
+    Raises ValueError without a horizon for a spectral radius of 1 or more, where the sum diverges.
     Checked by: tests/test_analysis.py::test_noise_covariance.
     """
+    if horizon is not None:
+        if horizon < 1:
+            raise ValueError(f"noise_covariance: horizon is {horizon}; need at least 1 step")
+        W = square("noise_covariance", W)
+        total, power = np.zeros_like(W), np.eye(len(W))
+        for _ in range(horizon):
+            total, power = total + noise * power @ power.T, W @ power
+        return np.asarray(total)
     radius = spectral_radius(W)
     if not radius < 1:
         raise ValueError(f"fisher_memory: W has the spectral radius {radius:.6g}, so the noise "
-                         "piles up for ever; need one below 1: scale W, such as .99 W")
+                         "grows without end and no stationary state exists; need one below 1: "
+                         "scale W, such as .99 W, or give a horizon of so many steps")
     return np.asarray(solve_discrete_lyapunov(W.astype(np.float64), noise * np.eye(len(W))))
 
 
@@ -33,16 +45,24 @@ def _fit(W: Array, v: Array) -> None:
                          f"{W.shape}")
 
 
-def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1) -> Array:
+def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
+                  horizon: int | None = None) -> Array:
     """``J(k) = v' W^k' C^-1 W^k v`` for k = 0 .. delays - 1, (delays,), float64.
 
     W (H, H) acts on columns, as in ``a = Whh h``; v (H,), the input's weights, of norm 1 by
     convention. For a normal W, J sums to 1 over all delays; it can reach H otherwise.
-    Raises ValueError for a spectral radius of 1 or more, or shapes that do not fit.
+    ``horizon``: the state was known exactly that many steps ago, so that C sums the noise since
+    then; J(k) for k < horizon is then defined for any W, falls with the horizon, and tends to
+    the stationary J where that exists.
+    Raises ValueError for a spectral radius of 1 or more without a horizon, for delays beyond the
+    horizon, or shapes that do not fit.
     Checked by: tests/test_analysis.py::test_closed_forms.
     """
     _fit(W, v)
-    C = noise_covariance(W, noise)
+    if horizon is not None and delays > horizon:
+        raise ValueError(f"fisher_memory: delays is {delays} but the horizon {horizon}; need "
+                         "delays up to the horizon")
+    C = noise_covariance(W, noise, horizon)
     signals = np.empty((len(W), delays))
     signal = v.astype(np.float64)
     for k in range(delays):
@@ -62,3 +82,78 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     precision = np.linalg.inv(noise_covariance(W, noise))
     summed = solve_discrete_lyapunov(W.T.astype(np.float64), precision)
     return float(v @ summed @ v)
+
+
+def chain_memory(gain: float, delays: int) -> Array:
+    """J(k) at the head of a chain ``W = gain`` on the subdiagonal, k = 0 .. delays - 1, as long as
+    the chain is: with g = gain^2, ``g^k (g - 1) / (g^(k + 1) - 1)``, and 1 / (k + 1) at g = 1.
+
+    Source: Ganguli, Huh & Sompolinsky (2008). Checked by: tests/test_analysis.py.
+
+    >>> chain_memory(1, 3).round(4).tolist()
+    [1.0, 0.5, 0.3333]
+    """
+    k, g = np.arange(delays), float(gain) ** 2
+    return np.asarray(1 / (k + 1) if g == 1 else g ** k * (g - 1) / (g ** (k + 1) - 1))
+
+
+def normal_memory(eigenvalues: Array, weights: Array, delays: int) -> Array:
+    """J(k) of a normal W: ``sum_i |v_i|^2 |l_i|^2k (1 - |l_i|^2)``, k = 0 .. delays - 1.
+
+    ``eigenvalues`` l (H,), of modulus below 1; ``weights`` |v_i|^2 (H,), the squared components
+    of v along the eigenvectors. They sum to |v|^2 over all delays, whatever the eigenvalues are.
+    Raises ValueError for a modulus of 1 or more.
+    Source: Ganguli, Huh & Sompolinsky (2008). Checked by: tests/test_analysis.py.
+
+    >>> normal_memory(np.array([0.5]), np.ones(1), 2).tolist()
+    [0.75, 0.1875]
+    """
+    squares = abs(np.asarray(eigenvalues)) ** 2
+    if not (squares < 1).all():
+        raise ValueError(f"normal_memory: the largest |eigenvalue| is {squares.max() ** 0.5:.6g}; "
+                         "need all below 1: scale W, such as .99 W")
+    k = np.arange(delays)[:, None]
+    return np.asarray((weights * squares ** k * (1 - squares)).sum(axis=1))
+
+
+def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
+    """``||W^k v||^2 / tr C_k`` for k = 0 .. steps - 1: the power of an input k steps after it
+    against that of the noise of k + 1 steps, ``C_k = noise sum_(j <= k) W^j W^j'``.
+
+    Defined for any W; an orthogonal one has ``1 / (noise H (k + 1))``, and a matrix that amplifies
+    the input's direction more than the mean direction does better (Orhan's argument).
+    Raises ValueError for shapes that do not fit. Checked by: tests/test_analysis.py.
+    """
+    _fit(W, v)
+    W = square("signal_to_noise", W)
+    signal, power, total = v.astype(np.float64), np.eye(len(W)), 0.0
+    out = np.empty(steps)
+    for k in range(steps):
+        total += noise * float((power * power).sum())
+        out[k] = float(signal @ signal) / total
+        signal, power = W @ signal, W @ power
+    return out
+
+
+def peak_order(h: Array, W: Array, widest: int | None = None) -> tuple[Array, Array]:
+    """The mean weight between units by the distance of their peaks: what a trained net's hidden
+    chain looks like.
+
+    ``h`` (T, B, H): states of the net on a batch, the first one h[1]. Units are ordered by the
+    time at which their mean activity over the batch, |h|, is largest; the second result is that
+    order, (H,). The first is the mean of ``W[i, j]`` over all pairs with ``rank i - rank j = d``
+    for d = -widest .. widest (H - 1 if None), (2 widest + 1,). In a chain that passes activity
+    on, the weights at d = 1, from a unit to the next one, stand out; symmetric ones look alike
+    on both sides.
+    Raises ValueError for shapes that do not fit.
+    Source: Orhan & Ma (2019), Figure 4. Checked by: tests/test_analysis.py.
+    """
+    W = square("peak_order", W)
+    if h.ndim != 3 or h.shape[2] != len(W) or 0 in h.shape:
+        raise ValueError(f"peak_order: h has shape {h.shape}; need (T, B, H) with H = {len(W)}, "
+                         f"because W is {W.shape}")
+    H = len(W)
+    widest = H - 1 if widest is None else min(widest, H - 1)
+    order = np.argsort(abs(h).mean(axis=1).argmax(axis=0), kind="stable")
+    ordered = W[np.ix_(order, order)]
+    return np.array([np.diagonal(ordered, -d).mean() for d in range(-widest, widest + 1)]), order

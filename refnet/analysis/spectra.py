@@ -6,10 +6,12 @@ import numpy as np
 
 from refnet.batch import Array
 
-__all__ = ["Singular", "henrici", "singular_values", "spectral_radius"]
+__all__ = ["Singular", "henrici", "numerical_range", "pseudospectrum", "singular_values",
+           "spectral_radius", "square"]
 
 
-def _square(function: str, W: Array) -> Array:
+def square(function: str, W: Array) -> Array:
+    """W in float64; ValueError, in the function's name, if it is not square or not finite."""
     if W.ndim != 2 or W.shape[0] != W.shape[1]:
         raise ValueError(f"{function}: W has shape {W.shape}; need a square matrix")
     return _finite(function, W)
@@ -30,7 +32,7 @@ def spectral_radius(W: Array) -> float:
     Raises ValueError if W is not square or not finite.
     Checked by: tests/test_analysis.py::test_spectra.
     """
-    return float(np.abs(np.linalg.eigvals(_square("spectral_radius", W))).max(initial=0))
+    return float(np.abs(np.linalg.eigvals(square("spectral_radius", W))).max(initial=0))
 
 
 class Singular(NamedTuple):
@@ -69,7 +71,52 @@ def henrici(W: Array) -> float:
     Checked by: tests/test_analysis.py::test_henrici.
     """
     from scipy.linalg import schur
-    W = _square("henrici", W)
+    W = square("henrici", W)
     if not W.size:
         return 0.0
     return float(np.linalg.norm(np.triu(schur(W, output="complex")[0], 1)))
+
+
+def numerical_range(W: Array, angles: int = 180) -> Array:
+    """Points on the boundary of ``{x* W x : |x| = 1}``, (angles,), complex, counter-clockwise.
+
+    It is convex and contains the eigenvalues; for a normal W it is their convex hull, and what
+    it has beyond that hull shows how far W is from normal. For each direction the outermost
+    point belongs to the top eigenvector of the Hermitian part of ``e^-it W``.
+    Raises ValueError if W is not square, empty or not finite.
+    Source: Johnson (1978); Horn & Johnson, Topics in Matrix Analysis, chapter 1.
+    Checked by: tests/test_analysis.py::test_numerical_range.
+    """
+    W = square("numerical_range", W)
+    if not W.size or angles < 1:
+        raise ValueError(f"numerical_range: W is {W.shape} and angles {angles}; need a matrix with "
+                         "entries and at least one angle")
+    points = np.empty(angles, complex)
+    for i, angle in enumerate(2 * np.pi * np.arange(angles) / angles):
+        turned = np.exp(-1j * angle) * W
+        x = np.linalg.eigh((turned + turned.conj().T) / 2)[1][:, -1]
+        points[i] = x.conj() @ W @ x
+    return points
+
+
+def pseudospectrum(W: Array, z: Array) -> Array:
+    """The smallest singular value of ``z I - W`` at every point of ``z`` (any shape, complex).
+
+    Where it is below eps, z is an eigenvalue of a matrix within eps of W: the level sets are the
+    borders of the eps-pseudospectra. For a normal W it is the distance to the next eigenvalue.
+    Float64; one SVD of the triangular Schur form for each point.
+    Raises ValueError if W is not square, empty or not finite.
+    Source: Trefethen & Embree (2005), section 2.
+    Checked by: tests/test_analysis.py::test_pseudospectrum.
+
+    >>> pseudospectrum(np.diag([1.0, 3.0]), np.array([0.0, 2.5])).tolist()
+    [1.0, 0.5]
+    """
+    from scipy.linalg import schur
+    W = square("pseudospectrum", W)
+    if not W.size:
+        raise ValueError("pseudospectrum: W is empty; need a matrix with entries")
+    triangular = schur(W, output="complex")[0]
+    z = np.asarray(z, complex)
+    return np.array([np.linalg.svd(point * np.eye(len(W)) - triangular, compute_uv=False)[-1]
+                     for point in z.ravel()]).reshape(z.shape)

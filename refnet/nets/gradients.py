@@ -17,11 +17,12 @@ from refnet.arguments import admit, kind
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.losses import counted_predictions, score
+from refnet.maths.numeric import matmul
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
-           "state_jacobians", "tangent"]
+           "state_gradients", "state_jacobians", "tangent"]
 
 Net = RecurrentNet | FeedforwardNet
 Penalty = Callable[[Params], tuple[Any, Params]]
@@ -168,30 +169,70 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     return results
 
 
-def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
-    """``J[t] = dh_T / dh_t``, (T + 1, B, H, H): the products that vanish or explode.
+def _one_step_back(net: RecurrentNet, p: Params, x: Array, state: Array, e: Array) -> Array:
+    """The pull-back of ``e`` at the state after one step, x (1, B, D), to ``state`` before it;
+    both (B, H), or (2, B, H) for the LSTM."""
+    cell = net.layer.passes
+    tape = cell.forward(p, x, state, net.activation)
+    through_cell = {} if e.ndim == 2 else {"dc": e[1]}
+    pulled: Array = cell.backward(p, tape, e[None] if e.ndim == 2 else e[:1], net.activation,
+                                        inputs=False, **through_cell)["h0"]
+    return pulled
 
-    Each row of J is pulled back through one step at a time, so J[T] = I and
-    ``J[t] = J[t + 1] diag(f'(a[t])) Whh`` for the simple net.
-    Source: Manchev & Spratling, the formula after eq. 4, as corrected.
+
+def _states(cell: Any) -> Array:
+    """All states of a tape: (T + 1, B, H), or (T + 1, 2, B, H) with the LSTM's c."""
+    return np.stack([cell.h, cell.c], axis=1) if hasattr(cell, "c") else np.asarray(cell.h)
+
+
+def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
+    """``dL/dh_t``, complete, for t = 0 .. T: (T + 1, B, H), or (T + 1, 2, B, H) for an LSTM.
+
+    Every later step is counted in. One step at a time is pulled back, by the cell's own backward
+    pass. Raises ValueError as ``loss_and_gradients`` does.
+    Checked by: tests/test_analysis_flow.py::test_gradient_norms.
+    """
+    net = replace(net, checkpoint="none")
+    outputs, tape = net.forward(params, batch.x, batch.mask)
+    counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
+    doutputs = score(net.loss, outputs, batch.y, counted, divisor, net.losses)[1]
+    p, states, T = net.layer.scaled(tape.p), _states(tape.cell), len(batch.x)
+    direct = np.zeros_like(states)
+    to_h = direct if states.ndim == 3 else direct[:, 0]
+    rows = matmul(doutputs.reshape(-1, net.outputs), tape.p["Why"])
+    if net.readout == "every":
+        to_h[1:] = rows.reshape(T, -1, net.hidden)
+    else:
+        steps = np.full(rows.shape[0], tape.steps) if isinstance(tape.steps, int) else tape.steps
+        to_h[steps, np.arange(len(rows))] = rows
+    flow = direct
+    for t in reversed(range(T)):
+        flow[t] = flow[t] + _one_step_back(net, p, batch.x[t:t + 1], states[t], flow[t + 1])
+    return flow
+
+
+def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
+    """``J[t] = dh_T / dh_t``, (T + 1, B, S, S): the products that vanish or explode.
+
+    S is H; for an LSTM the state is (h, c) and S = 2 H. Each row of J is pulled back through one
+    step at a time, so J[T] = I and ``J[t] = J[t + 1] diag(f'(a[t])) Whh`` for the simple net.
+    Source: Manchev & Spratling, the formula after eq. 4, as corrected (erratum 2).
     Checked by: tests/test_gradients.py::test_state_jacobians.
     """
     kind("net", net, RecurrentNet, "a RecurrentNet")
     net.admit("state_jacobians", params, x)
-    p, cell = net.layer.scaled(net.matrices(params)[0]), net.layer.passes
-    h0 = net.initial_state(params, x)
-    if h0.ndim != 2:
-        raise ValueError("state_jacobians: the state of an LSTM is the pair (h, c); use the rnn "
-                         "or gru cell")
+    p = net.layer.scaled(net.matrices(params)[0])
+    states = _states(net.layer.passes.forward(p, x, net.initial_state(params, x), net.activation))
     T, B, H = len(x), x.shape[1], net.hidden
-    tape = cell.forward(p, x, h0, net.activation)
-    out = np.zeros((T + 1, B, H, H), tape.h.dtype)
-    out[T] = np.eye(H, dtype=int)
+    parts = states.shape[1] if states.ndim == 4 else 1
+    S = parts * H
+    out = np.zeros((T + 1, B, S, S), states.dtype)
+    out[T] = np.eye(S, dtype=int)
     for t in reversed(range(T)):
-        # one example a row of J: (B, H) pairs as a batch of B * H
-        step = cell.forward(p, np.repeat(x[t:t + 1], H, axis=1),
-                            np.repeat(tape.h[t], H, axis=0), net.activation)
-        rows = cell.backward(p, step, out[t + 1].reshape(1, B * H, H), net.activation,
-                             inputs=False)["h0"]
-        out[t] = rows.reshape(B, H, H)
+        # one example a row of J: (B, S) pairs as a batch of B * S
+        rows = np.moveaxis(out[t + 1].reshape(B * S, parts, H), 1, 0)
+        state = np.repeat(states[t], S, axis=-2)
+        e = _one_step_back(net, p, np.repeat(x[t:t + 1], S, axis=1), state,
+                           rows[0] if parts == 1 else rows)
+        out[t] = np.moveaxis(e.reshape(parts, B * S, H), 0, 1).reshape(B, S, S)
     return out

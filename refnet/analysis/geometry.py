@@ -1,0 +1,101 @@
+"""Steps on the Stiefel manifold and the margin's map, measured.
+
+Source: Vorontsov et al., eqs. 9-11 (errata 25-28, 31); Edelman, Arias & Smith (1998).
+Checked by: tests/test_analysis_geometry.py.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.matrices import stiefel
+from refnet.matrices.initializers import initialize
+from refnet.matrices.transitions.svd import SVD
+
+__all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retraction_errors"]
+
+
+def retraction_errors(n: int, rates: Array, rng: np.random.Generator,
+                      retraction: str = "cayley") -> Array:
+    """``||retraction - geodesic||_F`` after one step from a random orthogonal matrix (n, n) along
+    a random gradient of Frobenius norm 1, for each rate; float64.
+
+    A retraction of order p differs from the geodesic by rate^(p + 1): Cayley and polar steps by
+    rate^3, QR steps by rate^2. The slope of the logarithms between two rates is the observed
+    order.
+    Source: erratum 26. Checked by: tests/test_analysis_geometry.py::test_orders.
+    """
+    M, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
+    G /= np.linalg.norm(stiefel.gradient(M, G))
+    return np.array([np.linalg.norm(stiefel.step(M, G, float(rate), retraction)
+                                    - stiefel.step(M, G, float(rate), "geodesic"))
+                     for rate in rates])
+
+
+class Descents(NamedTuple):
+    """The loss's derivative along the step's direction: ``correct`` for ``A = G W' - W G'``,
+    ``printed`` for the released code's ``G' W - W' G``; both (runs,)."""
+
+    correct: Array
+    printed: Array
+
+
+def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
+    """Directional derivatives at random orthogonal W (n, n) with random gradients G of norm 1.
+
+    With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other one its sign is
+    arbitrary, so the step may climb.
+    Source: erratum 31.
+    """
+    found = np.empty((2, runs))
+    for run in range(runs):
+        W, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
+        G /= np.linalg.norm(G)
+        found[:, run] = (-(G * stiefel.gradient(W, G)).sum(),
+                         -(G * ((G.T @ W - W.T @ G) @ W)).sum())
+    return Descents(*found)
+
+
+def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator, dtype: str,
+                      rate: float = 1e-2, guarded: bool = False) -> tuple[Array, Array]:
+    """``||M'M - I||_F`` along a walk of Cayley steps with random gradients, at ``points`` numbers
+    of steps, spaced evenly in their logarithm: the numbers and the defects.
+
+    ``dtype``: "float32" or "float64"; the defect itself is measured in float64. ``guarded``: with
+    the guard that training uses, which repairs M past a bound.
+    Raises ValueError for fewer steps than points.
+    """
+    if not 1 <= points <= steps:
+        raise ValueError(f"defect_over_steps: points is {points} and steps {steps}; need "
+                         "1 <= points <= steps")
+    at = np.unique(np.geomspace(1, steps, points).astype(int))
+    M = initialize("orthogonal", (n, n), rng).astype(dtype)
+    defects, where = [], set(at.tolist())
+    for step in range(1, steps + 1):
+        M = stiefel.step(M, rng.normal(size=(n, n)).astype(dtype) / np.float32(n), rate)
+        if guarded:
+            M = stiefel.guard(M).M
+        if step in where:
+            defects.append(stiefel.defect(M.astype(np.float64)))
+    return at, np.array(defects)
+
+
+def margin_steps(margins: Array, p: Array, spectrum_rate: str = "printed") -> Array:
+    """``ds`` of an SGD step of rate 1 with dL/ds = -1, for each margin and each p: how fast the
+    spectrum moves, (margins, p).
+
+    ``ds = (ds/dp)^2 r``, with ``ds/dp = 2m sigmoid'(p)`` and r the factor on the rate: with the
+    printed r = 1 / 2m it still carries 2m, with "margin_free" it does not (erratum 28).
+
+    >>> margin_steps(np.array([0.1, 1.0]), np.zeros(1)).round(5).tolist()
+    [[0.0125], [0.125]]
+    """
+    steps = []
+    for m in np.asarray(margins, float).tolist():
+        transition = SVD(margin=m, spectrum_rate=spectrum_rate)
+        parts = {"U": np.eye(len(p)), "V": np.eye(len(p)), "p": np.asarray(p, float)}
+        tape = transition.matrix(parts)[1]
+        slope = transition.pull_back(parts, tape, np.eye(len(p)))["p"]
+        steps.append(slope ** 2 * float(transition.rates.get("p", 1)))
+    return np.array(steps)

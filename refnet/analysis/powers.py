@@ -1,0 +1,98 @@
+"""Powers of a matrix and products of many: what repeated multiplication does to a norm.
+
+Source: Merity's post on orthogonal initialisation; Orhan's on non-normal ones.
+Checked by: tests/test_analysis_powers.py.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.analysis.spectra import square
+from refnet.batch import Array
+
+__all__ = ["Fibonacci", "fibonacci", "power_norms", "power_radii"]
+
+
+def power_norms(W: Array, steps: int) -> Array:
+    """``||W^n||_2`` for n = 0 .. steps, (steps + 1,), float64; infinite beyond its range.
+
+    The power is kept at norm 1 and its logarithm apart, so that norms above and below the range
+    of the entries are right up to the last: W^1000 of a growing and a shrinking W alike.
+    Raises ValueError if W is not square or not finite, or steps is negative.
+    Source: Merity. Checked by: tests/test_analysis_powers.py::test_power_norms.
+
+    >>> power_norms(np.array([[0.0, 2.0], [0.0, 0.0]]), 3).tolist()
+    [1.0, 2.0, 0.0, 0.0]
+    """
+    W = square("power_norms", W)
+    if steps < 0:
+        raise ValueError(f"power_norms: steps is {steps}; need 0 or more")
+    norms, power, log = np.ones(steps + 1), np.eye(len(W)), 0.0
+    for n in range(1, steps + 1):
+        power = W @ power
+        norm = float(np.linalg.norm(power, 2)) if W.size else 0.0
+        if norm == 0:
+            norms[n:] = 0
+            break
+        power, log = power / norm, log + np.log2(norm)
+        with np.errstate(over="ignore"):
+            norms[n] = np.exp2(log) if log != int(log) else np.ldexp(1.0, int(log))
+    return norms
+
+
+def power_radii(N: int, runs: int, n: int, rng: np.random.Generator) -> tuple[float, float]:
+    """How much the spectral radius of ``W_1^n`` exceeds that of ``W_1 ... W_n``, as the mean over
+    ``runs`` of ``(log rho(W_1^n) - log rho(W_1 ... W_n)) / n``, and its standard error.
+
+    The W_i are N x N with entries N(0, 1/N).
+    Source: Orhan (erratum 35).
+    """
+    gaps = np.empty(runs)
+    for run in range(runs):
+        draws = rng.normal(0, N ** -0.5, (n, N, N))
+        product = np.linalg.multi_dot(draws) if n > 1 else draws[0]
+        gaps[run] = (np.log(abs(np.linalg.eigvals(draws[0])).max())
+                     - np.log(abs(np.linalg.eigvals(product)).max()) / n)
+    return float(gaps.mean()), float(gaps.std() / runs ** 0.5)
+
+
+class Fibonacci(NamedTuple):
+    """F_n three ways: ``exact`` integers by squaring; ``squared``, the same products in float64;
+    ``eigen``, ``Q L^n Q^-1`` in float64."""
+
+    exact: int
+    squared: float
+    eigen: float
+
+
+def _power(F: Array, n: int) -> Array:
+    """F^n by squaring, in F's own number type."""
+    result, square_ = F * 0 + np.eye(2, dtype=int), F
+    while n:
+        if n % 2:
+            result = result @ square_
+        square_, n = square_ @ square_, n // 2
+    return np.asarray(result)
+
+
+def fibonacci(n: int) -> Fibonacci:
+    """The n-th Fibonacci number as an entry of ``[[1, 1], [1, 0]]^n``, three ways.
+
+    Squaring takes O(log n) products; the eigenvalues are the golden ratio and 1 minus it. Float64
+    holds integers up to 2^53, so squaring is exact up to F_78; the eigendecomposition rounds
+    each factor, and errs from about F_71 on.
+    Raises ValueError for a negative n.
+    Source: Merity. Checked by: tests/test_analysis_powers.py::test_fibonacci.
+
+    >>> fibonacci(10)[:2]
+    (55, 55.0)
+    """
+    if n < 0:
+        raise ValueError(f"fibonacci: n is {n}; need 0 or more")
+    F = np.array([[1, 1], [1, 0]])
+    values, Q = np.linalg.eigh(F.astype(float))
+    with np.errstate(over="ignore", invalid="ignore"):
+        eigen = float((Q * values ** n @ Q.T)[0, 1])
+        squared = float(_power(F.astype(float), n)[0, 1])
+    return Fibonacci(int(_power(F.astype(object), n)[0, 1]), squared, eigen)

@@ -1,0 +1,102 @@
+"""What explaining a topic gives: words, tables and a figure, all computed.
+
+Figures are drawn for a page of 6.5 inches: every line has a grey value, a dash and a marker of its
+own, so that they are told apart without colour.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.matrices.initializers import initialize
+from refnet.runs.files import write_atomically
+from refnet.runs.rows import table
+from refnet.training.config import parse_spec
+
+__all__ = ["Explanation", "Table", "named_matrix", "save", "style"]
+
+LINES = [("black", "-", "o"), ("tab:blue", "--", "s"), ("tab:red", "-.", "^"),
+         ("tab:green", ":", "D"), ("tab:orange", (0, (5, 1)), "v"), ("tab:purple", "-", "x"),
+         ("dimgrey", "--", "+")]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, a header and rows of numbers or words."""
+
+    caption: str
+    header: list[str]
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one topic shows.
+
+    ``source``: where it is claimed. ``text``: what the tables show, to be read before them.
+    ``draw(figure)`` fills a Matplotlib figure of ``height`` inches.
+    """
+
+    title: str
+    source: str
+    text: str
+    tables: Sequence[Table]
+    draw: Callable[[Any], None]
+    height: float = 3.2
+
+    def __str__(self) -> str:
+        parts = [self.title, f"Source: {self.source}", self.text]
+        parts += [f"{one.caption}\n\n{table(one.header, one.rows)}" for one in self.tables]
+        return "\n\n".join(parts)
+
+
+def save(explanation: Explanation, path: Path) -> None:
+    """Draw the figure and write it, as PNG or SVG by the path's ending.
+
+    Raises ValueError for another ending, ImportError without Matplotlib (extra ``cli``).
+    """
+    form = path.suffix.lower().lstrip(".")
+    if form not in ("png", "svg"):
+        raise ValueError(f"--figure is {path}; need a path that ends in .png or .svg")
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("figures need Matplotlib: pip install 'refnet[cli]'") from None
+    with matplotlib.rc_context({"font.size": 8, "axes.titlesize": 8.5, "svg.hashsalt": "refnet",
+                                "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(6.5, explanation.height), layout="constrained")
+        explanation.draw(figure)
+        write_atomically(path, lambda file: figure.savefig(file, format=form, dpi=160,
+                                                           metadata={} if form == "png" else
+                                                           {"Date": None}))
+
+
+def style(i: int, points: int = 0) -> dict[str, Any]:
+    """Colour, dash and, for at most 30 points, marker of the i-th line of a figure."""
+    color, dash, marker = LINES[i % len(LINES)]
+    return {"color": color, "linestyle": dash, "linewidth": 1.2,
+            **({"marker": marker, "markersize": 3.5} if 0 < points <= 30 else {})}
+
+
+def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:
+    """A square matrix: the one in a .npy file, or drawn by an initialiser, such as
+    ``chain:gain=1.02`` or ``orthogonal``.
+
+    Raises ValueError if the file has none, or for an initialiser that is unknown.
+    """
+    if spec.endswith(".npy"):
+        try:
+            W = np.load(spec, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ValueError(f"{spec}: not a readable .npy file: {error}") from None
+        if W.ndim != 2 or W.shape[0] != W.shape[1] or W.dtype.kind not in "fiu":
+            raise ValueError(f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "
+                             "matrix, as numpy.save writes it")
+        return W.astype(np.float64)
+    name, options = parse_spec(spec)
+    return initialize(name, (size, size), rng, **options)

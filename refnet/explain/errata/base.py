@@ -1,0 +1,109 @@
+"""What an erratum is, and how its check decides.
+
+A check computes quantities with refnet's own functions and compares them with what the printed
+form says and with what the corrected one says. The erratum is settled if the printed form fails
+in every comparison in which it says anything, and the corrected form holds in all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["AtLeast", "AtMost", "Comparison", "Erratum", "as_text", "erratum"]
+
+
+class AtMost(NamedTuple):
+    """A form that gives an upper bound."""
+
+    bound: Any
+
+
+class AtLeast(NamedTuple):
+    """A form that gives a lower bound."""
+
+    bound: Any
+
+
+def _holds(measured: Any, said: Any, tolerance: float) -> bool:
+    if isinstance(said, AtMost):
+        return bool(measured <= said.bound + tolerance)
+    if isinstance(said, AtLeast):
+        return bool(measured >= said.bound - tolerance)
+    if np.shape(measured) != np.shape(said):
+        return False
+    return bool(np.max(abs(np.asarray(measured) - np.asarray(said)), initial=0) <= tolerance)
+
+
+class Comparison(NamedTuple):
+    """One quantity: what refnet ``measured`` and what the ``printed`` and the ``correct`` form say.
+
+    A form gives a value, an ``AtMost`` or an ``AtLeast``; ``printed`` is None where it says
+    nothing. ``tolerance``: 0 for exact numbers, else the rounding or sampling error to allow.
+    """
+
+    what: str
+    measured: Any
+    printed: Any
+    correct: Any
+    tolerance: float = 0
+
+    @property
+    def correct_holds(self) -> bool:
+        """Whether the measured quantity is what the corrected form says."""
+        return _holds(self.measured, self.correct, self.tolerance)
+
+    @property
+    def printed_fails(self) -> bool:
+        """Whether the measured quantity is not what the printed form says."""
+        return self.printed is None or not _holds(self.measured, self.printed, self.tolerance)
+
+
+Check = Callable[[np.random.Generator], list[Comparison]]
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """One entry of the list.
+
+    ``number``: by which docstrings and messages name it. ``source``, ``where``: the text and the
+    place in it. ``printed``, ``correct``: the two forms. ``why``: the derivation, in a few lines.
+    ``check``: None for what is about wording alone.
+    """
+
+    number: int
+    source: str
+    where: str
+    printed: str
+    correct: str
+    why: str
+    check: Check | None = None
+
+    def comparisons(self, seed: int = 0) -> list[Comparison]:
+        """The check's comparisons, random ones from ``seed``; none for wording."""
+        return self.check(np.random.default_rng([seed, self.number])) if self.check else []
+
+    def settled(self, seed: int = 0) -> bool:
+        """Whether the printed form fails and the corrected one holds."""
+        return all(c.correct_holds and c.printed_fails for c in self.comparisons(seed))
+
+
+def erratum(number: int, source: str, where: str, printed: str, correct: str, why: str
+            ) -> Callable[[Check], Erratum]:
+    """A decorator: the function beneath it is the erratum's check."""
+    return lambda check: Erratum(number, source, where, printed, correct, why, check)
+
+
+def as_text(value: Any) -> str:
+    """A quantity of a comparison in a few characters; matrices by rows."""
+    if value is None:
+        return "-"
+    if isinstance(value, AtMost):
+        return f"at most {as_text(value.bound)}"
+    if isinstance(value, AtLeast):
+        return f"at least {as_text(value.bound)}"
+    if isinstance(value, np.ndarray):
+        rows = value if value.ndim > 1 else value[None]
+        return "; ".join(" ".join(as_text(entry) for entry in row) for row in rows)
+    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)

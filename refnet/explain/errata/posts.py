@@ -1,0 +1,101 @@
+"""Errata of two posts: Merity, Explaining and illustrating orthogonal initialization for recurrent
+neural networks; Orhan, Common initialization schemes for recurrent neural networks are likely
+suboptimal."""
+
+import math
+from fractions import Fraction as F
+
+import numpy as np
+
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.exact import ROTATION, SHEAR
+from refnet.analysis.memory import total_memory
+from refnet.analysis.powers import power_norms, power_radii
+from refnet.matrices.initializers import initialize
+
+__all__ = ["ERRATA"]
+
+MERITY, ORHAN = "Merity", "Orhan"
+Rng = np.random.Generator
+
+
+@erratum(32, MERITY, "the summary of F^n", "F^n keeps a constant norm if all |lambda| = 1",
+         "it does if F is normal as well",
+         "F = [[1, 1], [0, 1]] has both eigenvalues 1, and F^n = [[1, n], [0, 1]]: a Jordan block "
+         "grows like a polynomial. A normal F is unitarily diagonal, so ||F^n|| = max |lambda|^n.")
+def _e32(rng: Rng) -> list[Comparison]:
+    shear, rotation = SHEAR.astype(float), ROTATION.astype(float)
+    # the norm of [[1, n], [0, 1]] is (n + sqrt(n^2 + 4)) / 2
+    return [Comparison("||F^64|| of the shear", float(power_norms(shear, 64)[64]), 1.0,
+                       (64 + math.sqrt(64 ** 2 + 4)) / 2, 1e-12),
+            Comparison("||F^64|| of a rotation", float(power_norms(rotation, 64)[64]), None, 1.0,
+                       1e-12)]
+
+
+@erratum(33, MERITY, "constructing an orthogonal matrix", "SVD or QR of a Gaussian matrix gives a "
+         "random orthogonal matrix",
+         "a uniformly distributed (Haar) one only once the signs are fixed",
+         "LAPACK chooses the signs in QR such that the first entry of Q is of one sign. QR is "
+         "unique with diag(R) > 0, and that Q is Haar (Mezzadri 2007).")
+def _e33(rng: Rng) -> list[Comparison]:
+    N = 2000
+    raw = np.mean([np.sign(np.linalg.qr(rng.normal(size=(4, 4)))[0][0, 0]) for _ in range(N)])
+    fixed = np.mean([np.sign(initialize("orthogonal", (4, 4), rng)[0, 0]) for _ in range(N)])
+    return [Comparison("|mean sign of Q_11| by plain QR", float(abs(raw)), AtMost(0.5), 1.0),
+            Comparison("mean sign of Q_11, refnet's orthogonal initialiser", float(fixed), None,
+                       0.0, 5 / math.sqrt(N))]
+
+
+@erratum(35, ORHAN, "first paragraph", "rho(W^n) is much larger than rho of a product of n draws",
+         "so it is for small N; the n-th roots of both tend to 1 as N grows",
+         "For N(0, 1/N) entries, rho(W) tends to 1 and so does the growth rate of the product: the "
+         "difference is an effect of finite N.")
+def _e35(rng: Rng) -> list[Comparison]:
+    small, error = power_radii(4, 1500, 10, rng)
+    large, large_error = power_radii(60, 120, 10, rng)
+    return [Comparison("log (rho(W^10) / rho(product)) / 10, mean at N = 4, less that at N = 60",
+                       small - large, AtMost(0), AtLeast(5 * math.hypot(error, large_error))),
+            Comparison("the same at N = 60", large, None, AtLeast(5 * large_error))]
+
+
+@erratum(36, ORHAN, "on the feedforward chain", "the chain amplifies its input before it decays",
+         "it does for a > 1; for a <= 1 no norm ever grows, and J_tot at a = 1 is H_N",
+         "||W^k v|| = a^k for v at the head of the chain, k < N, then 0. At a = 1, J(k) = "
+         "1 / (k + 1), whose sum is the harmonic number.")
+def _e36(rng: Rng) -> list[Comparison]:
+    N = 12
+    head = np.eye(N)[0]
+
+    def largest(gain: float) -> float:
+        W, v, norms = initialize("chain", (N, N), rng, gain=gain), head, []
+        for _ in range(N):
+            v = W @ v
+            norms.append(float(np.linalg.norm(v)))
+        return max(norms)
+
+    harmonic = float(sum(F(1, k) for k in range(1, N + 1)))
+    return [Comparison("largest ||W^k v||, k >= 1, for a = .9", largest(0.9), AtLeast(1), 0.9,
+                       1e-15),
+            Comparison("the same for a = 1", largest(1), None, 1.0),
+            Comparison("the same for a = 1.02", largest(1.02), None, 1.02 ** (N - 1), 1e-14),
+            Comparison("J_tot at a = 1, N = 12", total_memory(
+                initialize("chain", (N, N), rng, gain=1), head), None, harmonic, 1e-12)]
+
+
+@erratum(42, ORHAN, "first paragraph, in brackets", "a product of n random scalars is exponentially "
+         "larger than the n-th power of one",
+         "the n-th power is the larger one, in the mean and for the typical draw",
+         "|w|^n and prod |w_i| have the logarithms n log |w| and sum log |w_i|: the biased walk, "
+         "which the power is, spreads like n and the true walk like sqrt(n). By Jensen's "
+         "inequality E |w|^n >= (E |w|)^n.")
+def _e42(rng: Rng) -> list[Comparison]:
+    n, runs = 10, 20_000
+    logs = np.log(abs(initialize("gaussian", (runs, n), rng, sd=1)))
+    power, product = n * logs[:, 0], logs.sum(axis=1)
+    return [Comparison("median log |w|^10 less median log |w_1 ... w_10|, N(0, 1)",
+                       float(np.median(power) - np.median(product)), AtMost(0), AtLeast(1)),
+            Comparison("standard deviation of log |w|^10 over that of the product",
+                       float(power.std() / product.std()), None, math.sqrt(n), 0.15)]
+
+
+ERRATA: tuple[Erratum, ...] = (_e32, _e33, _e35, _e36, _e42)

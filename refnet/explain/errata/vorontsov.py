@@ -1,0 +1,211 @@
+"""Errata of Vorontsov et al., On orthogonality and learning recurrent networks with long term
+dependencies, of its released code, and of a summary of it."""
+
+import itertools
+import math
+from fractions import Fraction as F
+
+import numpy as np
+
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.exact import (A1, ROTATION, SHEAR, W1, W2, identity, jacobian, rational,
+                                          slopes, softsign)
+from refnet.maths.linalg import solve
+from refnet.matrices import stiefel
+from refnet.matrices.initializers import initialize
+from refnet.matrices.orthogonality import defect
+from refnet.matrices.transitions.svd import SVD
+from refnet.tasks.synthetic import Adding, Copy
+from refnet.training.optimizers import SGD, RMSprop
+
+__all__ = ["ERRATA"]
+
+SOURCE = "Vorontsov et al."
+Rng = np.random.Generator
+GRADIENT = rational((1, 2), (-1, 3))
+
+
+@erratum(21, SOURCE, "eqs. 3, 4", "da_{i+1}/da_i = D_i W_{i+1}",
+         "W_{i+1} D_i, or its transpose D_i W_{i+1}' in denominator layout",
+         "a_{i+1} = W_{i+1} f(a_i): D_i = diag(f'(a_i)) acts first, so it stands on the right.")
+def _e21(rng: Rng) -> list[Comparison]:
+    exact = jacobian(lambda a: W1 @ softsign(a), A1)
+    return [Comparison("d(W f(a))/da by dual numbers", exact, slopes(A1) @ W1, W1 @ slopes(A1))]
+
+
+@erratum(22, SOURCE, "after eq. 5", "eta_t <= 1 at each t is sufficient for vanishing gradients",
+         "sup eta_t < 1 is",
+         "An orthogonal W with f' = 1 has eta = 1 and keeps every norm. Even eta_t < 1 at every t "
+         "is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n tends to 1/2.")
+def _e22(rng: Rng) -> list[Comparison]:
+    v = np.array([F(1), F(2)])
+    for _ in range(50):
+        v = ROTATION @ v
+    product = F(1)
+    for t in range(2, 1000):
+        product *= 1 - F(1, t * t)
+    return [Comparison("||W^50 v||^2 for a rotation and ||v||^2 = 5, eta = 1", (v * v).sum(),
+                       AtMost(F(1)), F(5)),
+            Comparison("prod (1 - 1/t^2), t = 2 .. 999, all factors below 1", product,
+                       AtMost(F(1, 100)), F(1000, 2 * 999))]
+
+
+@erratum(23, SOURCE, "eq. 7; 3.2", "||W'W - I||^2 and ||W'W - I||_2^2",
+         "the Frobenius norm, ||W'W - I||_F^2",
+         "The 2-norm sees the worst direction alone: it has no gradient in the others. Henaff et "
+         "al. (2016), to whom the text refers, and the code have the sum of squares.")
+def _e23(rng: Rng) -> list[Comparison]:
+    near, far = (defect(rational((2, 0), (0, s)), side="columns").item() for s in (1, F(3, 2)))
+    return [Comparison("defect of diag(2, 3/2) less that of diag(2, 1), whose 2-norms are equal",
+                       far - near, F(0), F(25, 16))]
+
+
+@erratum(24, SOURCE, "before eq. 8", "singular values are positive by definition",
+         "they are non-negative", "A matrix that is not of full rank has singular values of 0.")
+def _e24(rng: Rng) -> list[Comparison]:
+    parts = SVD(margin="none").init(np.diag([2.0, 0.0]))
+    return [Comparison("smallest entry of the spectrum of diag(2, 0)",
+                       float(SVD(margin="none").spectrum(parts).min()), AtLeast(1e-300), 0.0)]
+
+
+@erratum(25, SOURCE, "eq. 9", "M + (I + eta/2 A)^-1 (I - eta/2 A)",
+         "(I + eta/2 A)^-1 (I - eta/2 A) M",
+         "(I + X)^-1 (I - X) is orthogonal for a skew X; a product of orthogonal matrices is "
+         "orthogonal, a sum of two is not.")
+def _e25(rng: Rng) -> list[Comparison]:
+    A = (GRADIENT @ ROTATION.T - ROTATION @ GRADIENT.T) / 6
+    turn = solve(identity(2) + A, identity(2) - A)
+    moved = stiefel.step(ROTATION, GRADIENT, F(1, 3))
+    return [Comparison("a Cayley step of rate 1/3 from a rotation", moved, ROTATION + turn,
+                       turn @ ROTATION),
+            Comparison("its M'M", moved.T @ moved, None, identity(2))]
+
+
+@erratum(26, SOURCE, "2", "geodesic gradient descent", "a step along a retraction",
+         "(I + x/2)^-1 (I - x/2) = I - x + x^2/2 - x^3/4 + ..., e^-x = I - x + x^2/2 - x^3/6 + "
+         "...: they agree to second order and differ by x^3/12.")
+def _e26(rng: Rng) -> list[Comparison]:
+    M, G = np.eye(2), np.array([[0, 0.5], [-0.5, 0]])  # A = G M' - M G' turns by 1 a unit of rate
+    rows = []
+    for rate in (0.2, 0.1, 0.05):
+        apart = abs(stiefel.step(M, G, rate) - stiefel.step(M, G, rate, "geodesic")).max()
+        rows.append(Comparison(f"|Cayley - geodesic| / rate^3 at rate {rate}",
+                               float(apart / rate ** 3), 0.0, 1 / 12, rate / 4))
+    return rows
+
+
+@erratum(27, SOURCE, "eq. 10", "s in [1 - m, 1 + m], m in [0, 1]",
+         "s in (1 - m, 1 + m); m > 1 (10 and 100 in the experiments) makes s negative",
+         "The sigmoid lies in (0, 1), ends excluded. For m > 1, s < 0 for small p; then -s is the "
+         "singular value.")
+def _e27(rng: Rng) -> list[Comparison]:
+    parts = {"U": np.eye(2), "V": np.eye(2), "p": np.array([-5.0, 30.0])}
+    return [Comparison("1 + m - s for m = 1/2 and p = 30: above 0",
+                       1.5 - float(SVD(margin=0.5).spectrum(parts)[1]), 0.0, AtLeast(1e-14)),
+            Comparison("s for m = 2 and p = -5", float(SVD(margin=2.0).spectrum(parts)[0]), AtLeast(0),
+                       AtMost(0)),
+            Comparison("smallest singular value of the matrix made with m = 10",
+                       float(np.linalg.svd(SVD(margin=10.0).matrix(parts)[0], compute_uv=False).min()),
+                       None, abs(float(SVD(margin=10.0).spectrum(parts)[0])), 1e-12)]
+
+
+@erratum(28, SOURCE, "after eq. 11", "dividing the rate of p by 2m makes the step independent of m",
+         "it frees dp of m; ds still carries 2m. Under RMSprop it makes dp 1 / 2m times as long",
+         "dp = (rate / 2m) 2m sigma' dL/ds, so ds = 2m sigma' dp = 2m rate sigma'^2 dL/ds. RMSprop "
+         "divides by the gradient's size, so that its dp did not carry 2m to begin with.")
+def _e28(rng: Rng) -> list[Comparison]:
+    def moved(m: float, rate: str, sgd: bool) -> tuple[float, float]:
+        transition = SVD(margin=m, spectrum_rate=rate)
+        parts = {"U": np.eye(1), "V": np.eye(1), "p": np.zeros(1)}
+        grads = transition.pull_back(parts, transition.matrix(parts)[1], np.ones((1, 1)))
+        rule = (SGD(1e-6, rates=dict(transition.rates), skip=("U", "V")) if sgd else
+                RMSprop(1e-6, rates=dict(transition.rates), skip=("U", "V"), decay=0, eps=0))
+        after = rule.step(parts, grads, rule.init(parts))[0]
+        ds = transition.spectrum(after) - transition.spectrum(parts)
+        return float((after["p"] - parts["p"])[0]), float(ds[0])
+
+    ratio = {(rule, i): moved(10, "printed", rule == "SGD")[i] / moved(0.01, "printed",
+                                                                        rule == "SGD")[i]
+             for rule in ("SGD", "RMSprop") for i in (0, 1)}
+    free = moved(10, "margin_free", True)[1] / moved(0.01, "margin_free", True)[1]
+    return [Comparison("SGD: dp at m = 10 over dp at m = .01, rate / 2m", ratio["SGD", 0], None, 1,
+                       1e-9),
+            Comparison("SGD: ds at m = 10 over ds at m = .01, rate / 2m", ratio["SGD", 1], 1, 1000,
+                       1e-3),
+            Comparison("SGD: the same with rate / (2m)^2", free, None, 1, 1e-3),
+            Comparison("RMSprop: dp at m = 10 over dp at m = .01, rate / 2m", ratio["RMSprop", 0],
+                       1, 1e-3, 1e-9)]
+
+
+_e29 = Erratum(29, SOURCE, "3.1.1", "T = 200, 500, 10000, 10000", "T = 200, 500, 1000, 10000",
+               "Figure 1 has these four lengths.")
+
+
+@erratum(30, SOURCE, "Fig. 5 and the released code", "the baseline of adding is .167",
+         "1/6 for the sum; 1/24 for the half-sum that the code takes as its target",
+         "Var U = 1/12; of the sum of two 1/6, of half of it 1/24.")
+def _e30(rng: Rng) -> list[Comparison]:
+    rows = []
+    N = 100_000
+    for name, scale in (("002", 1), ("002-code", 4)):
+        task = Adding(length=10, protocol=name)
+        y = task.batch(0, N, int(rng.integers(2 ** 31))).y.astype(float)
+        # Var (x - mean)^2 = E d^4 - Var^2 = 1/15 - 1/36 for the sum
+        error = 5 * math.sqrt((1 / 15 - 1 / 36) / N) / scale
+        rows.append(Comparison(f"error of the best constant, target: {'half ' * (scale > 1)}sum",
+                               float(y.var()), 0.167 if scale > 1 else None, 1 / 6 / scale, error))
+        rows.append(Comparison("the task's own baseline", task.baseline, None, 1 / 6 / scale))
+    return rows
+
+
+@erratum(31, SOURCE, "the released code", "A = G'W - W'G, applied on the left",
+         "A = G W' - W G', as in eq. 9",
+         "Along -A W with the correct A the loss changes by <G, -A W> = -||A||^2 / 2 <= 0; with the "
+         "other A it has no definite sign.")
+def _e31(rng: Rng) -> list[Comparison]:
+    W = rational((0, 1, 0), (F(-3, 5), 0, F(4, 5)), (F(4, 5), 0, F(3, 5)))
+    rows, worst = [], F(-1)
+    for entries in itertools.islice(itertools.product((-1, 0, 2), repeat=9), 0, None, 997):
+        G = np.array([F(e) for e in entries]).reshape(3, 3)
+        A = G @ W.T - W @ G.T
+        descent = -(G * stiefel.gradient(W, G)).sum()
+        rows.append(descent == -(A * A).sum() / 2)
+        printed = G.T @ W - W.T @ G
+        worst = max(worst, -(G * (printed @ W)).sum())
+    return [Comparison("share of 20 gradients at which refnet's direction descends by ||A||^2 / 2",
+                       F(sum(rows), len(rows)), None, F(1)),
+            Comparison("largest change of the loss along the code's direction (descent: at most 0)",
+                       worst, AtMost(F(0)), AtLeast(F(1)))]
+
+
+@erratum(34, "a summary of Vorontsov et al.", "the chain of products; names",
+         "prod dh_i/da_i da_i/dh_i; factorial RNN; Caley", "dh_j/da_j da_{j+1}/dh_j; factorised; "
+         "Cayley",
+         "a_i does not depend on h_i; the next pre-activation does. The D of each factor is that "
+         "of its own layer.")
+def _e34(rng: Rng) -> list[Comparison]:
+    two = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
+    later = W1 @ softsign(A1)
+    return [Comparison("da_3/da_1, transposed (denominator layout)", two.T,
+                       slopes(A1) @ W1.T @ slopes(A1) @ W2.T,
+                       slopes(A1) @ W1.T @ slopes(later) @ W2.T)]
+
+
+@erratum(38, SOURCE, "after eq. 3", "D_i has the derivatives of the hidden units at layer i + 1",
+         "at layer i",
+         "D_i = dh_i/da_i, as in eq. 3 itself: h_i = f(a_i) has a_i's index.")
+def _e38(rng: Rng) -> list[Comparison]:
+    later = W1 @ softsign(A1)
+    exact = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
+    return [Comparison("da_3/da_1 = W_3 D_2 W_2 D_1; printed: with D_3 and D_2", exact,
+                       W2 @ slopes(W2 @ softsign(later)) @ W1 @ slopes(later),
+                       W2 @ slopes(later) @ W1 @ slopes(A1))]
+
+
+_e39 = Erratum(39, SOURCE, "3.1.2", "both the ordered and sequential MNIST tasks",
+               "both the ordered and permuted sequential MNIST tasks",
+               "Both are sequential; the sentence compares Tables 1 and 2, ordered and permuted.")
+
+
+ERRATA: tuple[Erratum, ...] = (_e21, _e22, _e23, _e24, _e25, _e26, _e27, _e28, _e29, _e30, _e31,
+                               _e34, _e38, _e39)

@@ -1,0 +1,82 @@
+"""Steps on the Stiefel manifold: order, descent, drift, and the margin."""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
+from refnet.explain.base import Explanation, Table, style
+from refnet.matrices.transitions.svd import SVD
+
+__all__ = ["explain"]
+
+
+def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int = 100_000
+            ) -> Explanation:
+    """Cayley steps against geodesics, the two descent directions, drift, and the margin's map."""
+    rng = np.random.default_rng(seed)
+    rates = np.geomspace(0.003, 0.3, 7)
+    errors = {name: retraction_errors(size, rates, np.random.default_rng([seed, 1]), name)
+              for name in ("cayley", "polar", "qr")}
+    found = descents(size, 500, rng)
+    drift = {("float32", False): defect_over_steps(size, steps, 13, rng, "float32"),
+             ("float32", True): defect_over_steps(size, steps, 13, rng, "float32", guarded=True),
+             ("float64", False): defect_over_steps(size, steps, 13, rng, "float64")}
+    margins = np.array([0.01, 0.1, 1.0, 10.0])
+    p = np.linspace(-6, 6, 61)
+    printed, free = margin_steps(margins, p), margin_steps(margins, p, "margin_free")
+    slopes = {name: np.diff(np.log(error)) / np.diff(np.log(rates))
+              for name, error in errors.items()}
+    tables = [
+        Table("Distance of one step of that rate from the geodesic; its observed order in the rate "
+              "(erratum 26)", ["retraction", *(f"{rate:.3g}" for rate in rates), "order"],
+              [[name, *error, f"{slopes[name].mean():.3f}"] for name, error in errors.items()]),
+        Table("Derivative of a loss along the step, 500 random points and gradients (erratum 31)",
+              ["A", "mean", "largest", "climbs in"],
+              [["G W' - W G' (correct)", float(found.correct.mean()), float(found.correct.max()),
+                f"{(found.correct > 0).mean():.0%}"],
+               ["G' W - W' G (released code)", float(found.printed.mean()),
+                float(found.printed.max()), f"{(found.printed > 0).mean():.0%}"]]),
+        Table(f"||M'M - I|| along Cayley steps, {size} units",
+              ["dtype", "guard", *(f"{n:,} steps" for n in (drift['float64', False][0][::4]))],
+              [[dtype, "yes" if guarded else "no", *values[::4]]
+               for (dtype, guarded), (_, values) in drift.items()]),
+        Table("ds of an SGD step of rate 1, dL/ds = -1, at p = 0: with the rate of p divided by 2m "
+              "as printed, and by (2m)^2 (erratum 28)", ["margin m", "divided by 2m", "by (2m)^2"],
+              [[m, a, b] for m, a, b in zip(margins, printed[:, 30], free[:, 30])])]
+
+    def draw(figure: Any) -> None:
+        (order, walk), (mapped, moved) = figure.subplots(2, 2)
+        for i, (name, error) in enumerate(errors.items()):
+            order.loglog(rates, error, label=f"{name}: order {slopes[name].mean():.2f}",
+                         **style(i, len(rates)))
+        order.loglog(rates, errors["cayley"][0] * (rates / rates[0]) ** 3, color="grey",
+                     linewidth=4, alpha=.4, zorder=0, label="predicted, rate cubed")
+        order.set_title("distance from the geodesic after one step")
+        order.set_xlabel("rate")
+        for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
+            walk.loglog(at, values, label=f"{dtype}{', guarded' if guarded else ''}",
+                        **style(i, len(at)))
+        walk.set_title("defect ||M'M - I|| along a walk")
+        walk.set_xlabel("steps")
+        for i, m in enumerate((0.1, 1.0, 2.0)):
+            one = {"U": np.eye(len(p)), "V": np.eye(len(p)), "p": p}
+            mapped.plot(p, SVD(margin=m).spectrum(one), label=f"m = {m:g}", **style(i))
+        mapped.axhline(0, color="grey", linewidth=.6)
+        mapped.set_title("the margin's map s(p)")
+        mapped.set_xlabel("p")
+        for i, m in enumerate(margins):
+            moved.semilogy(p, printed[i], label=f"m = {m:g}, printed", **style(i))
+        moved.semilogy(p, free[0], color="grey", linewidth=4, alpha=.4, zorder=0,
+                       label="any m, divided by (2m)^2")
+        moved.set_title("step in s for dL/ds = -1")
+        moved.set_xlabel("p")
+        for ax in (order, walk, mapped, moved):
+            ax.legend(fontsize=6.5)
+
+    return Explanation(
+        "Geometry of orthogonal matrices", "Vorontsov et al., eqs. 9-11 (errata 25-28, 31)",
+        "A Cayley step is a retraction: it agrees with the geodesic to second order. Its "
+        "direction descends with A = G W' - W G'; the released code's A may climb. Rounding moves "
+        "M off the manifold like a random walk, unless a guard repairs it. The margin's map is "
+        "open, and dividing the rate by 2m leaves 2m in the step of s.", tables, draw, 5)

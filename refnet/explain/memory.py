@@ -1,0 +1,78 @@
+"""Memory in noise: what a recurrent matrix keeps of an input, by initialiser."""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.analysis.memory import (chain_memory, fisher_memory, normal_memory, signal_to_noise,
+                                    total_memory)
+from refnet.analysis.spectra import henrici, singular_values, spectral_radius
+from refnet.explain.base import Explanation, Table, named_matrix, style
+
+__all__ = ["explain"]
+
+STARTS = {"chain, gain 1.02": "chain", "chain with feedback": "fbchain",
+          ".9 orthogonal": "orthogonal:gain=0.9", ".9 identity": "identity:scale=0.9",
+          "Gaussian N(0, .81/H)": "gaussian"}
+
+
+def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explanation:
+    """Fisher memory curves, J_tot and the signal-to-noise ratio of initialisers."""
+    rng = np.random.default_rng(seed)
+    starts = {matrix: matrix} if matrix else STARTS
+    rows, curves, ratios = [], {}, {}
+    for name, spec in starts.items():
+        W = named_matrix(f"gaussian:sd={0.9 * size ** -0.5}" if spec == "gaussian" else spec, size,
+                         rng)
+        v = np.eye(len(W))[0]
+        radius = spectral_radius(W)
+        horizon = None if radius < 1 else 2 * len(W)
+        curves[name] = fisher_memory(W, v, min(2 * len(W), 200), horizon=horizon)
+        ratios[name] = signal_to_noise(W, v, len(curves[name]))
+        rows.append([name, radius, singular_values(W).largest, henrici(W),
+                     total_memory(W, v) if radius < 1 else
+                     f"{curves[name].sum():.4g} (last {horizon} steps)"])
+    checks = []
+    chain = fisher_memory(named_matrix("chain", size, rng), np.eye(size)[0], size)
+    checks.append(["chain, gain 1.02", "g^k (g - 1) / (g^(k+1) - 1)",
+                   float(abs(chain - chain_memory(1.02, size)).max())])
+    Q = named_matrix("orthogonal", size, rng)
+    values = rng.uniform(-0.95, 0.95, size)
+    normal, v = Q * values @ Q.T, np.eye(size)[0]
+    checks.append(["normal", "sum v_i^2 l_i^2k (1 - l_i^2)",
+                   float(abs(fisher_memory(normal, v, 50)
+                             - normal_memory(values, (Q.T @ v) ** 2, 50)).max())])
+    tables = [
+        Table(f"{size} units, the input feeds unit 0; J_tot = sum over all delays of the Fisher "
+              "information about an input (unit noise). At most 1 for a normal matrix, at most "
+              f"{size} for any",
+              ["W", "spectral radius", "largest singular value", "Henrici's departure", "J_tot"],
+              rows),
+        Table("Computed curves against closed forms", ["W", "J(k)", "largest difference"], checks)]
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        for i, name in enumerate(curves):
+            shown = np.where(curves[name] > 1e-12, curves[name], np.nan)
+            left.plot(np.arange(len(shown)), shown, label=name, **style(i))
+            ratio = np.where(ratios[name] > 1e-12, ratios[name], np.nan)
+            right.plot(np.arange(len(shown)), ratio, label=name, **style(i))
+        k = np.arange(0, size, max(1, size // 12))
+        left.plot(k, chain_memory(1.02, size)[k], "o", color="black", mfc="none", markersize=4,
+                  label="chain, closed form")
+        left.set_title("Fisher information J(k) about an input")
+        right.set_title("power of the input over that of the noise")
+        for ax in (left, right):
+            ax.set_yscale("log")
+            ax.set_ylim(1e-4, 2)
+            ax.set_xlabel("steps since the input, k")
+        left.legend(fontsize=6.5)
+
+    return Explanation(
+        "Memory in noise", "Orhan (errata 35, 36); Ganguli, Huh & Sompolinsky (2008); "
+        "Orhan & Pitkow (2020)",
+        "h[t] = W h[t-1] + v s[t] + noise. An orthogonal matrix keeps the signal, and the noise of "
+        "every step with it; a non-normal one can amplify the direction of the signal more than "
+        "that of the noise, and so remember several inputs at once. Where the spectral radius is "
+        "1 or more, the noise of all past has no limit, and the curve counts the noise of a finite "
+        "number of steps.", tables, draw)

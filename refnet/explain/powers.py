@@ -1,0 +1,68 @@
+"""Matrix powers: growth, decay, rotation, and where float64 gives out."""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.analysis.powers import fibonacci, power_norms, power_radii
+from refnet.explain.base import Explanation, Table, named_matrix, style
+
+__all__ = ["explain"]
+
+STARTS = {"uniform U(-.1, .1)": "uniform", "Gaussian N(0, .01)": "gaussian",
+          "identity": "identity", "orthogonal": "orthogonal", "chain, gain 1.02": "chain"}
+
+
+def _breaks(way: str) -> int:
+    """The first n at which a float64 Fibonacci number, rounded, is not the true one."""
+    return next(n for n in range(2000)
+                if round(getattr(fibonacci(n), way)) != fibonacci(n).exact)
+
+
+def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explanation:
+    """||W^n|| of random, orthogonal and chain matrices; Fibonacci numbers by powers."""
+    rng = np.random.default_rng(seed)
+    starts = {matrix: matrix} if matrix else STARTS
+    norms = {name: power_norms(named_matrix(spec, size, rng), 1000)
+             for name, spec in starts.items()}
+    numbers = [[n, str(exact), f"{squared - exact:g}", f"{eigen - exact:.3g}"]
+               for n in (10, 50, 70, 78, 79, 90)
+               for exact, squared, eigen in [fibonacci(n)]]
+    angle = np.pi / 7
+    c, s = np.cos(angle), np.sin(angle)
+    values = np.linalg.eigvals(np.array([[c, -s], [s, c]]))
+    gaps = [[N, *power_radii(N, runs, 10, rng)] for N, runs in ((2, 400), (8, 200), (32, 60))]
+    tables = [
+        Table(f"Norm of W^n, {size} units", ["W", "n = 1", "n = 64", "n = 1000"],
+              [[name, *(float(value[n]) for n in (1, 64, 1000))]
+               for name, value in norms.items()]),
+        Table("The n-th Fibonacci number from [[1, 1], [1, 0]]^n: error of float64 by repeated "
+              f"squaring (first wrong at n = {_breaks('squared')}) and by the eigendecomposition "
+              f"(first wrong, rounded, at n = {_breaks('eigen')})",
+              ["n", "exact integer", "squaring", "eigendecomposition"], numbers),
+        Table("A rotation by 180/7 degrees: complex eigenvalues of modulus 1",
+              ["eigenvalue", "modulus", "angle, degrees"],
+              [[f"{v:.4f}", abs(v), np.degrees(np.angle(v))] for v in values]),
+        Table("(log rho(W^10) - log rho(W_1 ... W_10)) / 10, W_i with entries N(0, 1/N): powers of "
+              "one draw against products of ten (erratum 35)",
+              ["N", "mean", "standard error"], gaps)]
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(1, 2)
+        for ax, last, limits in zip(axes, (64, 1000), ((1e-6, 1e3), (1e-20, 1e20))):
+            for i, (name, value) in enumerate(norms.items()):
+                shown = np.where(value[:last + 1] > 0, value[:last + 1], np.nan)
+                ax.plot(np.arange(last + 1), shown, label=name, **style(i))
+            ax.set_yscale("log")
+            ax.set_ylim(*limits)
+            ax.set_xlabel("power n")
+            ax.set_title(f"up to n = {last}")
+        axes[0].set_ylabel("norm of W^n (2-norm)")
+        axes[1].legend(fontsize=7, loc="lower right")
+
+    return Explanation(
+        "Powers of a matrix", "Merity; Orhan (errata 32, 35)",
+        "Multiplying by one matrix again and again scales every eigenvector by its eigenvalue: "
+        "the norm explodes or vanishes unless all eigenvalues have modulus 1 and the matrix is "
+        "normal. An orthogonal matrix keeps the norm for any n; a chain amplifies for as many "
+        "steps as it has units, then gives exactly 0.", tables, draw)
