@@ -11,6 +11,7 @@ from typing import Any
 
 from refnet import __version__
 from refnet.check.cli import add_commands
+from refnet.explain.cli import add_commands as add_explanations
 from refnet.studies.cli import add_command as add_study
 
 __all__ = ["main"]
@@ -59,6 +60,7 @@ def main(arguments: list[str]) -> int:
     _add_orthogonalize(commands)
     add_commands(commands)
     add_study(commands)
+    add_explanations(commands)
     _add_info(commands)
     debug = "--debug" in arguments  # before the command or after it
     args = parser.parse_args([argument for argument in arguments if argument != "--debug"])

@@ -1,6 +1,11 @@
-"""One Hypothesis profile for all tests: no deadline, the same examples in every run."""
+"""BLAS on one thread, as the command line has it, and one Hypothesis profile for all tests: no
+deadline, the same examples in every run."""
 
 from hypothesis import HealthCheck, settings
+
+from refnet.process import settle
+
+settle()
 
 settings.register_profile(
     "refnet", deadline=None, derandomize=True, max_examples=150, print_blob=True,

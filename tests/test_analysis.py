@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from refnet.analysis.memory import fisher_memory, noise_covariance, total_memory
-from refnet.analysis.spectra import henrici, singular_values, spectral_radius
+from refnet.analysis.memory import (chain_memory, fisher_memory, noise_covariance, normal_memory,
+                                    peak_order, signal_to_noise, total_memory)
+from refnet.analysis.spectra import (henrici, numerical_range, pseudospectrum, singular_values,
+                                     spectral_radius)
 from refnet.matrices.initializers import initialize
 
 EPS = np.finfo(float).eps
@@ -73,8 +75,7 @@ def test_closed_forms(gain):
     N = 20
     W = initialize("chain", (N, N), None, gain=gain)
     J = fisher_memory(W, head(N), N + 2)
-    g, k = gain ** 2, np.arange(N)
-    exact = 1 / (k + 1) if gain == 1 else g ** k * (g - 1) / (g ** (k + 1) - 1)
+    exact = chain_memory(gain, N)
     assert abs(J[:N] - exact).max() <= tolerance(W)
     assert abs(J[N:]).max() <= tolerance(W)  # past the end of the chain nothing is left
     assert abs(total_memory(W, head(N)) - exact.sum()) <= N * tolerance(W)
@@ -88,8 +89,7 @@ def test_normal_matrices(rng):
     v = rng.normal(size=N)
     v /= np.linalg.norm(v)
     W = V * l @ V.T
-    k = np.arange(30)[:, None]
-    exact = ((V.T @ v) ** 2 * l ** (2 * k) * (1 - l ** 2)).sum(axis=1)
+    exact = normal_memory(l, (V.T @ v) ** 2, 30)
     assert abs(fisher_memory(W, v, 30) - exact).max() <= tolerance(W)
     assert abs(total_memory(W, v) - 1) <= tolerance(W)
     scaled = 0.9 * initialize("orthogonal", (N, N), rng)
@@ -109,13 +109,84 @@ def test_chain_orientation():
                - total_memory(feedback, head(50))) <= 50 * tolerance(feedback)
 
 
+def test_finite_horizon(rng):
+    """J(k) of an orthogonal W over a horizon of n steps is 1 / n for each of them; a longer
+    horizon only adds noise, and tends to the stationary J where there is one."""
+    W, v = initialize("orthogonal", (6, 6), rng), head(6)
+    assert abs(fisher_memory(W, v, 9, horizon=9) - 1 / 9).max() < 100 * EPS
+    grown = 1.1 * initialize("chain", (6, 6), rng) + 0.5 * np.eye(6)
+    curves = [fisher_memory(grown, v, 5, horizon=n) for n in (5, 10, 400)]
+    assert (curves[0] >= curves[1]).all() and (curves[1] >= curves[2] * (1 - 1e-9)).all()
+    assert abs(curves[2] - fisher_memory(grown, v, 5)).max() <= tolerance(grown)
+    with pytest.raises(ValueError, match="delays is 6 but the horizon 5"):
+        fisher_memory(W, v, 6, horizon=5)
+    with pytest.raises(ValueError, match="at least 1 step"):
+        noise_covariance(W, 1, 0)
+
+
+def test_signal_to_noise(rng):
+    """An orthogonal W has 1 / (H (k + 1)); a chain that amplifies does better."""
+    W, k = initialize("orthogonal", (6, 6), rng), np.arange(5)
+    assert abs(signal_to_noise(W, head(6), 5, noise=2) * 12 * (k + 1) - 1).max() < 100 * EPS
+    chain = signal_to_noise(initialize("chain", (6, 6), rng, gain=1.3), head(6), 5)
+    assert (chain[1:] > signal_to_noise(W, head(6), 5)[1:]).all()
+
+
+def test_peak_order(rng):
+    """A chain whose units are shuffled is found by the order in which they become active."""
+    shuffle = rng.permutation(8)
+    W = initialize("chain", (8, 8), rng, gain=0.9)[np.ix_(shuffle, shuffle)]
+    state, states = np.eye(8)[list(shuffle).index(0)], []
+    for _ in range(8):
+        states.append(state)
+        state = W @ state
+    profile, order = peak_order(np.array(states)[:, None], W)
+    assert (shuffle[order] == np.arange(8)).all()
+    assert abs(profile[8] - 0.9) < 4 * EPS and abs(np.delete(profile, 8)).max() == 0
+    assert len(peak_order(np.array(states)[:, None], W, widest=2)[0]) == 5
+    with pytest.raises(ValueError, match="need .T, B, H. with H = 8"):
+        peak_order(np.ones((3, 8)), W)
+
+
+def test_numerical_range(rng):
+    """A normal matrix: the hull of its eigenvalues. A 2 x 2 Jordan block: a disc of half its
+    corner. Any: it contains the eigenvalues, and its points are x* W x."""
+    normal = np.array([[0, -2.0], [2, 0]])
+    assert abs(abs(numerical_range(normal, 8).imag).max() - 2) < 10 * EPS
+    assert abs(numerical_range(normal, 8).real).max() < 10 * EPS
+    block = numerical_range(np.array([[0, 3.0], [0, 0]]), 20)
+    assert abs(abs(block) - 1.5).max() < 10 * EPS
+    W = rng.normal(size=(7, 7))
+    boundary = numerical_range(W, 60)
+    for angle in np.linspace(0, 2 * np.pi, 13):
+        turned = np.exp(-1j * angle)
+        assert (turned * np.linalg.eigvals(W)).real.max() <= (turned * boundary).real.max() + 0.05
+    with pytest.raises(ValueError, match="at least one angle"):
+        numerical_range(W, 0)
+
+
+def test_pseudospectrum(rng):
+    """The distance to the next eigenvalue for a normal W; for a chain far less; and it is the
+    smallest perturbation that makes z an eigenvalue."""
+    W, z = np.diag([1.0, -2.0, 0.5]), np.array([[0.7 + 0.2j, -1], [3j, 0.5]])
+    distance = abs(z[..., None] - np.diag(W)).min(axis=-1)
+    assert abs(pseudospectrum(W, z) - distance).max() < 10 * EPS
+    chain = initialize("chain", (12, 12), rng, gain=1)
+    assert pseudospectrum(chain, np.array([0.5]))[0] < 0.5 ** 12
+    W, point = rng.normal(size=(5, 5)), 0.3 + 0.4j
+    u, s, vh = np.linalg.svd(point * np.eye(5) - W)
+    moved = W + s[-1] * np.outer(u[:, -1], vh[-1])
+    assert abs(np.linalg.eigvals(moved) - point).min() < 1e-12
+    assert abs(pseudospectrum(W, np.array(point)) - s[-1]) < 100 * EPS
+
+
 @pytest.mark.parametrize("function, arguments, message", [
     (spectral_radius, (np.zeros((2, 3)),), r"shape \(2, 3\); need a square"),
     (henrici, (np.zeros(3),), r"shape \(3,\); need a square"),
     (spectral_radius, (np.array([[np.nan]]),), "not finite"),
     (singular_values, (np.array([[np.inf]]),), "not finite"),
     (singular_values, (np.zeros((0, 3)),), "matrix with entries"),
-    (noise_covariance, (np.eye(2),), "spectral radius 1, so the noise piles up"),
+    (noise_covariance, (np.eye(2),), "spectral radius 1, so the noise grows without end"),
     (fisher_memory, (np.eye(2) / 2, np.ones(3), 1), r"v has shape \(3,\); need \(2,\)"),
     (total_memory, (np.eye(2) / 2, np.ones((2, 1))), r"need \(2,\), because W is \(2, 2\)"),
 ])

@@ -28,7 +28,7 @@ def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool =
     if last and net.readout == "every":
         net, batch = replace(net, readout="last"), batch._replace(y=batch.y[-1])
     flow = state_gradients(net, params, batch).astype(np.float64)
-    return np.sqrt((flow * flow).sum(axis=tuple(range(1, flow.ndim))))
+    return np.asarray(np.sqrt((flow * flow).sum(axis=tuple(range(1, flow.ndim)))))
 
 
 def jacobian_spectra(net: RecurrentNet, params: Params, x: Array) -> Array:

@@ -6,11 +6,12 @@ Source: Manchev & Spratling, II-A, eqs. 19-28 (errata 13-17).
 Checked by: tests/test_analysis_orthogonalization.py.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array
+from refnet.maths.numeric import Number
 
 __all__ = ["Basin", "DefectMoments", "basin", "defect_moments", "gaussian_moments",
            "singular_value_map", "uniform_moments"]
@@ -19,11 +20,11 @@ __all__ = ["Basin", "DefectMoments", "basin", "defect_moments", "gaussian_moment
 class DefectMoments(NamedTuple):
     """The mean and the variance of the defect, in the number type of the moments."""
 
-    mean: float
-    variance: float
+    mean: Any
+    variance: Any
 
 
-Moments = tuple[float, float, float, float]
+Moments = tuple[Any, Any, Any, Any]
 
 
 def gaussian_moments(sd: float) -> Moments:
@@ -35,7 +36,7 @@ def gaussian_moments(sd: float) -> Moments:
     return sd ** 2, 3 * sd ** 4, 15 * sd ** 6, 105 * sd ** 8
 
 
-def uniform_moments(limit: float) -> Moments:
+def uniform_moments(limit: Any) -> Moments:
     """``E x^2, x^4, x^6, x^8`` of U(-b, b): ``b^k / (k + 1)`` (erratum 15: the fourth is b^4 / 5).
 
     >>> from fractions import Fraction
@@ -79,12 +80,12 @@ def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
     return DefectMoments(mean, variance)
 
 
-def singular_value_map(s: Array, rate: float) -> Array:
+def singular_value_map(s: Array, rate: Number) -> Array:
     """``s (1 + 4 rate (1 - s^2))``: the singular values after a step of descent on the defect.
 
     The step ``W - 4 rate (W W' - I) W`` keeps the singular vectors, so this is all it does.
-    Any shape, any number type.
-    Source: erratum 17. Checked by: tests/test_orthogonality.py::test_descent_follows_singular_values.
+    Any shape, any number type. Source: erratum 17.
+    Checked by: tests/test_orthogonality.py::test_descent_follows_singular_values.
 
     >>> singular_value_map(np.array([0.0, 0.5, 1.0]), 0.125).tolist()
     [0.0, 0.6875, 1.0]

@@ -6,6 +6,7 @@ own, so that they are told apart without colour.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from refnet.runs.files import write_atomically
 from refnet.runs.rows import table
 from refnet.training.config import parse_spec
 
-__all__ = ["Explanation", "Table", "named_matrix", "save", "style"]
+__all__ = ["Explanation", "Table", "check_figure", "named_matrix", "save", "style"]
 
 LINES = [("black", "-", "o"), ("tab:blue", "--", "s"), ("tab:red", "-.", "^"),
          ("tab:green", ":", "D"), ("tab:orange", (0, (5, 1)), "v"), ("tab:purple", "-", "x"),
@@ -54,19 +55,24 @@ class Explanation:
         return "\n\n".join(parts)
 
 
-def save(explanation: Explanation, path: Path) -> None:
-    """Draw the figure and write it, as PNG or SVG by the path's ending.
+def check_figure(path: Path) -> str:
+    """The format that the path's ending names: "png" or "svg".
 
     Raises ValueError for another ending, ImportError without Matplotlib (extra ``cli``).
     """
     form = path.suffix.lower().lstrip(".")
     if form not in ("png", "svg"):
         raise ValueError(f"--figure is {path}; need a path that ends in .png or .svg")
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError("figures need Matplotlib: pip install 'refnet[cli]'") from None
+    if find_spec("matplotlib") is None:
+        raise ImportError("figures need Matplotlib: pip install 'refnet[cli]'")
+    return form
+
+
+def save(explanation: Explanation, path: Path) -> None:
+    """Draw the figure and write it, as PNG or SVG by the path's ending (see check_figure)."""
+    form = check_figure(path)
+    import matplotlib
+    from matplotlib.figure import Figure
     with matplotlib.rc_context({"font.size": 8, "axes.titlesize": 8.5, "svg.hashsalt": "refnet",
                                 "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(6.5, explanation.height), layout="constrained")
@@ -97,6 +103,6 @@ def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:
         if W.ndim != 2 or W.shape[0] != W.shape[1] or W.dtype.kind not in "fiu":
             raise ValueError(f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "
                              "matrix, as numpy.save writes it")
-        return W.astype(np.float64)
+        return np.asarray(W, np.float64)
     name, options = parse_spec(spec)
     return initialize(name, (size, size), rng, **options)

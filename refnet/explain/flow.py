@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from refnet.analysis.flow import (gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds)
+from refnet.analysis.flow import gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds
 from refnet.analysis.spectra import (henrici, numerical_range, pseudospectrum, singular_values,
                                      spectral_radius)
 from refnet.batch import Array
@@ -26,14 +26,16 @@ def _trained_norms(config: Config, updates: int, every: int) -> tuple[Array, Arr
     """``||dL/dh_t||`` of the last step's loss, (T + 1, maps), and the singular values of Whh,
     (maps, H), every so many updates of training."""
     experiment = build(config)
+    net = experiment.net
+    assert isinstance(net, RecurrentNet)
     params, _ = experiment.start()
     run = Run(params, experiment.optimizer.init(params), params, {})
     norms, values = [], []
     for update in range(updates):
         batch = experiment.task.batch(update, config.batch, config.seed)
         if update % every == 0:
-            norms.append(gradient_norms(experiment.net, run.params, batch))
-            W = experiment.net.matrices(run.params)[0]["Whh"]
+            norms.append(gradient_norms(net, run.params, batch))
+            W = net.matrices(run.params)[0]["Whh"]
             values.append(np.linalg.svd(W.astype(float), compute_uv=False))
         run = step(experiment, run, batch)[0]
     return np.array(norms).T, np.array(values)
@@ -71,8 +73,8 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
         bounds.append([gain, float(eta.mean()), float(measured.mean()),
                        float(np.exp(lyapunov_exponents(net, params, x)[0, 0]))])
     tables = [
-        Table(f"Copy task, T = {length}, {size} units: ||dL/dh_0|| over ||dL/dh_T|| for the loss of "
-              f"the last step, and the singular values after {updates} updates",
+        Table(f"Copy task, T = {length}, {size} units: ||dL/dh_0|| over ||dL/dh_T|| for the loss "
+              f"of the last step, and the singular values after {updates} updates",
               ["margin", "first update", "last update", "smallest s", "largest s"], rows),
         Table(f"Finite-time exponents of dh_T/dh_0, T = {len(x)}, orthogonal start, in nats per "
               "step: 0 keeps a gradient's norm",

@@ -71,6 +71,9 @@ def explain_variance(size: int = 100, seed: int = 0, matrix: str | None = None,
         "N(0, .0049) makes them half of that. The saturation of f shrinks both.", tables, draw)
 
 
+LAPACK = "by QR, signs as LAPACK leaves them"
+
+
 def _map_curve(rate: float, steps: int) -> tuple[Array, Array]:
     s = np.linspace(0, 2.6, 261)
     out = s
@@ -104,11 +107,11 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
     for _ in range(descent.steps):
         predicted.append(float(((s * s - 1) ** 2).sum()))
         s = singular_value_map(s, 0.1)
-    phases = {"by descent": [], "by QR, signs as LAPACK leaves them": []}  # type: ignore[var-annotated]
+    phases: dict[str, list[float]] = {"by descent": [], LAPACK: []}
     for _ in range(100):
         G = initialize("gaussian", (20, 20), rng, sd=20 ** -0.5)
         phases["by descent"].append(np.sign(orthogonalize(G, max_steps=3000).W[0, 0]))
-        phases["by QR, signs as LAPACK leaves them"].append(np.sign(np.linalg.qr(G)[0][0, 0]))
+        phases[LAPACK].append(np.sign(np.linalg.qr(G)[0][0, 0]))
     tables = [
         Table(f"f(X) = ||X X' - I||^2 of {size} x {size} matrices, entries N(0, .01) and "
               f"U(-.1, .1); {runs} draws (errata 13, 14, 15)",
@@ -121,8 +124,8 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
               ["step", "cost", "by the map"],
               [[i, descent.costs[i], predicted[i]]
                for i in range(0, descent.steps, max(1, descent.steps // 8))]),
-        Table("Is the orthogonal matrix uniformly (Haar) distributed? Mean sign of its first entry, "
-              "0 if so (erratum 33)", ["", "mean sign", "standard error if 0"],
+        Table("Is the orthogonal matrix uniformly (Haar) distributed? Mean sign of its first "
+              "entry, 0 if so (erratum 33)", ["", "mean sign", "standard error if 0"],
               [[name, float(np.mean(signs)), len(signs) ** -0.5]
                for name, signs in phases.items()])]
 
@@ -139,7 +142,8 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
             ax.set_xlabel("f(X)")
             ax.legend(fontsize=6)
         for i, (rate, steps) in enumerate(((0.1, 1), (0.1, 3), (0.1, 20))):
-            panels[2].plot(*_map_curve(rate, steps), label=f"{steps} step{'s' * (steps > 1)}", **style(i))
+            panels[2].plot(*_map_curve(rate, steps),
+                           label=f"{steps} step{'s' * (steps > 1)}", **style(i))
         panels[2].axvline(basin(0.1).limit, color="grey", linewidth=.8)
         panels[2].axhline(1, color="grey", linewidth=.5)
         panels[2].set_ylim(-2, 2)

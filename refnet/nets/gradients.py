@@ -176,7 +176,7 @@ def _one_step_back(net: RecurrentNet, p: Params, x: Array, state: Array, e: Arra
     tape = cell.forward(p, x, state, net.activation)
     through_cell = {} if e.ndim == 2 else {"dc": e[1]}
     pulled: Array = cell.backward(p, tape, e[None] if e.ndim == 2 else e[:1], net.activation,
-                                        inputs=False, **through_cell)["h0"]
+                                  inputs=False, **through_cell)["h0"]
     return pulled
 
 
@@ -192,10 +192,11 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     pass. Raises ValueError as ``loss_and_gradients`` does.
     Checked by: tests/test_analysis_flow.py::test_gradient_norms.
     """
+    kind("net", net, RecurrentNet, "a RecurrentNet")
+    kind("batch", batch, Batch, "refnet.Batch(x, y, mask)")
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
-    counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    doutputs = score(net.loss, outputs, batch.y, counted, divisor, net.losses)[1]
+    doutputs = _scored(net, outputs, batch)[1]
     p, states, T = net.layer.scaled(tape.p), _states(tape.cell), len(batch.x)
     direct = np.zeros_like(states)
     to_h = direct if states.ndim == 3 else direct[:, 0]

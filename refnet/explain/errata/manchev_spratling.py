@@ -6,13 +6,13 @@ from fractions import Fraction as F
 
 import numpy as np
 
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
-from refnet.explain.errata.exact import (A1, ROTATION, SHEAR, W1, W2, every_sign, identity,
-                                          jacobian, rational, slopes, softsign, two_layers)
-from refnet.analysis.orthogonalization import (defect_moments, gaussian_moments,
-                                               singular_value_map, uniform_moments)
+from refnet.analysis.orthogonalization import (defect_moments, gaussian_moments, singular_value_map,
+                                               uniform_moments)
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.exact import (A1, ROTATION, SHEAR, W1, W2, every_sign, identity,
+                                         jacobian, rational, slopes, softsign, two_layers)
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import (defect, defect_and_gradient, open_penalty, open_update,
@@ -320,7 +320,7 @@ def _e17(rng: Rng) -> list[Comparison]:
             Comparison("smallest singular value after a step from diag(0, 1.2)",
                        float(np.linalg.svd(left, compute_uv=False)[-1]), None, 0.0),
             Comparison("s after a step of rate 1/8 from 2/3, by the map; correct: Newton-Schulz, "
-                       "s (3 - s^2) / 2", singular_value_map(s, F(1, 8))[0],  # type: ignore[arg-type]
+                       "s (3 - s^2) / 2", singular_value_map(s, F(1, 8))[0],
                        None, F(2, 3) * (3 - F(4, 9)) / 2)]
 
 
@@ -353,7 +353,7 @@ def _e19(rng: Rng) -> list[Comparison]:
 
 @erratum(37, SOURCE, "III-B, Fig. 3b", "an OINIT net starts at spectral radius 0",
          "it starts at 1; an OPEN net from N(0, .001) starts near 0",
-         "OINIT ends, before training, at an orthogonal W_hh, whose eigenvalues all have modulus 1. "
+         "OINIT ends, before training, at an orthogonal W_hh: all eigenvalues have modulus 1. "
          "The figure's curves, which start near 0 and reach 1 as the penalty falls, are those of "
          "penalty enforced orthogonality.")
 def _e37(rng: Rng) -> list[Comparison]:

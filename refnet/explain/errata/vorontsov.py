@@ -8,14 +8,13 @@ from fractions import Fraction as F
 import numpy as np
 
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
-from refnet.explain.errata.exact import (A1, ROTATION, SHEAR, W1, W2, identity, jacobian, rational,
-                                          slopes, softsign)
+from refnet.explain.errata.exact import (A1, ROTATION, W1, W2, identity, jacobian, rational, slopes,
+                                         softsign)
 from refnet.maths.linalg import solve
 from refnet.matrices import stiefel
-from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect
 from refnet.matrices.transitions.svd import SVD
-from refnet.tasks.synthetic import Adding, Copy
+from refnet.tasks.synthetic import Adding
 from refnet.training.optimizers import SGD, RMSprop
 
 __all__ = ["ERRATA"]
@@ -100,13 +99,14 @@ def _e26(rng: Rng) -> list[Comparison]:
          "singular value.")
 def _e27(rng: Rng) -> list[Comparison]:
     parts = {"U": np.eye(2), "V": np.eye(2), "p": np.array([-5.0, 30.0])}
-    return [Comparison("1 + m - s for m = 1/2 and p = 30: above 0",
-                       1.5 - float(SVD(margin=0.5).spectrum(parts)[1]), 0.0, AtLeast(1e-14)),
-            Comparison("s for m = 2 and p = -5", float(SVD(margin=2.0).spectrum(parts)[0]), AtLeast(0),
+    half, two, ten = (SVD(margin=m) for m in (0.5, 2.0, 10.0))
+    singular = np.linalg.svd(ten.matrix(parts)[0], compute_uv=False)
+    return [Comparison("1 + m - s for m = 1/2 and p = 30", 1.5 - float(half.spectrum(parts)[1]),
+                       None, AtLeast(1e-14)),
+            Comparison("s for m = 2 and p = -5", float(two.spectrum(parts)[0]), AtLeast(0),
                        AtMost(0)),
-            Comparison("smallest singular value of the matrix made with m = 10",
-                       float(np.linalg.svd(SVD(margin=10.0).matrix(parts)[0], compute_uv=False).min()),
-                       None, abs(float(SVD(margin=10.0).spectrum(parts)[0])), 1e-12)]
+            Comparison("smallest singular value of the matrix made with m = 10 and s = (-8.87, 11)",
+                       float(singular.min()), None, -float(ten.spectrum(parts)[0]), 1e-12)]
 
 
 @erratum(28, SOURCE, "after eq. 11", "dividing the rate of p by 2m makes the step independent of m",
@@ -124,17 +124,16 @@ def _e28(rng: Rng) -> list[Comparison]:
         ds = transition.spectrum(after) - transition.spectrum(parts)
         return float((after["p"] - parts["p"])[0]), float(ds[0])
 
-    ratio = {(rule, i): moved(10, "printed", rule == "SGD")[i] / moved(0.01, "printed",
-                                                                        rule == "SGD")[i]
-             for rule in ("SGD", "RMSprop") for i in (0, 1)}
-    free = moved(10, "margin_free", True)[1] / moved(0.01, "margin_free", True)[1]
-    return [Comparison("SGD: dp at m = 10 over dp at m = .01, rate / 2m", ratio["SGD", 0], None, 1,
-                       1e-9),
-            Comparison("SGD: ds at m = 10 over ds at m = .01, rate / 2m", ratio["SGD", 1], 1, 1000,
+    def ratio(rate: str, sgd: bool, i: int) -> float:
+        return moved(10, rate, sgd)[i] / moved(0.01, rate, sgd)[i]
+
+    over = "at m = 10 over that at m = .01"
+    return [Comparison(f"SGD, rate / 2m: dp {over}", ratio("printed", True, 0), None, 1, 1e-9),
+            Comparison(f"SGD, rate / 2m: ds {over}", ratio("printed", True, 1), 1, 1000, 1e-3),
+            Comparison(f"SGD, rate / (2m)^2: ds {over}", ratio("margin_free", True, 1), None, 1,
                        1e-3),
-            Comparison("SGD: the same with rate / (2m)^2", free, None, 1, 1e-3),
-            Comparison("RMSprop: dp at m = 10 over dp at m = .01, rate / 2m", ratio["RMSprop", 0],
-                       1, 1e-3, 1e-9)]
+            Comparison(f"RMSprop, rate / 2m: dp {over}", ratio("printed", False, 0), 1, 1e-3,
+                       1e-9)]
 
 
 _e29 = Erratum(29, SOURCE, "3.1.1", "T = 200, 500, 10000, 10000", "T = 200, 500, 1000, 10000",
@@ -147,7 +146,7 @@ _e29 = Erratum(29, SOURCE, "3.1.1", "T = 200, 500, 10000, 10000", "T = 200, 500,
 def _e30(rng: Rng) -> list[Comparison]:
     rows = []
     N = 100_000
-    for name, scale in (("002", 1), ("002-code", 4)):
+    for name, scale in (("vorontsov", 1), ("vorontsov-code", 4)):
         task = Adding(length=10, protocol=name)
         y = task.batch(0, N, int(rng.integers(2 ** 31))).y.astype(float)
         # Var (x - mean)^2 = E d^4 - Var^2 = 1/15 - 1/36 for the sum
@@ -160,8 +159,8 @@ def _e30(rng: Rng) -> list[Comparison]:
 
 @erratum(31, SOURCE, "the released code", "A = G'W - W'G, applied on the left",
          "A = G W' - W G', as in eq. 9",
-         "Along -A W with the correct A the loss changes by <G, -A W> = -||A||^2 / 2 <= 0; with the "
-         "other A it has no definite sign.")
+         "Along -A W with the correct A the loss changes by <G, -A W> = -||A||^2 / 2 <= 0; with "
+         "the other A the change has either sign.")
 def _e31(rng: Rng) -> list[Comparison]:
     W = rational((0, 1, 0), (F(-3, 5), 0, F(4, 5)), (F(4, 5), 0, F(3, 5)))
     rows, worst = [], F(-1)

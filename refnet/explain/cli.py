@@ -1,0 +1,97 @@
+"""``refnet explain`` and ``refnet errata``."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_commands"]
+
+EXPLAIN = """examples:
+  refnet explain powers
+      norms of powers of random, orthogonal and chain matrices; Fibonacci numbers
+  refnet explain memory --figure memory.png
+      how long initialisers remember an input in noise, as a figure too
+  refnet explain spectra --matrix chain:gain=0.9 --size 30
+      eigenvalues, numerical range and pseudospectra of one matrix: an initialiser with its
+      options, or a square matrix in a .npy file
+"""
+
+ERRATA = """examples:
+  refnet errata
+      all of them in a list
+  refnet errata 14
+      one with its derivation, and its check run
+  refnet errata --check
+      run every check
+"""
+
+TOPICS = ("gradient-flow", "spectra", "variance", "orthogonalization", "memory", "powers",
+          "geometry")
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``explain`` and ``errata``; each sets ``run``, a function of the parsed arguments that
+    returns the exit status."""
+    explain = commands.add_parser(
+        "explain", help="the papers' mathematics, computed and drawn", epilog=EXPLAIN,
+        description="Compute what one topic of the theory claims, print it with its source, and "
+        "draw it.", formatter_class=argparse.RawDescriptionHelpFormatter)
+    explain.add_argument("topic", choices=TOPICS, metavar="TOPIC", help=", ".join(TOPICS))
+    explain.add_argument("--size", type=int, metavar="N", help="units (default: the topic's own)")
+    explain.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
+    explain.add_argument("--matrix", metavar="SPEC", help="for spectra, powers, memory and "
+                         "variance: an initialiser, such as chain:gain=1.02, instead of several; "
+                         "for the first three also a .npy file")
+    explain.add_argument("--figure", type=Path, metavar="FILE", help="draw it, as .png or .svg")
+    explain.set_defaults(run=_explain)
+    errata = commands.add_parser(
+        "errata", help="the papers' errata, each with a check that runs", epilog=ERRATA,
+        description="Printed forms that are not right, the right ones, and checks of both.",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    errata.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="show this one whole")
+    errata.add_argument("--check", action="store_true", help="run every check; the exit status is "
+                        "1 if one is not settled")
+    errata.add_argument("--markdown", action="store_true", help="print the whole page")
+    errata.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
+    errata.set_defaults(run=_errata)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from refnet.explain.base import check_figure, save
+    from refnet.explain.topics import TOPICS as functions
+    if args.figure is not None:
+        check_figure(args.figure)
+    if args.matrix is not None and args.topic in ("gradient-flow", "orthogonalization", "geometry"):
+        raise ValueError(f"--matrix is not for {args.topic}; it is for spectra, powers, memory and "
+                         "variance")
+    if args.size is not None and args.size < 2:
+        raise ValueError(f"--size is {args.size}; need at least 2 units")
+    chosen = {} if args.size is None else {"size": args.size}
+    found = functions[args.topic](seed=args.seed, matrix=args.matrix, **chosen)
+    print(found)
+    if args.figure is not None:
+        save(found, args.figure)
+        print(f"figure: {args.figure}")
+    return 0
+
+
+def _errata(args: argparse.Namespace) -> int:
+    from refnet.explain.errata import ERRATA as errata, page
+    if args.number is not None:
+        known = {e.number: e for e in errata}
+        if args.number not in known:
+            raise ValueError(f"there is no erratum {args.number}; they run from 1 to "
+                             f"{max(known)}: refnet errata lists them")
+        print(page.one(known[args.number], args.seed))
+    elif args.check:
+        unsettled = 0
+        for e in errata:
+            settled = e.settled(args.seed)
+            unsettled += not settled
+            print(f"{e.number:3}  {'settled' if settled else 'NOT SETTLED'}"
+                  f"{'' if e.check else ' (wording)'}  {e.source}, {e.where}")
+        print(f"{len(errata) - unsettled} of {len(errata)} settled")
+        return int(unsettled > 0)
+    else:
+        print(page.page(args.seed) if args.markdown else page.listing(), end="")
+    return 0

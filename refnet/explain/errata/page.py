@@ -1,0 +1,63 @@
+"""The errata as a page to read: all of them in a table, then one by one with their checks."""
+
+from textwrap import wrap
+
+from refnet.explain.errata import ERRATA
+from refnet.explain.errata.base import Erratum, as_text
+from refnet.runs.rows import table
+
+__all__ = ["listing", "one", "page"]
+
+HEAD = """# Errata
+
+Printed forms of the papers that refnet follows which are not right, the right form of each, and
+why. refnet implements the right ones; where a paper's released code differs from its text, both
+have a name. The checks run refnet's own functions: `refnet errata NUMBER` repeats one,
+`refnet errata --check` all. A dash says that the printed form makes no statement there.
+
+This page is written by `refnet errata --markdown`.
+"""
+
+
+def listing(width: int = 96) -> str:
+    """All of them for a terminal: the place, the printed and the correct form."""
+    lines = []
+    for e in ERRATA:
+        lines.append(f"{e.number:3}  {e.source}, {e.where}")
+        for name, form in (("printed", e.printed), ("correct", e.correct)):
+            lines += wrap(form, width, initial_indent=f"     {name}: ",
+                          subsequent_indent=" " * 14)
+    return "\n".join(lines) + "\n"
+
+
+def _overview() -> str:
+    return table(["number", "text", "where", "printed", "correct"],
+                 [[e.number, e.source, e.where, _cell(e.printed), _cell(e.correct)]
+                  for e in ERRATA])
+
+
+def one(erratum: Erratum, seed: int = 0) -> str:
+    """One erratum whole, with what its check finds."""
+    e = erratum
+    lines = [f"## Erratum {e.number}: {e.source}, {e.where}", "",
+             f"- Printed: {e.printed}", f"- Correct: {e.correct}", "", e.why, ""]
+    found = e.comparisons(seed)
+    if not found:
+        return "\n".join([*lines, "About wording alone.", ""])
+    rows = [[_cell(c.what), as_text(c.measured),
+             as_text(c.printed) + ("" if c.printed is None else _verdict(not c.printed_fails)),
+             as_text(c.correct) + _verdict(c.correct_holds)] for c in found]
+    return "\n".join([*lines, table(["", "measured", "printed", "correct"], rows)])
+
+
+def _verdict(holds: bool) -> str:
+    return " (holds)" if holds else " (fails)"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def page(seed: int = 0) -> str:
+    """The whole page, in Markdown."""
+    return "\n".join([HEAD, _overview(), *(one(e, seed) for e in ERRATA)])

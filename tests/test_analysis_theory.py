@@ -1,0 +1,249 @@
+"""Flow, variances, powers, orthogonalisation and geometry: functions against what is known."""
+
+import itertools
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+
+from refnet.analysis.flow import (gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds,
+                                  step_jacobians)
+from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
+from refnet.analysis.orthogonalization import (basin, defect_moments, gaussian_moments,
+                                               singular_value_map, uniform_moments)
+from refnet.analysis.powers import fibonacci, power_norms, power_radii
+from refnet.analysis.variance import predicted_variances, simulated_variances
+from refnet.batch import Batch
+from refnet.cells import CELLS
+from refnet.maths.activations import ACTIVATIONS
+from refnet.matrices.initializers import initialize
+from refnet.matrices.orthogonality import defect, orthogonalize
+from refnet.nets.gradients import loss_and_gradients, state_gradients, state_jacobians, tangent
+from refnet.nets.recurrent import RecurrentNet
+
+EPS = np.finfo(float).eps
+
+
+def small_net(cell, readout="last", **options):
+    rng = np.random.default_rng([3, sum(map(ord, cell))])
+    net = RecurrentNet(2, 4, 3, cell=cell, readout=readout, **options)
+    params = {name: value + rng.uniform(-.3, .3, value.shape)
+              for name, value in net.init(rng, np.float64).items()}
+    T, B = 7, 2
+    mask = np.arange(T)[:, None] < np.array([7, 4])
+    y = rng.integers(0, 3, (T, B) if readout == "every" else B)
+    return net, params, Batch(rng.normal(size=(T, B, 2)), y, mask)
+
+
+@pytest.mark.parametrize("readout", ["last", "every"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_state_gradients(cell, readout):
+    """At t = 0 they are the gradient in h0, which the whole backward pass gives; at any later t
+    that of the rest of the sequence, started from the state there."""
+    net, params, batch = small_net(cell, readout, gain=1.05)
+    flow = state_gradients(net, params, batch)
+    whole = loss_and_gradients(net, params, batch).gradients["h0"]
+    scale = abs(whole).max()
+    assert abs(flow[0] - whole).max() <= 100 * EPS * scale
+    net = RecurrentNet(2, 4, 3, cell=cell, readout="last", gain=1.05)
+    batch = batch._replace(mask=None, y=np.array([0, 2]))
+    flow = state_gradients(net, params, batch)
+    tape = net.forward(params, batch.x)[1].cell
+    state = np.stack([tape.h[3], tape.c[3]]) if cell == "lstm" else tape.h[3]
+    rest = loss_and_gradients(net, {**params, "h0": state}, batch._replace(x=batch.x[3:]))
+    assert abs(flow[3] - rest.gradients["h0"]).max() <= 100 * EPS * abs(flow[3]).max()
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_state_jacobians_of_every_cell(cell):
+    """Column j of dh_T/dh_0 is the complex-step tangent along the j-th entry of the state."""
+    net, params, batch = small_net(cell)
+    parts, (T, B), H = (2 if cell == "lstm" else 1), batch.x.shape[:2], net.hidden
+    shape = (B, H) if parts == 1 else (parts, B, H)
+    start = np.random.default_rng(5).normal(size=shape)
+    J = state_jacobians(net, {**params, "h0": start}, batch.x)
+    assert J.shape == (T + 1, B, parts * H, parts * H)
+
+    def last_state(at):
+        tape = net.forward({**params, **at}, batch.x)[1].cell
+        return {"state": np.stack([tape.h[-1], tape.c[-1]]) if parts == 2 else tape.h[-1]}
+
+    for j in range(parts * H):
+        direction = np.zeros((parts, B, H))
+        direction[j // H, :, j % H] = 1
+        column = tangent(last_state, {"h0": start}, {"h0": direction.reshape(shape)})["state"]
+        column = np.moveaxis(column.reshape(parts, B, H), 0, 1).reshape(B, parts * H)
+        assert abs(J[0, :, :, j] - column).max() <= 1000 * EPS * max(1, abs(column).max())
+
+
+def test_gradient_norms():
+    net, params, batch = small_net("rnn", "every")
+    norms = gradient_norms(net, params, batch, last=False)
+    assert norms[0] == pytest.approx(np.linalg.norm(state_gradients(net, params, batch)[0]))
+    last = gradient_norms(net, params, batch._replace(mask=None))
+    only = RecurrentNet(2, 4, 3, readout="last")
+    assert (last == gradient_norms(only, params, Batch(batch.x, batch.y[-1]))).all()
+    # an orthogonal linear net keeps the norm at all times (the figure's margin 0)
+    linear = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["identity"])
+    W = initialize("orthogonal", (4, 4), np.random.default_rng(0))
+    norms = gradient_norms(linear, {**params, "Whh": W}, Batch(batch.x, batch.y[-1]))
+    assert abs(norms / norms[-1] - 1).max() < 100 * EPS
+
+
+def test_exponents():
+    """Of a constant product diag(2, 1, 1/4)^T they are the logarithms; and their sum is that of
+    log |det| for any net, whatever the directions do."""
+    net = RecurrentNet(1, 3, 1, activation=ACTIVATIONS["identity"])
+    params = net.init(np.random.default_rng(0), np.float64) | {"Whh": np.diag([2, .25, 1.0])}
+    x = np.zeros((600, 1, 1))
+    assert abs(lyapunov_exponents(net, params, x)[0] - np.log([2, 1, .25])).max() < 1e-12
+    assert abs(jacobian_spectra(net, params, x)[590, 0] - [1024, 1, 2.0 ** -20]).max() == 0
+    for cell in CELLS:
+        net, params, batch = small_net(cell)
+        factors = step_jacobians(net, params, batch.x)
+        sums = np.log(abs(np.linalg.det(factors))).mean(axis=0)
+        assert lyapunov_exponents(net, params, batch.x).sum(axis=1) == pytest.approx(sums)
+    with pytest.raises(ValueError, match="no steps"):
+        lyapunov_exponents(net, params, batch.x[:0])
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "oplu", "prelu"])
+def test_step_bounds(name):
+    """The gain of a step, against the Jacobian by the chain rule; never above the bound."""
+    net = RecurrentNet(2, 6, 2, activation=ACTIVATIONS[name])
+    rng = np.random.default_rng(1)
+    params, x = net.init(rng, np.float64), rng.normal(size=(9, 2, 2))
+    found = step_bounds(net, params, x)
+    assert found.bound.shape == found.measured.shape == (8, 2)
+    assert (found.measured <= found.bound * (1 + 10 * EPS)).all()
+    if name == "tanh":
+        h = net.forward(params, x)[1].cell.h
+        exact = np.linalg.norm(params["Whh"] * (1 - h[3, 1] ** 2), 2)
+        assert found.measured[2, 1] == pytest.approx(exact)
+    with pytest.raises(ValueError, match="simple cell"):
+        step_bounds(RecurrentNet(2, 6, 2, cell="gru"), params, x)
+
+
+def test_moments_by_enumeration():
+    """Mean and variance of the defect, exact, over all matrices with entries from a list."""
+    for m, n, entries in ((2, 2, (-3, 0, 1, 2)), (1, 2, (-2, -1, 3)), (3, 2, (-1, 1)),
+                          (2, 1, (F(-1, 2), F(1, 2), 0))):
+        values = [defect(np.array([F(e) for e in chosen]).reshape(m, n), side="rows").item()
+                  for chosen in itertools.product(entries, repeat=m * n)]
+        mean = sum(values) / F(len(values))
+        variance = sum((value - mean) ** 2 for value in values) / F(len(values))
+        moments = tuple(sum(F(e) ** k for e in entries) / F(len(entries)) for k in (2, 4, 6, 8))
+        assert sum(entries) == 0
+        assert defect_moments(m, n, moments) == (mean, variance)
+    with pytest.raises(ValueError, match="at least 1 x 1"):
+        defect_moments(0, 2, gaussian_moments(1))
+
+
+def test_moments_of_entries():
+    rng = np.random.default_rng(0)
+    for moments, sample in ((gaussian_moments(.5), rng.normal(0, .5, 10 ** 6)),
+                            (uniform_moments(.5), rng.uniform(-.5, .5, 10 ** 6))):
+        for k, moment in zip((2, 4, 6, 8), moments):
+            error = (sample ** k).std() / 1000
+            assert abs((sample ** k).mean() - moment) < 5 * error
+
+
+def test_basin():
+    rate = .1
+    limit, contraction = basin(rate)
+    for s, reaches in ((.01, True), (limit * .999, True), (limit * 1.001, False)):
+        value = np.array(s)
+        for _ in range(4000):
+            value = np.where(abs(value) < 1e6, singular_value_map(value, rate), value)
+        assert (abs(abs(value) - 1) < 1e-9) == reaches
+    near = singular_value_map(np.array(1 + 1e-6), rate)
+    assert abs((near - 1) / 1e-6) == pytest.approx(contraction, rel=1e-4)
+    W = np.random.default_rng(0).normal(0, .2, (6, 6))
+    s = np.linalg.svd(W, compute_uv=False)
+    W = orthogonalize(W, rate, stop_cost=None, max_steps=3).W
+    for _ in range(3):
+        s = singular_value_map(s, rate)
+    assert abs(np.sort(abs(s))[::-1] - np.linalg.svd(W, compute_uv=False)).max() < 100 * EPS
+    for bad in (0, .25, -1):
+        with pytest.raises(ValueError, match="between 0 and 1/4"):
+            basin(bad)
+
+
+@pytest.mark.parametrize("name", ["identity", "tanh", "relu", "elu", "sigmoid"])
+@pytest.mark.parametrize("weights", ["glorot_uniform", "he"])
+def test_variances(name, weights):
+    """Predicted mean squares against 400 random nets of wide layers: within five standard errors
+    and the 1 / width by which wide layers differ from infinitely wide ones."""
+    widths = (60, 80, 100, 80, 20)
+
+    def draw(shape, rng):
+        return initialize(weights, shape, rng)
+
+    measured, errors, variances = simulated_variances(
+        widths, draw, np.random.default_rng(2), 150, ACTIVATIONS[name])
+    predicted = predicted_variances(widths, variances, activation=ACTIVATIONS[name])
+    if name != "identity":
+        assert (predicted.dv[:-1] < predicted_variances(widths, variances).dv[:-1]).all()
+    for value, error, guess in zip(measured, errors, predicted):
+        assert (abs(value - guess) <= 5 * error + 10 / 60 * guess).all(), (value / guess, error)
+
+
+def test_variances_of_bad_shapes():
+    with pytest.raises(ValueError, match=r"need \(2,\), one a matrix"):
+        predicted_variances((2, 3, 4), np.ones(3))
+    with pytest.raises(ValueError, match="oplu"):
+        predicted_variances((2, 4, 4), np.ones(2), activation=ACTIVATIONS["oplu"])
+
+
+def test_power_norms():
+    rng = np.random.default_rng(0)
+    for W in (rng.normal(0, .3, (7, 7)), initialize("chain", (7, 7), rng), np.eye(3),
+              initialize("orthogonal", (7, 7), rng)):
+        exact = [np.linalg.norm(np.linalg.matrix_power(W, n), 2) for n in range(13)]
+        assert power_norms(W, 12) == pytest.approx(exact, rel=1e-12, abs=1e-300)
+    large = power_norms(np.diag([2.0, .5]), 1100)
+    assert large[1000] == 2.0 ** 1000 and large[1100] == np.inf
+    assert power_norms(np.diag([.5, .25]), 1000)[1000] == 2.0 ** -1000
+    with pytest.raises(ValueError, match="0 or more"):
+        power_norms(np.eye(2), -1)
+
+
+def test_fibonacci():
+    a, b = 0, 1
+    for n in range(120):
+        found = fibonacci(n)
+        assert found.exact == a
+        assert (found.squared == a) or n > 78
+        assert (round(found.eigen) == a) or n > 70
+        a, b = b, a + b
+    assert round(fibonacci(71).eigen) != fibonacci(71).exact
+    assert fibonacci(79).squared != fibonacci(79).exact
+    with pytest.raises(ValueError, match="0 or more"):
+        fibonacci(-1)
+
+
+def test_power_radii():
+    """Scalars: E log |w|^n / n and that of the product are equal; the spread is not."""
+    mean, error = power_radii(1, 3000, 5, np.random.default_rng(0))
+    assert abs(mean) <= 5 * error
+
+
+def test_orders():
+    rates = np.geomspace(.003, .1, 4)
+    for name, order in (("cayley", 3), ("polar", 3), ("qr", 2)):
+        errors = retraction_errors(6, rates, np.random.default_rng(0), name)
+        slopes = np.diff(np.log(errors)) / np.diff(np.log(rates))
+        assert abs(slopes - order).max() < .02
+
+
+def test_descents_drift_and_margin():
+    found = descents(5, 60, np.random.default_rng(0))
+    assert (found.correct < 0).all() and (found.printed > 0).any() and (found.printed < 0).any()
+    at, drift = defect_over_steps(5, 300, 4, np.random.default_rng(0), "float32", guarded=True)
+    assert at[-1] == 300 and (drift <= 5 * 5 ** .5 * np.finfo(np.float32).eps).all()
+    free = margin_steps(np.array([.01, 1, 10]), np.array([-1.0, 0, 2]), "margin_free")
+    printed = margin_steps(np.array([.01, 1, 10]), np.array([-1.0, 0, 2]))
+    assert abs(free / free[0] - 1).max() < 1e-12
+    assert abs(printed[2] / printed[0] / 1000 - 1).max() < 1e-12
+    with pytest.raises(ValueError, match="points <= steps"):
+        defect_over_steps(5, 3, 4, np.random.default_rng(0), "float32")
