@@ -16,7 +16,7 @@ from refnet.batch import Array
 from refnet.matrices.initializers import initialize
 from refnet.runs.files import write_atomically
 from refnet.runs.rows import table
-from refnet.training.config import parse_spec
+from refnet.training.specs import read_spec
 
 __all__ = ["Explanation", "Table", "check_figure", "named_matrix", "save", "style"]
 
@@ -104,5 +104,5 @@ def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:
             raise ValueError(f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "
                              "matrix, as numpy.save writes it")
         return np.asarray(W, np.float64)
-    name, options = parse_spec(spec)
+    name, options = read_spec("recurrent", spec)
     return initialize(name, (size, size), rng, **options)

@@ -1,6 +1,5 @@
 """Gradients through time and the spectra behind them."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from refnet.cells import CELLS
 from refnet.explain.base import Explanation, Table, named_matrix, style
 from refnet.matrices.initializers import initialize
 from refnet.nets.recurrent import RecurrentNet
-from refnet.training.config import Config, preset
+from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.loop import Run, step
+from refnet.training.protocols import preset
 
 __all__ = ["explain_gradient_flow", "explain_spectra"]
 
@@ -45,10 +45,10 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
                           length: int = 40, updates: int = 100) -> Explanation:
     """Gradient norms over time and updates by margin; exponents of every cell; eq. 5's bound."""
     rng = np.random.default_rng(seed)
-    base = replace(preset("copy"), length=length, hidden=size, seed=seed, backend="reference",
-                   dtype="float64", rate=1e-3, manifold_rate=1e-3)
-    maps = {margin: _trained_norms(replace(base, transition=f"svd:margin={margin}"), updates,
-                                   max(1, updates // 25)) for margin in MARGINS}
+    maps = {margin: _trained_norms(
+        preset("copy", length=length, hidden=size, seed=seed, backend="reference", dtype="float64",
+               rate=1e-3, manifold_rate=1e-3, transition=f"svd:margin={margin}"),
+        updates, max(1, updates // 25)) for margin in MARGINS}
     rows = []
     for margin, (norms, values) in maps.items():
         ratio = norms[0] / norms[-1]

@@ -13,7 +13,7 @@ from refnet.explain.base import Explanation, Table, style
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
-from refnet.training.config import parse_spec
+from refnet.training.specs import read_spec
 
 __all__ = ["explain_orthogonalization", "explain_variance"]
 
@@ -27,7 +27,7 @@ def explain_variance(size: int = 100, seed: int = 0, matrix: str | None = None,
     act = ACTIVATIONS[activation]
     found = {}
     for name in starts:
-        kind, options = parse_spec(name)
+        kind, options = read_spec("weights", name)
         measured, errors, variances = simulated_variances(
             widths, partial(initialize, kind, **options), rng, runs, act)
         found[name] = (measured, errors, predicted_variances(widths, variances, activation=act),

@@ -1,0 +1,107 @@
+"""Topics compute what they say, draw it, and refuse what they cannot take."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from refnet.explain.base import named_matrix, save
+from refnet.explain.cli import TOPICS as NAMES
+from refnet.explain.topics import TOPICS
+
+SMALL = {"gradient-flow": {"size": 6, "length": 6, "updates": 3},
+         "geometry": {"size": 4, "steps": 60}, "orthogonalization": {"size": 20, "runs": 60},
+         "variance": {"size": 20, "depth": 4, "runs": 30}}
+
+
+def small(name, seed=0, **options):
+    return TOPICS[name](seed=seed, **{"size": 10, **SMALL.get(name, {}), **options})
+
+
+def rows(explanation, table=0):
+    found = explanation.tables[table]
+    return {row[0]: dict(zip(found.header, row)) for row in found.rows}
+
+
+def test_names_of_the_command_are_the_topics():
+    assert tuple(TOPICS) == NAMES
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_figure_and_text(name, tmp_path):
+    """A figure in both formats, the same bytes for the same seed; finite numbers; a source."""
+    pytest.importorskip("matplotlib")
+    found, again = small(name), small(name)
+    assert found.source in str(found) and found.text in str(found)
+    for one in found.tables:
+        assert all(len(row) == len(one.header) for row in one.rows)
+        for row in one.rows:
+            assert all(np.isfinite(value) for value in row if isinstance(value, float)), row
+    for form, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        save(found, tmp_path / f"a.{form}")
+        save(again, tmp_path / f"b.{form}")
+        first, second = ((tmp_path / f"{n}.{form}").read_bytes() for n in "ab")
+        assert first.startswith(start) and first == second
+
+
+def test_flow_keeps_the_norm_with_margin_0():
+    found = rows(small("gradient-flow"))
+    assert found["0"]["last update"] == pytest.approx(1, abs=1e-12)
+    assert found["0"]["smallest s"] == pytest.approx(1, abs=1e-12)
+    assert found["none"]["largest s"] > 1
+
+
+def test_memory_of_normal_and_other_matrices():
+    found = rows(small("memory"))
+    assert found[".9 orthogonal"]["J_tot"] == pytest.approx(1, abs=1e-9)
+    assert found["chain, gain 1.02"]["J_tot"] > 2.9
+    assert all(row[-1] < 1e-12 for row in small("memory").tables[1].rows)
+
+
+def test_powers_and_geometry():
+    assert rows(small("powers"))["orthogonal"]["n = 1000"] == pytest.approx(1, abs=1e-9)
+    assert rows(small("powers"))["chain, gain 1.02"]["n = 64"] == 0
+    orders = {name: float(row["order"]) for name, row in rows(small("geometry")).items()}
+    assert orders == pytest.approx({"cayley": 3, "polar": 3, "qr": 2}, abs=.02)
+
+
+def test_derived_moments_are_simulated():
+    for row in small("orthogonalization", runs=400).tables[0].rows:
+        _, printed, derived, simulated, error = row
+        assert abs(simulated - derived) <= 5 * error < abs(printed - derived)
+
+
+def test_one_matrix(tmp_path):
+    W = np.array([[0.0, 1.0], [0.0, 0.0]])
+    np.save(tmp_path / "W.npy", W)
+    spec = str(tmp_path / "W.npy")
+    assert (named_matrix(spec, 5, np.random.default_rng(0)) == W).all()
+    assert rows(TOPICS["spectra"](matrix=spec))[spec]["numerical radius"] == pytest.approx(.5)
+    np.save(tmp_path / "tall.npy", np.ones((3, 2)))
+    (tmp_path / "bad.npy").write_bytes(b"no array")
+    for bad, message in (("tall.npy", "real square"), ("bad.npy", "not a readable"),
+                         ("none.npy", "not a readable")):
+        with pytest.raises(ValueError, match=message):
+            named_matrix(str(tmp_path / bad), 5, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="has no option"):
+        named_matrix("chain:gian=1", 5, np.random.default_rng(0))
+
+
+def command(*arguments):
+    result = subprocess.run([sys.executable, "-m", "refnet", *arguments], capture_output=True,
+                            text=True)
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_commands(tmp_path):
+    status, out, _ = command("explain", "powers", "--size", "6", "--matrix", "chain:gain=2",
+                             "--figure", str(tmp_path / "f.png"))
+    assert status == 0 and "chain:gain=2" in out and (tmp_path / "f.png").exists()
+    assert command("errata", "14")[1].startswith("## Erratum 14")
+    for arguments, message in ((("errata", "99"), "no erratum 99"),
+                               (("explain", "powers", "--figure", "a.gif"), "png or .svg"),
+                               (("explain", "geometry", "--matrix", "chain"), "not for geometry"),
+                               (("explain", "powers", "--size", "1"), "at least 2 units")):
+        status, _, error = command(*arguments)
+        assert status and message in error and len(error.splitlines()) == 1
