@@ -13,7 +13,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner
 from refnet.compiled.layout import Layout
-from refnet.compiled.vector import cut, expm1, number, sigmoid, tanh, whole_registers
+from refnet.compiled.vector import cut, exp, expm1, number, sigmoid, tanh, whole_registers
 from refnet.maths.activations import ACTIVATIONS, Activation
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
@@ -27,8 +27,8 @@ IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU = rang
 
 def needs_a(act: Activation) -> bool:
     """Whether the slope follows from the pre-activation only, not from ``h``."""
-    return (act.name in ("softsign", "prelu", "oplu", "modrelu")
-            or act.name in ("leaky_relu", "elu") and not act.alpha > 0)
+    return (act.name in ("softsign", "prelu", "elu", "oplu", "modrelu")
+            or act.name == "leaky_relu" and not act.alpha > 0)
 
 
 def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
@@ -115,9 +115,9 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
         for i in range(n):
             g[i] = number(alpha, g[i]) * g[i] if negative[i] <= 0 else g[i]
     elif code == ELU:
-        negative = h if alpha > 0 else a
         for i in range(n):
-            g[i] = (h[i] + number(alpha, h[i])) * g[i] if negative[i] <= 0 else g[i]
+            least = a[i] if a[i] <= 0 else number(0.0, a[i])
+            g[i] = number(alpha, g[i]) * exp(least) * g[i] if a[i] <= 0 else g[i]
     elif code == PRELU:
         for r in range(rows):
             below, row = cut(a, r * width, width), cut(g, r * width, width)

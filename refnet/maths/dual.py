@@ -90,8 +90,8 @@ class Dual:
         return self._chain("exp", lambda y: y)
 
     def expm1(self) -> Dual:
-        """expm1' = expm1 + 1."""
-        return self._chain("expm1", lambda y: y + 1)
+        """expm1' = exp."""
+        return self._chain("expm1", lambda y: _elementary(self.x, "exp"))
 
     def log(self) -> Dual:
         """log' = 1 / x."""

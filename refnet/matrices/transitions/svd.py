@@ -164,8 +164,9 @@ class SVD(Manifold):
             return {}
         if self._cut:
             ds = np.where(nonpositive(self.spectrum(parts)), ds * 0, ds)
-        gate = sigmoid(parts["p"])
-        return {"p": times(self._width, ds * gate * (1 - gate))}
+        p = parts["p"]
+        # sigmoid' = s(p) s(-p): with 1 - s(p) it would be 0 from p = 37 on, but not below -37
+        return {"p": times(self._width, ds * sigmoid(p) * sigmoid(-p))}
 
     def penalty(self, parts: Params) -> tuple[Any, Params]:
         """The Gaussian prior on s and the soft penalty on the bases, where there are any."""

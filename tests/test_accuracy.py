@@ -1,0 +1,172 @@
+"""The rounding error of every activation and of its slope, on both backends: over all float32
+and a sample of float64, within the bounds of ``ACCURACY``."""
+
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+
+from refnet.compiled import _jit
+from refnet.compiled import activations as compiled
+from refnet.maths import activations
+from refnet.maths.activations import ACCURACY, ACTIVATIONS
+
+POINTWISE = sorted(set(ACTIVATIONS) - {"oplu"})  # oplu moves numbers and rounds nothing
+CHUNK = 2 ** 18
+
+
+@_jit.jit
+def _push_pull(code, alpha, q, a, h, g, dq):
+    compiled.push(code, alpha, q, h, 1, len(h))
+    compiled.pull(code, alpha, q, a, h, g, dq, 1, len(h))
+
+
+def on_kernels(act, p, a):
+    h, g, own = a.copy(), np.ones_like(a), np.zeros_like(a)
+    for value in p.values():
+        own[:] = value
+    _push_pull(*compiled.settings(act, a.dtype), own, a, h, g, np.zeros_like(a))
+    return h, g
+
+
+def on_reference(act, p, a):
+    h = act.forward(a, p)
+    return h, act.backward(a, h, np.ones_like(a), p)[0]
+
+
+BACKENDS = {"reference": on_reference, "compiled": on_kernels}
+
+
+def parameters(act, dtype):
+    """The activation's own ones; modrelu with a threshold, so that some units are off."""
+    return {"b_mod": np.full(1, -0.3, dtype)} if act.name == "modrelu" else act.init(1, dtype)
+
+
+def truth(act, p, a, exp, expm1):
+    """f and f' of numbers of a wider type with its exp and expm1; nothing cancels here."""
+    left, size = a <= 0, abs(a)
+    if act.name == "tanh":
+        e, m = exp(-2 * size), expm1(-2 * size)
+        return np.where(left, m, -m) / (1 + e), 4 * e / (1 + e) / (1 + e)
+    if act.name == "sigmoid":
+        e = exp(-size)
+        return np.where(left, e, 1) / (1 + e), e / (1 + e) / (1 + e)
+    if act.name == "softsign":
+        return a / (1 + size), 1 / (1 + size) / (1 + size)
+    if act.name == "elu":
+        return np.where(left, expm1(-size), a), np.where(left, exp(-size), 1)
+    if act.name == "modrelu":
+        grown = size + float(p["b_mod"][0])
+        return np.where(grown <= 0, 0, np.where(left, -grown, grown)), np.where(grown <= 0, 0, 1)
+    below = {"identity": 1, "relu": 0, "prelu": 0.25, "leaky_relu": act.alpha}[act.name]
+    return np.where(left, below * a if below else 0, a), np.where(left, below, 1)
+
+
+def excess(name, a, true, backend):
+    """By what factor the errors of the value and of the slope exceed their bounds, at the worst."""
+    act, bound = ACTIVATIONS[name], ACCURACY[name]
+    eps, least = float(np.finfo(a.dtype).eps), float(np.finfo(a.dtype).smallest_subnormal)
+    found = BACKENDS[backend](act, parameters(act, a.dtype), a)
+    absolute = bound.saturated * ((a > 0) | (name != "sigmoid"))
+    most = (bound.value * abs(true[0]), bound.slope * abs(true[1]) + absolute)
+    factors = []
+    nan = a != a
+    assert np.isnan(found[0][nan]).all()
+    for value, want, allowed in zip(found, true, most):
+        assert value.dtype == a.dtype
+        same = (value == want) | nan | (value != value) & (want != want)  # softsign of infinity
+        with np.errstate(invalid="ignore"):
+            off = np.where(same, 0, abs(value - want) / (allowed * eps + least))
+        factors.append(float(off.max()))
+    return np.array(factors)
+
+
+def all_excess(name, bits):
+    """Of the float32 numbers with these bits: (backends, 2)."""
+    a = np.asarray(bits, np.uint32).view(np.float32)
+    act = ACTIVATIONS[name]
+    with np.errstate(all="ignore"):
+        true = truth(act, parameters(act, a.dtype), a.astype(float), np.exp, np.expm1)
+        return np.array([excess(name, a, true, backend) for backend in BACKENDS])
+
+
+def sample(name):
+    """All exponents, 256 significands each; and the range where something happens, more densely."""
+    rng = np.random.default_rng(3)
+    top = np.arange(512, dtype=np.uint32)[:, None] << 23
+    near = np.concatenate([rng.standard_normal(50_000) * 5, rng.uniform(-120, 120, 50_000)])
+    bits = np.concatenate([(top + rng.integers(0, 2 ** 23, (512, 256), dtype=np.uint32)).ravel(),
+                           (top + np.array([0, 1, 2 ** 23 - 1], np.uint32)).ravel(),
+                           near.astype(np.float32).view(np.uint32)])
+    return all_excess(name, bits.astype(np.uint32)).max()
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_float32(name):
+    assert sample(name) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POINTWISE)
+def test_all_float32(name):
+    worst = np.max([all_excess(name, np.arange(start, start + CHUNK, dtype=np.uint64))
+                    for start in range(0, 2 ** 32, CHUNK)], axis=0)
+    print(f"{name}: of the bounds, value and slope, {dict(zip(BACKENDS, worst.round(3).tolist()))}")
+    assert worst.max() <= 1
+
+
+def of_objects(function):
+    return np.frompyfunc(function, 1, 1)
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_float64(name):
+    """Against 40 digits, from the smallest to the largest magnitude, saturation included."""
+    rng = np.random.default_rng(4)
+    a = np.concatenate([rng.standard_normal(1200) * 5, rng.uniform(-750, 750, 600),
+                        np.ldexp(rng.uniform(-1, 1, 600), rng.integers(-1074, 1024, 600)),
+                        [0.0, -0.0, -37.0, 37.0, -18.0, -9.0, 5e-324, -5e-324]])
+    act = ACTIVATIONS[name]
+    with mpmath.workdps(40):
+        wide = of_objects(mpmath.mpf)(a)
+        true = truth(act, parameters(act, a.dtype), wide, of_objects(mpmath.exp),
+                     of_objects(mpmath.expm1))
+        for backend in BACKENDS:
+            assert excess(name, a, [np.asarray(value, object) for value in true], backend
+                          ).max() <= 1, backend
+
+
+def _value(function):
+    return lambda act: replace(act, value=lambda a, p, alpha: function(a))
+
+
+def _slope(function):
+    return lambda act: replace(act, pull=lambda a, h, dh, p, alpha: (dh * function(a, h), {}))
+
+
+BUGS = {
+    "elu' from the value": ("elu", _slope(lambda a, h: np.where(a <= 0, h + 1, 1))),
+    "elu without expm1": ("elu", _value(lambda a: np.where(a <= 0, np.exp(np.minimum(a, 0)) - 1,
+                                                           a))),
+    "tanh by exp": ("tanh", _value(lambda a: 1 - 2 / (np.exp(2 * np.minimum(a, 40)) + 1))),
+    "tanh' of a rounded argument": ("tanh", _slope(
+        lambda a, h: 1 / np.cosh(np.clip(a * np.float32(1.001), -80, 80)) ** 2)),
+    "sigmoid by tanh": ("sigmoid", _value(lambda a: (1 + np.tanh(a / 2)) / 2)),
+    "sigmoid' of the wrong side": ("sigmoid", _slope(
+        lambda a, h: (1 - h) * (1 - activations.sigmoid(-a)))),
+    "softsign'": ("softsign", _slope(lambda a, h: (1 - abs(h)) ** 2)),
+    "leaky_relu' in half precision": ("leaky_relu", _slope(
+        lambda a, h: np.where(a <= 0, np.float16(0.01), 1).astype(a.dtype))),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_rejected(bug, monkeypatch):
+    name, plant = BUGS[bug]
+    monkeypatch.setitem(ACTIVATIONS, name, plant(ACTIVATIONS[name]))
+    assert not sample(name) <= 1
+
+
+def test_bounds_are_stated_for_every_activation():
+    assert set(ACCURACY) == set(ACTIVATIONS)
