@@ -87,6 +87,64 @@ def test_jvp_is_transpose_of_vjp(case):
     assert (outputs_dot * cotangent).sum() == dot(pulled, direction)
 
 
+def magnitude_case(dtype):
+    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["elu"])
+    case = float_case(net, seed=21, B=2)
+    return (net, {name: value.astype(dtype) for name, value in case.params.items()},
+            case.batch._replace(x=case.batch.x.astype(dtype)),
+            {name: value.astype(dtype) for name, value in case.direction.items()})
+
+
+def scales(dtype):
+    """Powers of two over the type's range, but for what the tangent itself needs of it."""
+    top = np.finfo(dtype).maxexp - 20
+    return [np.ldexp(np.ones((), dtype), int(n)) for n in np.linspace(-top, top, 13)]
+
+
+def magnitudes_disagree(dtype):
+    """The first power of two by which scaling a direction does not scale its tangents, or None."""
+    net, params, batch, v = magnitude_case(dtype)
+    outputs, loss = jvp(net, params, batch, v)
+    products = hvp(net, params, batch, v)
+    for scale in scales(dtype):
+        scaled = {name: value * scale for name, value in v.items()}
+        pushed, slope = jvp(net, params, batch, scaled)
+        curved = hvp(net, params, batch, scaled)
+        exact = (np.array_equal(pushed, outputs * scale) and slope == loss * scale
+                 and all(np.array_equal(curved[name], value * scale)
+                         for name, value in products.items()))
+        # beside the smallest numbers, what is rounded there
+        tiny = np.finfo(dtype).tiny
+        near = all(np.all(abs(a - b) <= tiny) for a, b in (
+            (pushed, outputs * scale), (slope, loss * scale),
+            *((curved[name], value * scale) for name, value in products.items())))
+        if not (exact if scale >= 1 else near):
+            return scale
+    return None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
+def test_directions_of_any_magnitude(dtype):
+    """The tangent is linear in the direction: a power of two goes through exactly."""
+    assert magnitudes_disagree(dtype) is None
+
+
+def test_a_step_that_is_not_scaled_is_rejected(monkeypatch):
+    monkeypatch.setattr(np, "frexp", lambda value: (value, np.zeros(np.shape(value), int)))
+    assert magnitudes_disagree(np.float64) is not None
+
+
+def test_a_direction_of_mixed_magnitudes_is_a_sum():
+    """One sequence is pushed by 1e250, the other by 1e-250: each as if it were alone."""
+    net, params, batch, v = magnitude_case(np.float64)
+    push = np.zeros_like(batch.x)
+    push[:, 0], push[:, 1] = v["x"][:, 0] * 1e250, v["x"][:, 1] * 1e-250
+    both, _ = jvp(net, params, batch, {"x": push})
+    for b in range(2):
+        alone, _ = jvp(net, params, batch, {"x": np.where(np.arange(2)[:, None] == b, push, 0)})
+        assert alone[b].all() and np.array_equal(both[b], alone[b])
+
+
 @given(rnn_cases())
 def test_per_example_gradients_add_up(case):
     net, params, batch, _, _ = case

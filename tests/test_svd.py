@@ -6,6 +6,7 @@ from hypothesis import given
 from strategies import arrays
 
 from refnet.batch import Batch
+from refnet.maths.activations import ACCURACY
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, open_penalty
@@ -33,6 +34,20 @@ def test_svd_spectrum():
         assert told["determinant"] == 1
     eye = np.eye(2)
     assert (transition("svd", margin=0).matrix({"U": eye, "V": eye})[0] == eye).all()
+
+
+@pytest.mark.parametrize("dtype, most", [(np.float32, 80), (np.float64, 700)])
+def test_spectrum_is_alive_on_both_sides(dtype, most):
+    """Eq. 11: ``ds/dp = 2m e^-|p| / (1 + e^-|p|)^2``, relatively, as far as the type reaches."""
+    made = transition("svd", margin=0.25)
+    p = np.linspace(-most, most, 401, dtype=dtype)
+    ds = np.linspace(1, 2, 401, dtype=dtype)
+    found = made._pull_spectrum({"p": p}, ds)["p"]
+    assert found.dtype == dtype
+    e = np.exp(-abs(p.astype(np.float64)))
+    true = 0.5 * e / (1 + e) ** 2 * ds
+    sides = 2 * ACCURACY["sigmoid"].value + 2  # two sigmoids, two products that round
+    assert (abs(found - true) <= sides * np.finfo(dtype).eps * true).all()
 
 
 def test_svd_keeps_given_singular_values():

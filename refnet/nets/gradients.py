@@ -26,8 +26,11 @@ __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gra
 
 Net = RecurrentNet | FeedforwardNet
 Penalty = Callable[[Params], tuple[Any, Params]]
-STEP = 2.0 ** -300
-"""The complex step: a power of two (scaling is exact) whose square underflows to nothing."""
+STEP = 300
+"""The complex step is 2^-STEP times a direction whose largest entry is about 1: scaling by a power
+of two is exact, and the square of the step is far below an eps."""
+SPAN = 400
+"""Entries smaller than the largest by 2^SPAN go in a step of their own, or they would underflow."""
 
 
 def _known(net: Net, batch: Batch) -> None:
@@ -83,8 +86,11 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
     """The derivative of ``function`` at ``at`` along ``direction`` (0 for absent names).
 
     float32 and float64 are computed in complex128, longdouble in clongdouble, and come back
-    in their own dtype; complex and object arrays run on Dual. Raises ValueError for a direction
-    of a name or a shape that ``at`` has not.
+    in their own dtype; complex and object arrays run on Dual. Directions of any magnitude: they
+    are scaled by a power of two, and one whose entries span more than a factor of 2^SPAN is split
+    into several, whose tangents add up. Raises ValueError for a direction of a name or a shape
+    that ``at`` has not.
+    Checked by: tests/test_gradients.py::test_directions_of_any_magnitude.
     """
     admit("direction", direction, {name: (value.shape,) for name, value in at.items()}, {},
           "as what it moves has")
@@ -96,10 +102,26 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
         return {name: parts(np.asarray(value, object))[1] for name, value in out.items()}
     dtype = np.result_type(*at.values())
     wide = np.result_type(dtype, np.complex128)
-    lifted = {name: value.astype(wide) + 1j * (STEP * along[name].astype(wide))
-              for name, value in at.items()}
-    return {name: (value.imag / STEP).astype(dtype)
-            for name, value in function(lifted).items()}
+    real = np.finfo(wide).dtype
+    along = {name: value.astype(np.result_type(value, real)) for name, value in along.items()}
+    exponents = {name: np.frexp(value)[1] for name, value in along.items()}
+    left = {name: value != 0 for name, value in along.items()}
+    total: Params = {}
+    while True:
+        top = max((int(exponents[name][here].max()) for name, here in left.items() if here.any()),
+                  default=0)
+        lifted = {}
+        for name, value in at.items():
+            now = left[name] & (exponents[name] > top - SPAN)
+            left[name] = left[name] & ~now
+            lifted[name] = np.empty(value.shape, wide)
+            lifted[name].real = value
+            lifted[name].imag = np.ldexp(np.where(now, along[name], 0), -STEP - top)
+        for name, value in function(lifted).items():
+            part = np.ldexp(value.imag, STEP + top)
+            total[name] = total[name] + part if name in total else part
+        if not any(here.any() for here in left.values()):
+            return {name: value.astype(dtype) for name, value in total.items()}
 
 
 def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
