@@ -18,8 +18,13 @@ class Batch(NamedTuple):
     ``y``: integer classes (B,) or (T, B), or real targets (B, C) or (T, B, C); the
     form with T is for a read-out at every step.
     ``mask``: None (every step counts) or bool (T, B). With a read-out at every step a
-    masked step adds nothing to the loss; with a read-out at the last step each sequence
-    is read at its own last unmasked step (a fully masked one at h0).
+    masked step adds nothing to the loss, and its y is not looked at; with a read-out at the
+    last step each sequence is read at its own last unmasked step (a fully masked one at h0).
+    States run on through masked steps with the x of these, so that x has to be right at a
+    masked step before the sequence's last unmasked one. After that x does not count, and may
+    hold anything, NaN and infinity included: no loss and no gradient depends on it, and its
+    own gradient is 0. (Outputs and states there are computed all the same, with 0 for what is
+    not finite.)
     """
 
     x: Array

@@ -15,6 +15,7 @@ from refnet.exact.convert import lift, rounded
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
 from refnet.nets.gradients import Net
+from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Certified", "Enclosure", "Progress", "certify"]
@@ -83,6 +84,8 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()
+    if isinstance(net, RecurrentNet):
+        batch = settled(batch, net.outputs)
     if kind is None:
         kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"
     if kind not in ("ball", "rational"):

@@ -88,7 +88,8 @@ def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: s
 
 def score(name: str, outputs: Array, targets: Array, counted: Array | None, divisor: int,
           losses: Mapping[str, Loss] = LOSSES) -> tuple[Array, Array]:
-    """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked.
+    """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked: there
+    neither outputs nor targets are looked at, and may be anything.
 
     ``losses``: where the loss of that name is found, example by example.
     """
@@ -98,14 +99,12 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
                          "one target a prediction (check the net's readout)")
     flat = outputs.reshape(prod(shape), outputs.shape[-1])
     rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
-    loss, gradient = losses[name](flat, rows)
-    # divided before masking: an exact array's masked entries are the int 0, and 0 / 2 is 0.0
-    total = np.asanyarray(_kept(loss / divisor, counted).sum())
-    gradient = _kept(gradient / divisor, counted)
-    return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)
-
-
-def _kept(rows: Array, counted: Array | None) -> Array:
     if counted is None:
-        return rows
-    return np.where(counted.reshape(-1, *(1,) * (rows.ndim - 1)), rows, 0)
+        loss, gradient = (part / divisor for part in losses[name](flat, rows))
+    else:
+        kept = counted.reshape(-1)
+        loss, gradient = np.zeros_like(flat[:, 0]), np.zeros_like(flat)
+        scored = losses[name](flat[kept], rows[kept])
+        loss[kept], gradient[kept] = scored.loss / divisor, scored.gradient / divisor
+    total = np.asanyarray(loss.sum())
+    return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)

@@ -19,6 +19,7 @@ from refnet.maths.dual import dual_array, parts
 from refnet.maths.losses import counted_predictions, score
 from refnet.maths.numeric import matmul
 from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
@@ -129,7 +130,7 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
     net.admit("tangent", params, batch.x, batch.mask)
     if isinstance(net, RecurrentNet):
         net = replace(net, backend="reference")
-    return net, {**params, "x": batch.x}
+    return net, {**params, "x": finite_input(batch.x, batch.mask)}
 
 
 def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Array, Array]:

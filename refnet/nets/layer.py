@@ -18,6 +18,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.maths.activations import Activation
+from refnet.nets.padding import emptied
 
 __all__ = ["Checkpoints", "Layer", "segments"]
 
@@ -101,12 +102,14 @@ class Layer:
                 state = tape.h[-1].copy() if h0.ndim == 2 else np.stack([tape.h[-1], tape.c[-1]])
         return Checkpoints(x, starts, [tape]) if self.checkpoints else tape
 
-    def backward(self, p: Params, tape: Any, pull: Pull, inputs: bool = True) -> Params:
+    def backward(self, p: Params, tape: Any, pull: Pull, inputs: bool = True,
+                 ended: Array | None = None) -> Params:
         """The gradients of the cell's parameters, of h0 and, if ``inputs``, of x.
 
         ``pull`` gives the direct gradient at a segment's last states. ``carry`` is the complete
         gradient at the state where the later segment starts: it joins the direct gradient at the
-        last state (the LSTM's cell state has no other) of this one.
+        last state (the LSTM's cell state has no other) of this one. ``ended``: if given, the
+        tapes are ``emptied`` of what follows that many steps of each sequence.
 
         Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints,
         tests/test_checkpointing.py::test_a_planted_bug_is_rejected.
@@ -122,6 +125,8 @@ class Layer:
         for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
             part = (kept.pop() if kept else
                     self.passes.forward(seen, x[first:end], start, self.activation))
+            if ended is not None:
+                part = emptied(part, ended - first)
             dh = pull(first, part)
             if carry is not None:
                 dh[-1:] += carry if carry.ndim == 2 else carry[0]

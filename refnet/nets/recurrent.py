@@ -25,6 +25,7 @@ from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_g
                               an_activation, float_type, matrix_of, parameter_shapes, pulled,
                               same_kind)
 from refnet.nets.layer import Layer
+from refnet.nets.padding import ends, finite_input, has_nan
 
 __all__ = ["RecurrentNet"]
 
@@ -216,6 +217,7 @@ class RecurrentNet:
         self.admit("RecurrentNet.forward", params, x, mask)
         same_kind(params, x)
         p, made = self.matrices(params)
+        x = finite_input(x, mask)
         h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.hidden
         steps: Array | int | None = None
         if self.readout == "last":
@@ -255,6 +257,9 @@ class RecurrentNet:
         admit_gradients("RecurrentNet.backward", doutputs, (*lead, self.outputs), extra,
                         params | tape.p)
         grads = self._pull_states(tape, doutputs, inputs)
+        ended = ends(doutputs, tape.steps)
+        if ended is not None and has_nan(grads):
+            grads = self._pull_states(tape, doutputs, inputs, ended)
         if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
         if self.transition is None and not extra:
@@ -267,8 +272,10 @@ class RecurrentNet:
             grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
         return grads
 
-    def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool) -> Params:
-        """What the layer's backward pass gives, and the gradients of Why and by."""
+    def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool,
+                     ended: Array | None = None) -> Params:
+        """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
+        for ``Layer.backward``."""
         p, steps, H = tape.p, tape.steps, self.hidden
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
@@ -290,7 +297,7 @@ class RecurrentNet:
             dh[steps[here] - earliest, here] = drows[here]
             return dh
 
-        grads = self.layer.backward(p, tape.cell, pull, inputs)
+        grads = self.layer.backward(p, tape.cell, pull, inputs, ended)
         grads["Why"] = sum(sums[1:], sums[0]) if sums else matmul(flat.T, tape.rows)
         grads["by"] = flat.sum(axis=0)
         if steps is not None and not isinstance(steps, int):

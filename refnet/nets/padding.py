@@ -1,0 +1,80 @@
+"""What stands behind the end of a sequence does not count, whatever it is.
+
+With a mask, a sequence of a batch ends at its last True; what follows is padding, which may hold
+anything: uninitialised memory, NaN, infinity. The outputs and states of those steps are computed
+from it (where it is not finite, from 0), but neither the loss nor any gradient depends on it, and
+the gradient in the padding is 0. A step that is masked *before* the end of its sequence is no
+padding: the states run through it, with its x, to the steps that count.
+
+The gradient at a padded state is 0, so that padding can reach another gradient only as 0 times
+infinity or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` looks for NaN in its result,
+and only if there is one does it run again with zeros in place of the padding.
+
+Checked by: tests/test_padding.py.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params, last_steps
+
+__all__ = ["emptied", "ends", "finite_input", "has_nan", "settled"]
+
+
+def finite_input(x: Array, mask: Array | None) -> Array:
+    """``x`` (T, B, D) with 0 for what is not finite in the padding; x itself if all is.
+
+    Exact numbers are finite; a mask of another shape is left for ``forward`` to refuse.
+    """
+    if mask is None or x.dtype == object or mask.shape != x.shape[:2]:
+        return x
+    padding = np.arange(len(x))[:, None] >= last_steps(mask)
+    bad = padding[:, :, None] & ~np.isfinite(x)
+    return np.where(bad, 0, x) if bad.any() else x
+
+
+def settled(batch: Batch, classes: int) -> Batch:
+    """The batch without what no number type holds, where it does not count: x as by
+    ``finite_input``, and 0 for the targets of masked steps that are not finite or no class."""
+    x, y, mask = batch
+    if mask is None:
+        return batch
+    if y.shape[:2] == mask.shape and y.dtype != object:
+        valid = (0 <= y) & (y < classes) if y.dtype.kind in "iu" else np.isfinite(y)
+        y = np.where(valid | mask.reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
+    return Batch(finite_input(x, mask), y, mask)
+
+
+def ends(doutputs: Array, steps: Array | int | None) -> Array | None:
+    """How many steps of each sequence have a gradient, (B,): all later cotangents are zero.
+
+    ``doutputs`` (T, B, C) or (B, C) and ``steps`` as in ``NetTape``; None if no sequence ends
+    early, and for exact numbers, which need none of this.
+    """
+    if doutputs.dtype == object or isinstance(steps, int):
+        return None
+    if steps is not None:
+        return steps
+    if np.asarray(doutputs[-1:].any(axis=-1)).all():
+        return None
+    return last_steps(np.asarray(doutputs.any(axis=-1)))
+
+
+def emptied(tape: Any, ends: Array) -> Any:
+    """A cell's tape with zeros in place of the padding: of its T steps from ``ends`` (B,) on, and
+    of its T + 1 states after h[ends]."""
+    T = len(tape.x)
+
+    def kept(values: Array | None) -> Array | None:
+        if values is None:
+            return None
+        padding = np.arange(T - len(values), T)[:, None] >= ends
+        return np.where(padding.reshape(*padding.shape, *(1,) * (values.ndim - 2)), 0, values)
+
+    return type(tape)(*map(kept, tape))
+
+
+def has_nan(gradients: Params) -> bool:
+    """Whether any gradient in floats has one."""
+    return any(value.dtype != object and np.isnan(value).any() for value in gradients.values())
