@@ -85,6 +85,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     """
     started = perf_counter()
     if isinstance(net, RecurrentNet):
+        net.admit("certify", params, batch.x, batch.mask)
         batch = settled(batch, net.outputs)
     if kind is None:
         kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"

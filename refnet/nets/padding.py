@@ -25,9 +25,9 @@ __all__ = ["emptied", "ends", "finite_input", "has_nan", "settled"]
 def finite_input(x: Array, mask: Array | None) -> Array:
     """``x`` (T, B, D) with 0 for what is not finite in the padding; x itself if all is.
 
-    Exact numbers are finite; a mask of another shape is left for ``forward`` to refuse.
+    Exact numbers are finite.
     """
-    if mask is None or x.dtype == object or mask.shape != x.shape[:2]:
+    if mask is None or x.dtype.kind not in "fc":
         return x
     padding = np.arange(len(x))[:, None] >= last_steps(mask)
     bad = padding[:, :, None] & ~np.isfinite(x)
@@ -38,11 +38,9 @@ def settled(batch: Batch, classes: int) -> Batch:
     """The batch without what no number type holds, where it does not count: x as by
     ``finite_input``, and 0 for the targets of masked steps that are not finite or no class."""
     x, y, mask = batch
-    if mask is None:
-        return batch
-    if y.shape[:2] == mask.shape and y.dtype != object:
-        valid = (0 <= y) & (y < classes) if y.dtype.kind in "iu" else np.isfinite(y)
-        y = np.where(valid | mask.reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
+    if mask is not None and y.shape[:2] == mask.shape and y.dtype.kind in "iuf":
+        valid = np.isfinite(y) if y.dtype.kind == "f" else (0 <= y) & (y < classes)
+        y = np.where(valid | mask.astype(bool).reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
     return Batch(finite_input(x, mask), y, mask)
 
 
