@@ -110,7 +110,7 @@ def _elu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[A
     left = nonpositive(a)
     # h + alpha cancels in floats. Exact numbers and balls have the precision; perturbed numbers
     # (refnet.check.noise) must allow for programs that compute the slope in this way, as JAX does.
-    slope = h + alpha if a.dtype == object else times(alpha, exp(np.where(left, a, 0)))
+    slope = h + alpha if a.dtype.kind in "OV" else times(alpha, exp(np.where(left, a, 0)))
     return np.where(left, slope * dh, dh), {}
 
 

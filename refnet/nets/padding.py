@@ -48,9 +48,9 @@ def ends(doutputs: Array, steps: Array | int | None) -> Array | None:
     """How many steps of each sequence have a gradient, (B,): all later cotangents are zero.
 
     ``doutputs`` (T, B, C) or (B, C) and ``steps`` as in ``NetTape``; None if no sequence ends
-    early, and for exact numbers, which need none of this.
+    early, and for numbers other than floats: exact ones need none of this.
     """
-    if doutputs.dtype == object or isinstance(steps, int):
+    if doutputs.dtype.kind not in "fc" or isinstance(steps, int):
         return None
     if steps is not None:
         return steps
@@ -75,4 +75,4 @@ def emptied(tape: Any, ends: Array) -> Any:
 
 def has_nan(gradients: Params) -> bool:
     """Whether any gradient in floats has one."""
-    return any(value.dtype != object and np.isnan(value).any() for value in gradients.values())
+    return any(value.dtype.kind in "fc" and np.isnan(value).any() for value in gradients.values())

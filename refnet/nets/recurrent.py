@@ -286,7 +286,7 @@ class RecurrentNet:
             end = first + len(part.h) - 1
             if steps is None:
                 dpart = flat[first * B:end * B]
-                if self.checkpoint != "none":
+                if self.checkpoint != "none" or ended is not None:
                     sums.append(matmul(dpart.T, part.h[1:].reshape(-1, H)))
                 return matmul(dpart, p["Why"]).reshape(-1, B, H)
             if isinstance(steps, int):
