@@ -62,19 +62,21 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure], hours:
 
     def made(found: Found, seeds: int, quick: bool) -> str:
         lines = []
+        printed = max(len(cell.printed) for cell in cells)
         for cell in chosen(quick):
             rows = rows_of(cell, found, seeds, quick)
             line = [cell.label]
             for place, (_, figure, form) in enumerate(figures):
                 values = [value for row in rows if (value := figure(row)) is not None]
-                line += [spread(values, form) if values or not rows else "none",
-                         *cell.printed[place:place + 1]]
+                line.append(spread(values, form) if values or not rows else "none")
+                if place < printed:
+                    line.append(cell.printed[place] if place < len(cell.printed) else "-")
             states = [row["state"] for row in rows]
             lines.append([*line, ", ".join(f"{states.count(state)} {state}"
                                            for state in dict.fromkeys(states)) or "-"])
         header = ["run"]
-        for column, _, _ in figures:
-            header += [column] + (["printed"] if cells[0].printed else [])
+        for place, (column, _, _) in enumerate(figures):
+            header += [column] + ["printed"] * (place < printed)
         return table([*header, "runs ended"], lines) + (f"\n{note}\n" if note else "")
 
     def figure(found: Found, seeds: int, quick: bool, path: Path) -> None:

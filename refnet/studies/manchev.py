@@ -101,7 +101,7 @@ def _ladder_table(found: Found, seeds: int, quick: bool) -> str:
                 (ended if job is None else open_ended).append(reached)
             begun = [reached for reached in open_ended if reached]
             line += [", ".join([spread(ended, ".0f")] * bool(ended)
-                               + [f"at least {max(begun)}, not finished"] * bool(begun))
+                               + [f"at least {max(begun, default=0)}, not finished"] * bool(begun))
                      or "not run", LADDER[task][method]]
         lines.append(line)
     return table(["longest T solved", *(part for net in NETS for part in (net, "printed"))], lines)

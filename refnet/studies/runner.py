@@ -4,6 +4,10 @@ Checked by: tests/test_studies.py.
 """
 
 import multiprocessing
+import os
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -11,15 +15,31 @@ from contextlib import contextmanager
 from typing import Any
 
 from refnet.process import settle
+from refnet.runs.folder import BusyError
 from refnet.runs.rows import read_rows, table
-from refnet.studies.jobs import Job, execute
+from refnet.studies.jobs import Job
 from refnet.studies.store import Store
 from refnet.studies.study import Study
+from refnet.studies.work import execute
 
 __all__ = ["run", "status"]
 
-ATTEMPTS = 4
-"""How often a run is sent before it is given up, if its worker dies each time."""
+DEATHS = 3
+"""How often a run is sent again because the process that it was in died."""
+PAUSE = 2.0
+"""Seconds until a run that another process works on is asked for again."""
+
+
+def _begin(parent: int) -> None:
+    """What a worker does first: it sets itself up, and ends when its parent has ended, which
+    nobody tells it: its siblings keep the queue open."""
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(.5)
+        os._exit(1)
+
+    settle()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class _Processes:
@@ -31,7 +51,7 @@ class _Processes:
 
     def _new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn"),
-                                   initializer=settle)
+                                   initializer=_begin, initargs=(os.getpid(),))
 
     def submit(self, *call: Any) -> Future[dict[str, Any]]:
         """As an executor's."""
@@ -70,47 +90,54 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     .get_executor(retries=3)``; without one, ``workers`` processes with one thread each. Workers
     need to see the store's folder only to go on with unfinished runs: rows come back to here.
     ``repeat``: make the runs that are done again; new rows replace old ones.
-    A run whose worker was killed is sent again. To stop, kill this process or interrupt it: runs
-    are lost back to their last evaluation, rows never.
+
+    A run whose worker was killed is sent again, one that another process works on later. To
+    stop, kill this process or interrupt it: runs are lost back to their last evaluation, rows
+    never.
     """
     failed: dict[str, str] = {}
-    attempts: dict[str, int] = {}
-    again: set[str] = set(store.rows()) if repeat else set()
+    deaths: Counter[str] = Counter()
+    again = set(store.rows()) if repeat else set()
     pending: dict[Future[Any], Job] = {}
-
-    def found(job: Job) -> dict[str, Any] | None:
-        return None if job.key in again else store.done(job, rows)
-
+    busy: dict[str, float] = {}
     with _submitter(workers, executor) as submit:
         while True:
             rows = store.rows()
+
+            def found(job: Job) -> dict[str, Any] | None:
+                return None if job.key in again else store.done(job, rows)
+
             wanted = study.jobs(found, seeds, quick)
-            sent = {job.key for job in pending.values()}
-            for job in wanted:
-                if found(job) is None and job.key not in sent and job.name not in failed:
-                    sent.add(job.key)
-                    pending[submit(execute, job, store.unfinished(job.key))] = job
-            if not pending:
+            open_jobs = {job.key: job for job in wanted
+                         if found(job) is None and job.name not in failed}
+            for job in pending.values():
+                open_jobs.pop(job.key, None)
+            for key, job in open_jobs.items():
+                if busy.get(key, 0) <= time.monotonic():
+                    pending[submit(execute, job, store.folder, key in again)] = job
+            if not pending and not open_jobs:
                 return failed
-            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+            if not pending:
+                time.sleep(PAUSE)
+            for future in wait(pending, PAUSE, FIRST_COMPLETED).done if pending else ():
                 job = pending.pop(future)
                 error = future.exception()
                 if error is None:
-                    store.append(future.result())
+                    store.append(future.result(), job.key in again)
                     again.discard(job.key)
-                    tell(_line(future.result(), len(wanted), sum(
-                        found(one) is not None for one in wanted) + 1))
-                elif isinstance(error, BrokenProcessPool):
-                    attempts[job.key] = attempts.get(job.key, 0) + 1
-                    if attempts[job.key] >= ATTEMPTS:
-                        failed[job.name] = f"its worker died {ATTEMPTS} times"
+                    done = sum(found(one) is not None for one in wanted) + 1
+                    tell(f"[{done} of {len(wanted)}] {_line(future.result())}")
+                elif isinstance(error, BusyError):
+                    busy[job.key] = time.monotonic() + PAUSE
+                elif isinstance(error, BrokenProcessPool) and deaths[job.key] < DEATHS:
+                    deaths[job.key] += 1
                 else:
                     failed[job.name] = f"{type(error).__name__}: {error}"
                     tell(f"{job.name}: {failed[job.name]}")
 
 
-def _line(row: dict[str, Any], of: int, done: int) -> str:
-    return (f"[{done} of {of}] {row['name']}: {row.get('state', 'done')}"
+def _line(row: dict[str, Any]) -> str:
+    return (f"{row['name']}: {row.get('state', 'done')}"
             + (f" after {row['iterations']} iterations" if "iterations" in row else "")
             + f", {row.get('seconds', 0):.0f} s")
 

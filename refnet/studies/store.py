@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from refnet.runs.rows import plain
 from refnet.studies.jobs import Job
 
 __all__ = ["Store"]
@@ -46,8 +47,9 @@ class Store:
                                  "is made again") from None
         return rows
 
-    def append(self, row: dict[str, Any]) -> None:
-        """Add a row and forget the run's checkpoints. A torn line before it is cut off."""
+    def append(self, row: dict[str, Any], again: bool = False) -> None:
+        """Add a row, unless its run has one and this is not ``again``, and forget the run's
+        checkpoints. A torn line before it is cut off."""
         import fcntl
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a+b") as file:
@@ -55,7 +57,8 @@ class Store:
             file.seek(0)
             content = file.read()
             file.truncate(content.rfind(b"\n") + 1)
-            file.write(json.dumps(row, sort_keys=True).encode() + b"\n")
+            if again or row["key"] not in self.rows():
+                file.write(json.dumps(plain(row), sort_keys=True).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         shutil.rmtree(self.unfinished(row["key"]), ignore_errors=True)

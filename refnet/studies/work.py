@@ -1,0 +1,98 @@
+"""How a run is carried out, wherever it is sent.
+
+Checked by: tests/test_studies.py.
+"""
+
+import subprocess
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import refnet
+from refnet.runs.rows import environment, read_rows
+from refnet.studies.jobs import Job, code_digest
+from refnet.studies.store import Store
+from refnet.training import loop
+from refnet.training.config import Config
+
+__all__ = ["execute"]
+
+POINTS = 100
+"""Points of a curve that a row keeps."""
+
+
+def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> dict[str, Any]:
+    """Carry out a run of the study in ``folder`` and return its row; go on where the folder has
+    it unfinished. A row that is there already is returned as it is, unless ``again``.
+
+    Raises BusyError if another process works on the run, and whatever the run itself raises, but
+    for a loss that is not finite: that is an outcome, the state "diverged".
+    """
+    import numba
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    store = Store(folder)
+    row = None if again else store.done(job, store.rows())
+    if row is not None:
+        return row
+    codes = _note_code(store.unfinished(job.key))
+    if job.config is None:
+        module, name = job.function.split(":")
+        made = getattr(import_module(module), name)(**job.arguments)
+    else:
+        made = _train(job, job.config, store.unfinished(job.key) / "run")
+    return {"key": job.key, "name": job.name, "settings": job.settings, **made, "code": codes,
+            "commit": _commit(), "environment": environment()}
+
+
+@lru_cache(maxsize=1)
+def _commit() -> str:
+    """The commit of the source tree, with a "+" if it was changed since; "" without git."""
+    try:
+        commit, changed = (subprocess.run(
+            ["git", *words], cwd=Path(refnet.__file__).parent, capture_output=True, text=True,
+            check=True, timeout=60).stdout.strip()
+            for words in (["rev-parse", "--short=12", "HEAD"],
+                          ["status", "--porcelain", "--untracked-files=no", "."]))
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return commit + ("+" if changed else "")
+
+
+def _note_code(folder: Path) -> list[str]:
+    """The digests of all versions of the code that have worked on this run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "code"
+    known = path.read_text(encoding="utf-8").split() if path.exists() else []
+    if code_digest() not in known:
+        known.append(code_digest())
+        path.write_text("\n".join(known) + "\n", encoding="utf-8")
+    return known
+
+
+def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
+    begin: Callable[..., Any] = loop.resume if folder.exists() else loop.train
+    try:
+        summary = begin(config, folder)
+    except loop.NotFiniteError as error:
+        rows = read_rows(folder / "rows.jsonl")
+        return {"state": "diverged", "iterations": rows[-1]["iteration"] if rows else 0,
+                "best": {}, "final": rows[-1] if rows else {}, "reason": str(error),
+                "seconds": rows[-1]["seconds"] if rows else 0, "curve": _curve(job, rows)}
+    return {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
+            "final": summary.final, "seconds": round(summary.seconds, 1),
+            "curve": _curve(job, read_rows(folder / "rows.jsonl"))}
+
+
+def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The columns wanted, at no more than POINTS evenly spaced rows, the last one included."""
+    if not job.curve:
+        return {}
+    every = -(-len(rows) // POINTS) or 1
+    kept = rows[::-1][::every][::-1]
+    return {name: [_rounded(row.get(name)) for row in kept] for name in ("iteration", *job.curve)}
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.5g}") if isinstance(value, float) else value

@@ -1,0 +1,353 @@
+"""Studies: keys of runs, going on after a kill, nothing twice, tables from rows."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from refnet.runs.folder import BusyError
+from refnet.studies import work
+from refnet.studies.catalogue import STUDIES, find
+from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.jobs import Job
+from refnet.studies.manchev import LADDER, _climb, _rung
+from refnet.studies.runner import run, status
+from refnet.studies.store import Store
+from refnet.studies.study import Study, spread
+from refnet.training.config import Config, applicable
+
+TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=40,
+              evaluate_every=10, optimizer="rmsprop", rate=0.01, backend="reference")
+TIMES = ("seconds", "environment", "commit", "code")
+
+
+def tiny_jobs(iterations=40, number=3):
+    return [Job(f"seed {seed}", replace(TINY, seed=seed, iterations=iterations),
+                curve=("accuracy",)) for seed in range(number)]
+
+
+def tiny_study(**options):
+    return Study("tiny", "A tiny study", lambda found, seeds, quick: tiny_jobs(**options),
+                 lambda found, seeds, quick: "", 0)
+
+
+def without_times(row):
+    kept = {name: value for name, value in row.items() if name not in TIMES}
+    for part in ("best", "final"):
+        kept[part] = {name: value for name, value in row[part].items() if name != "seconds"}
+    return kept
+
+
+def results(store):
+    return {key: without_times(row) for key, row in store.rows().items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("undisturbed"))
+    with ThreadPoolExecutor(1) as pool:
+        assert run(tiny_study(), store, executor=pool) == {}
+    return store
+
+
+# one other value for each setting, with what else is needed for it to apply
+OTHERS = {
+    "task": "adding", "length": 11, "net": None, "cell": "gru", "hidden": 7, "depth": None,
+    "activation": "relu", "gain": 1.05, "learn_h0": True, "transition": "expm", "weights": "he",
+    "input_weights": "he", "recurrent": "orthogonal", "gate_recurrent": ("ramp", {"cell": "gru"}),
+    "reduction": "sum", "method": "oinit", "orthogonal": ("all", {"method": "oinit"}),
+    "oinit_rate": (.05, {"method": "oinit"}), "oinit_cost": (1e-3, {"method": "oinit"}),
+    "oinit_steps": (7, {"method": "oinit"}), "strength": (.5, {"method": "open"}),
+    "open_form": ("unsquared", {"method": "open"}), "open_as": ("update", {"method": "open"}),
+    "optimizer": "sgd", "rate": .5, "manifold_rate": (.5, {"transition": "svd"}),
+    "weight_decay": .5, "clip": "norm", "clip_at": (2.0, {"clip": "norm"}), "batch": 5,
+    "iterations": 41, "evaluate_every": 7, "seed": 5, "dtype": "float64", "backend": "compiled",
+    "checkpoint": "sqrt"}
+
+
+def test_a_key_is_of_all_settings_that_apply_and_of_nothing_else():
+    """Every setting that applies changes the key; the protocol's name and the run's do not."""
+    keys = set()
+    for entry in fields(Config):
+        if entry.name == "protocol" or OTHERS[entry.name] is None:
+            continue
+        value, needed = OTHERS[entry.name], {}
+        if isinstance(value, tuple):
+            value, needed = value
+        base, changed = replace(TINY, **needed), replace(TINY, **needed, **{entry.name: value})
+        assert entry.name in applicable(changed)
+        assert Job("a", base).key != Job("a", changed).key, entry.name
+        keys.add(Job("a", changed).key)
+    assert len(keys) == sum(value is not None for value in OTHERS.values())
+    assert Job("a", TINY).key == Job("b", replace(TINY, protocol="x")).key
+    # pinned: a change of how keys are made would forget all recorded rows
+    assert Job("a", TINY).key == "906f0dd4ec038b18"
+    assert Job("a", function="m:f", arguments={"x": 1, "y": 2}).key == Job(
+        "b", function="m:f", arguments={"y": 2, "x": 1}).key != Job(
+        "a", function="m:f", arguments={"x": 2, "y": 2}).key
+
+
+def test_a_row_of_other_settings_under_the_same_key_does_not_count(undisturbed):
+    job, rows = tiny_jobs()[0], undisturbed.rows()
+    assert undisturbed.done(job, rows) is not None
+    for settings, counts in (({"rate": .5}, False), ({"no longer there": 1}, True)):
+        row = {**rows[job.key], "settings": {**rows[job.key]["settings"], **settings}}
+        assert (undisturbed.done(job, {job.key: row}) is not None) == counts
+
+
+def test_rows_carry_where_they_come_from(undisturbed):
+    for row in undisturbed.rows().values():
+        assert row["code"] == [work.code_digest()] and row["environment"]["numpy"]
+        assert row["settings"]["hidden"] == 6 and row["iterations"] == 40
+        assert row["curve"]["iteration"] == [10, 20, 30, 40]
+    assert not list(undisturbed.folder.glob("unfinished/*"))
+
+
+def test_nothing_is_done_twice(undisturbed, monkeypatch):
+    before = undisturbed.path.read_bytes()
+    monkeypatch.setattr(work, "_train", None)  # would raise
+    with ThreadPoolExecutor(1) as pool:
+        assert run(tiny_study(), undisturbed, executor=pool) == {}
+        # and a worker that gets a run that was done meanwhile does not do it again
+        row = work.execute(tiny_jobs()[0], undisturbed.folder)
+    undisturbed.append(row)
+    assert undisturbed.path.read_bytes() == before
+
+
+def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
+    jobs = [*tiny_jobs(number=1), Job("bad", function="refnet.studies.manchev:orthogonalise",
+                                      arguments={"distribution": "x", "seed": 0, "runs": 1})]
+    study = Study("bad", "", lambda found, seeds, quick: jobs, lambda *ask: "", 0)
+    with ThreadPoolExecutor(1) as pool:
+        failed = run(study, Store(tmp_path), executor=pool)
+    assert list(failed) == ["bad"] and "ValueError" in failed["bad"]
+    assert list(Store(tmp_path).rows()) == [jobs[0].key]
+    assert "| bad " in status(study, Store(tmp_path)) and "not run" in status(
+        study, Store(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+def test_a_run_that_diverges_is_a_result(tmp_path):
+    job = Job("wild", replace(TINY, activation="relu", optimizer="sgd", rate=1e30))
+    row = work.execute(job, tmp_path)
+    assert row["state"] == "diverged" and "not finite" in row["reason"]
+    Store(tmp_path).append(row)
+    assert Store(tmp_path).done(job, Store(tmp_path).rows()) is not None
+
+
+def test_a_run_that_another_process_holds_is_asked_for_again(tmp_path, monkeypatch):
+    from refnet.studies import runner
+    calls = []
+
+    def busy_first(job, *rest):
+        calls.append(job.name)
+        if len(calls) == 1:
+            raise BusyError("held")
+        return work.execute(job, *rest)
+
+    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(runner, "execute", busy_first)
+    with ThreadPoolExecutor(1) as pool:
+        assert run(tiny_study(number=1), Store(tmp_path), executor=pool) == {}
+    assert len(calls) == 2 and len(Store(tmp_path).rows()) == 1
+
+
+@pytest.mark.parametrize("torn", [b'{"key": "abc', b'{"key": "abc"}'])
+def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
+    store = Store(tmp_path)
+    store.append({"key": "one"})
+    with open(store.path, "ab") as file:
+        file.write(torn)
+    assert set(store.rows()) == {"one"}
+    store.append({"key": "two"})
+    assert set(store.rows()) == {"one", "two"}
+    store.path.write_bytes(b'{"key": "one"}\n{"key"\n{"key": "two"}\n')
+    with pytest.raises(ValueError, match="rows.jsonl: line 2 is damaged"):
+        store.rows()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = [{tests!r}, {root!r}]
+from test_studies import tiny_study
+from refnet.studies.runner import run
+from refnet.studies.store import Store
+if __name__ == "__main__":
+    executor = None
+    if len(sys.argv) > 2:
+        from distributed import Client
+        executor = Client(sys.argv[2]).get_executor(retries=3, pure=False)
+    failed = run(tiny_study(**{options}), Store(Path(sys.argv[1])), workers=2, executor=executor)
+    assert not failed, failed
+"""
+
+
+def start(script, options, *arguments):
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), options=options,
+                                    root=str(Path(__file__).parent.parent)))
+    return subprocess.Popen([sys.executable, str(script), *map(str, arguments)],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def await_rows(process, store, lines):
+    """Until some unfinished run has so many rows."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0].decode()
+        for path in store.folder.glob("unfinished/*/run/rows.jsonl"):
+            try:
+                if path.read_bytes().count(b"\n") >= lines:
+                    return path
+            except FileNotFoundError:
+                pass
+        time.sleep(.01)
+    raise AssertionError("no run got going")
+
+
+def test_a_study_that_was_killed_goes_on_to_the_same_rows(tmp_path):
+    """SIGKILL in the middle of a run, then the study again: the rows of an undisturbed one, and
+    the run that was cut went on from its checkpoint."""
+    options = {"iterations": 1500, "number": 2}
+    with ThreadPoolExecutor(1) as pool:
+        assert run(tiny_study(**options), Store(tmp_path / "whole"), executor=pool) == {}
+    store = Store(tmp_path / "killed")
+    process = start(tmp_path / "study.py", options, store.folder)
+    await_rows(process, store, 5)
+    process.kill()
+    process.communicate()
+    cut = [path.parent for path in store.folder.glob("unfinished/*")]
+    assert cut and len(store.rows()) < 2
+    again = start(tmp_path / "study.py", options, store.folder)
+    output, _ = again.communicate(timeout=200)
+    assert again.returncode == 0, output.decode()
+    assert results(store) == results(Store(tmp_path / "whole"))
+    assert len(store.path.read_text().splitlines()) == 2
+    assert not list(store.folder.glob("unfinished/*"))
+
+
+def test_the_comparison_sees_a_run_that_started_anew_with_another_seed(tmp_path, undisturbed):
+    rows = results(undisturbed)
+    with ThreadPoolExecutor(1) as pool:
+        run(tiny_study(iterations=41), Store(tmp_path), executor=pool)
+    assert [row["best"] for row in results(Store(tmp_path)).values()] != [
+        row["best"] for row in rows.values()]
+
+
+def scheduler_and_workers(folder):
+    """A scheduler and two workers of dask, each a process without a nanny; their address."""
+    def dask(*words):
+        code = "import sys; from distributed.cli import dask_{0}; dask_{0}.main()".format(words[0])
+        return subprocess.Popen([sys.executable, "-c", code, *words[1:]], cwd=folder,
+                                env=os.environ | {"PYTHONPATH": os.getcwd()},
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    file = folder / "scheduler.json"
+    processes = [dask("scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))]
+    deadline = time.monotonic() + 60
+    while not file.exists() or not file.read_text():
+        assert time.monotonic() < deadline and processes[0].poll() is None
+        time.sleep(.05)
+    processes += [dask("worker", "--no-nanny", "--nthreads", "1", "--no-dashboard",
+                       "--scheduler-file", str(file)) for _ in range(2)]
+    return processes, json.loads(file.read_text())["address"]
+
+
+def test_a_cluster_that_loses_a_worker_loses_no_run(tmp_path):
+    """A real scheduler, two real workers, one killed while it works: each run is finished once
+    and the rows are those of an undisturbed study."""
+    pytest.importorskip("distributed")
+    options = {"iterations": 800, "number": 4}
+    with ThreadPoolExecutor(1) as pool:
+        assert run(tiny_study(**options), Store(tmp_path / "whole"), executor=pool) == {}
+    store = Store(tmp_path / "cluster")
+    processes, address = scheduler_and_workers(tmp_path)
+    try:
+        client = start(tmp_path / "study.py", options, store.folder, address)
+        held = await_rows(client, store, 5).parent / ".lock"
+        holder = next(process for process in processes[1:]
+                      if str(process.pid) in held.read_text())
+        holder.send_signal(signal.SIGKILL)
+        output, _ = client.communicate(timeout=200)
+        assert client.returncode == 0, output.decode()
+        assert holder.wait() == -signal.SIGKILL
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert results(store) == results(Store(tmp_path / "whole"))
+    assert len(store.path.read_text().splitlines()) == 4
+
+
+def found_in(rows):
+    return lambda job: rows.get(job.name)
+
+
+def row(state="finished", iterations=100, **best):
+    return {"state": state, "iterations": iterations, "best": best, "final": best}
+
+
+def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
+    study = grid("g", "G", [
+        Cell("a", {"task": "copy"}, ("94.10",)), Cell("b", {"task": "copy", "length": 9}, ()),
+        Cell("c", {"task": "copy", "length": 8}, ("7",))],
+        [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")], 1)
+    rows = {"a, seed 0": row(accuracy=.5, test_accuracy=.25), "a, seed 1": row(accuracy=.75),
+            "b, seed 0": row("solved", 40, accuracy=1.0)}
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]]
+             for line in study.table(found_in(rows), 2, False).splitlines()]
+    assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs ended"]
+    assert lines[2:] == [
+        ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "none", "2 finished"],
+        ["b", "100.0 (one seed)", "-", "40 (one seed)", "1 solved"],
+        ["c", "not run", "7", "not run", "-"]]
+
+
+def test_a_ladder_climbs_until_a_length_is_not_solved():
+    solved = {_rung("adding", "plain", T, 0, False).name: row("solved") for T in (10, 20, 30)}
+    reached, job = _climb(found_in(solved), "adding", "plain", 0, False)
+    assert reached == 30 and job.config.length == 40
+    ended = {**solved, job.name: row("finished")}
+    assert _climb(found_in(ended), "adding", "plain", 0, False) == (30, None)
+    study = find("table-i")
+    assert len(study.jobs(found_in({}), 1, False)) == 12
+    text = study.table(found_in(solved), 1, False)
+    assert "at least 30, not finished" in text and "not run" in text
+    assert "30 (one seed)" in study.table(found_in(ended), 1, False)
+    assert str(LADDER["random-permutation"]["oinit"]) in text
+
+
+def test_every_study_has_runs_of_different_keys_and_a_table():
+    for study in STUDIES.values():
+        for quick in (False, True):
+            jobs = study.jobs(lambda job: None, 2, quick)
+            assert len({job.key for job in jobs}) == len(jobs) == len({job.name for job in jobs})
+            assert jobs or quick, study.name
+            if jobs:
+                assert "not run" in study.table(lambda job: None, 1, quick)
+
+
+def test_spread():
+    assert (spread([]), spread([1.0]), spread([1, 2])) == (
+        "not run", "1.00 (one seed)", "1.50 (1.00 to 2.00, 2 seeds)")
+
+
+def test_the_command_line(tmp_path, monkeypatch, capsys):
+    from refnet.cli import main
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", "--list"]) == 0 and "table-iii" in capsys.readouterr().out
+    assert main(["study", "table-iii", "--status"]) == 0
+    assert capsys.readouterr().out.count("not run") == 9
+    assert main(["study", "table-iii", "--table"]) == 0
+    assert "97.03" in capsys.readouterr().out
+    assert main(["study", "table-x"]) == 1
+    assert "choose one of" in capsys.readouterr().err
+    assert main(["study", "table-iii", "--workers", "0"]) == 1
+    assert not list(tmp_path.iterdir())
