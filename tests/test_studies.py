@@ -347,7 +347,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("not run") == 9
     assert main(["study", "table-iii", "--table"]) == 0
     assert "97.03" in capsys.readouterr().out
-    assert main(["study", "table-x"]) == 1
+    assert main(["study", "table-x"]) == 2
     assert "choose one of" in capsys.readouterr().err
-    assert main(["study", "table-iii", "--workers", "0"]) == 1
+    assert main(["study", "table-iii", "--workers", "0"]) == 2
     assert not list(tmp_path.iterdir())

@@ -87,7 +87,7 @@ def _study(args: argparse.Namespace) -> int:
             print("the figure needs matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
-    return 1 if failed else 0
+    return 2 if failed else 0
 
 
 def _cluster(address: str) -> Any:
