@@ -30,6 +30,7 @@ _HOMES = {
     "process": ("settle",),
     "tasks": ("make",),
     "training.config": ("Config",),
+    "training.load": ("load",),
     "training.loop": ("resume", "train"),
     "training.optimizers": ("optimizer",),
 }

@@ -1,6 +1,7 @@
-"""``refnet explain`` and ``refnet errata``."""
+"""``refnet explain``, ``analyse``, ``compare`` and ``errata``."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,22 @@ ERRATA = """examples:
       run every check
 """
 
+ANALYSE = """example:
+  refnet analyse runs/temporal-order-T60-oinit-seed0 --figure run.png
+      a run of refnet train; one trained with --watch also shows its singular values over time
+"""
+
+COMPARE = """example:
+  refnet compare runs/temporal-order-T60-oinit-seed0 runs/temporal-order-T60-open-seed0
+      orthogonal pre-training beside the orthogonality penalty
+"""
+
 TOPICS = ("gradient-flow", "spectra", "variance", "orthogonalization", "memory", "powers",
           "geometry")
 
 
 def add_commands(commands: Any) -> None:
-    """Add ``explain`` and ``errata``; each sets ``run``, a function of the parsed arguments that
+    """Add the four commands; each sets ``run``, a function of the parsed arguments that
     returns the exit status."""
     explain = commands.add_parser(
         "explain", help="the papers' mathematics, computed and drawn", epilog=EXPLAIN,
@@ -44,6 +55,21 @@ def add_commands(commands: Any) -> None:
                          "for the first three also a .npy file")
     explain.add_argument("--figure", type=Path, metavar="FILE", help="draw it, as .png or .svg")
     explain.set_defaults(run=_explain)
+    analyse = commands.add_parser(
+        "analyse", help="a trained run: matrices, gradient flow, memory", epilog=ANALYSE,
+        description="Load a run folder and show what training made of its matrices, how gradients "
+        "flow through it, and what it remembers.",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    analyse.add_argument("folder", type=Path, metavar="FOLDER", help="a run folder")
+    analyse.set_defaults(run=_analyse)
+    compare = commands.add_parser(
+        "compare", help="several runs side by side", epilog=COMPARE,
+        description="Where the settings of runs differ, their best results, their curves in one "
+        "figure.", formatter_class=argparse.RawDescriptionHelpFormatter)
+    compare.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="run folders")
+    compare.set_defaults(run=_compare)
+    for command in (analyse, compare):
+        command.add_argument("--figure", type=Path, metavar="FILE", help="draw it, as .png or .svg")
     errata = commands.add_parser(
         "errata", help="the papers' errata, each with a check that runs", epilog=ERRATA,
         description="Printed forms that are not right, the right ones, and checks of both.",
@@ -56,23 +82,38 @@ def add_commands(commands: Any) -> None:
     errata.set_defaults(run=_errata)
 
 
-def _explain(args: argparse.Namespace) -> int:
+def _show(figure: Path | None, found: Callable[[], Any]) -> int:
     from refnet.explain.base import check_figure, save
+    if figure is not None:
+        check_figure(figure)
+    explanation = found()
+    print(explanation)
+    if figure is not None:
+        save(explanation, figure)
+        print(f"figure: {figure}")
+    return 0
+
+
+def _analyse(args: argparse.Namespace) -> int:
+    from refnet.explain.runs import analyse
+    return _show(args.figure, lambda: analyse(args.folder))
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from refnet.explain.runs import compare
+    return _show(args.figure, lambda: compare(args.folders))
+
+
+def _explain(args: argparse.Namespace) -> int:
     from refnet.explain.topics import TOPICS as functions
-    if args.figure is not None:
-        check_figure(args.figure)
     if args.matrix is not None and args.topic in ("gradient-flow", "orthogonalization", "geometry"):
         raise ValueError(f"--matrix is not for {args.topic}; it is for spectra, powers, memory and "
                          "variance")
     if args.size is not None and args.size < 2:
         raise ValueError(f"--size is {args.size}; need at least 2 units")
     chosen = {} if args.size is None else {"size": args.size}
-    found = functions[args.topic](seed=args.seed, matrix=args.matrix, **chosen)
-    print(found)
-    if args.figure is not None:
-        save(found, args.figure)
-        print(f"figure: {args.figure}")
-    return 0
+    return _show(args.figure, lambda: functions[args.topic](seed=args.seed, matrix=args.matrix,
+                                                            **chosen))
 
 
 def _errata(args: argparse.Namespace) -> int:

@@ -148,6 +148,9 @@ class Config:
     checkpoint: str = _setting("none", "gradient checkpointing; with sqrt, memory grows with the "
                                        "square root of the sequence length and each step is run "
                                        "forward twice", choices=("none", "sqrt"), where=RECURRENT)
+    watch: bool = _setting(False, "record singular values, departure from normality and gradient "
+                                  "norms of every matrix, and the gradient's flow through time, "
+                                  "at every evaluation")
 
 
 _FIELDS = {entry.name: entry for entry in fields(Config)}

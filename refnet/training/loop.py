@@ -28,8 +28,9 @@ from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.optimizers import Optimizer
 from refnet.training.summary import Summary, write_reports
+from refnet.training.watch import observed
 
-__all__ = ["NotFiniteError", "Observer", "resume", "train"]
+__all__ = ["NotFiniteError", "Observer", "identity", "resume", "train"]
 
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
@@ -155,8 +156,16 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
         "clipped": run.clipped,
         "repaired": run.repaired,
         **e.report(run.params),
+        **_watched(e, run, split),
         "seconds": round(run.seconds, 3),
     }
+
+
+def _watched(experiment: Experiment, run: Run, split: str) -> dict[str, Any]:
+    if not experiment.config.watch:
+        return {}
+    batches = experiment.task.evaluation(run.iteration, experiment.config.seed, split)
+    return {"watch": observed(experiment, run.params, next(iter(batches)))}
 
 
 def _better(task: Any, row: dict[str, Any], best: dict[str, Any]) -> bool:
@@ -186,7 +195,7 @@ def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: 
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
         started.append(Run(params, experiment.optimizer.init(params), params, {}))
         checkpoint.save(part / "checkpoint.npz", started[0].to_checkpoint(
-            {"rows": Rows(part).record(), "machines": [machine()]}), _identity(config))
+            {"rows": Rows(part).record(), "machines": [machine()]}), identity(config))
 
     with create(folder, fill):
         return _loop(experiment, started[0], folder, Rows(folder / "rows.jsonl"), [machine()],
@@ -209,9 +218,9 @@ def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts:
     if not folder.is_dir():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
     with hold(folder):
-        saved = checkpoint.load(path, _identity(config))
+        saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
-        new = {name: value for name, value in _identity(Config()).items()
+        new = {name: value for name, value in identity(Config()).items()
                if name not in saved.record.get("config", {name})}
         if any(getattr(config, name) != value for name, value in new.items()):
             raise CheckpointError(f"{path}: was written before there were the settings "
@@ -233,7 +242,7 @@ def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts:
         return _loop(experiment, run, folder, rows, machines, observe, stop)
 
 
-def _identity(config: Config) -> dict[str, Any]:
+def identity(config: Config) -> dict[str, Any]:
     """The settings that decide the bits of every step: all but how many there are, and the name
     of the protocol that the others came from."""
     settings = asdict(config)
@@ -256,7 +265,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
         nonlocal saved
         run.seconds = seconds()
         checkpoint.save(folder / "checkpoint.npz", run.to_checkpoint(
-            {"rows": rows.record(), "machines": machines}), _identity(config))
+            {"rows": rows.record(), "machines": machines}), identity(config))
         saved = run.iteration
 
     def report(state: str, reason: str = "") -> Summary:
@@ -282,7 +291,8 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
             if len(machines) > 1:
                 row["machine"] = machines[-1]
             if _better(task, row, run.best):
-                run.best, run.best_params = row, run.params
+                run.best = {name: value for name, value in row.items() if name != "watch"}
+                run.best_params = run.params
             run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
             run.last_evaluation = run.iteration
             rows.append(row)  # before the checkpoint, which counts it

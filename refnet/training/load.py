@@ -1,0 +1,60 @@
+"""A finished or unfinished run, read back from its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refnet.batch import Params
+from refnet.nets.gradients import Net
+from refnet.runs import checkpoint
+from refnet.runs.rows import read_rows
+from refnet.training.config import Config, from_toml
+from refnet.training.experiment import Experiment, build
+from refnet.training.loop import Run, identity
+
+__all__ = ["Loaded", "load"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A run as its folder has it.
+
+    ``params``: those of the last checkpoint; ``best_params``: those of the best evaluation so far,
+    and ``best`` its row (empty before the first). ``rows``: all evaluations. ``experiment`` makes
+    the task's batches and evaluates.
+    """
+
+    folder: Path
+    config: Config
+    experiment: Experiment
+    iteration: int
+    params: Params
+    best_params: Params
+    best: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+    @property
+    def net(self) -> Net:
+        """The net, on the backend that the run has."""
+        return self.experiment.net
+
+    @property
+    def task(self) -> Any:
+        """The task."""
+        return self.experiment.task
+
+
+def load(folder: Path | str) -> Loaded:
+    """The run in ``folder``: net, parameters, task and rows, to be looked at or gone on with.
+
+    Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
+    Raises FileError or CheckpointError, which name the file, for what cannot be read.
+    Checked by: tests/test_watch.py::test_load.
+    """
+    folder = Path(folder)
+    config = Config(**from_toml(folder / "config.toml"))
+    experiment = build(config)
+    path = folder / "checkpoint.npz"
+    run = Run.from_checkpoint(checkpoint.load(path, identity(config)), experiment.optimizer, path)
+    return Loaded(folder, config, experiment, run.iteration, run.params, run.best_params, run.best,
+                  read_rows(folder / "rows.jsonl"))

@@ -1,0 +1,60 @@
+"""What a watched run records at every evaluation beside its metrics: how its matrices and its
+gradients stand.
+
+Source: the quantities of Manchev & Spratling, Figures 2 and 3b, and of Vorontsov et al., Figures 2
+and 3. Checked by: tests/test_watch.py.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.analysis.flow import gradient_norms
+from refnet.analysis.spectra import henrici, singular_values, spectral_radius
+from refnet.batch import Array, Batch, Params
+from refnet.matrices.orthogonality import defect
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
+from refnet.training.experiment import Experiment
+
+__all__ = ["observed"]
+
+SEQUENCES, TIMES = 16, 101
+"""Of so many sequences the gradient is followed back through time, and kept at so many steps."""
+
+
+def _matrix(W: Array) -> dict[str, float]:
+    s = singular_values(W)
+    square = W.shape[0] == W.shape[1]
+    return {"s_min": s.smallest, "s_mean": s.mean, "s_max": s.largest, "s_sd": s.sd,
+            "defect": float(defect(W.astype(np.float64))),
+            **({"spectral_radius": spectral_radius(W), "henrici": henrici(W)} if square else {})}
+
+
+def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, Any]:
+    """Facts for a row, on an evaluation batch.
+
+    "matrices": for each by name the summary of its singular values, its defect ||W W' - I||^2 and,
+    if square, its spectral radius and Henrici's departure from normality. "gradients": the norm of
+    the loss's gradient (without penalties) in each parameter over the whole batch, and
+    "gradient_norm", that of all together. A recurrent net's "flow": ||dL/dh_t|| for the loss of
+    the last step, of the first sequences, at the times "flow_at" from 0 to T.
+    """
+    net = experiment.net
+    gradients = loss_and_gradients(net, params, batch, inputs=False).gradients
+    norms = {name: float(np.linalg.norm(gradients[name].astype(np.float64))) for name in params}
+    found: dict[str, Any] = {
+        "matrices": {name: _matrix(W) for name, W in
+                     experiment.matrices_of(params, experiment.matrices).items()},
+        "gradients": norms,
+        "gradient_norm": float(np.sqrt(sum(norm ** 2 for norm in norms.values()))),
+    }
+    if isinstance(net, RecurrentNet):
+        first = Batch(batch.x[:, :SEQUENCES], batch.y[..., :SEQUENCES] if net.readout == "every"
+                      and net.loss == "cross_entropy" else batch.y[:, :SEQUENCES]
+                      if net.readout == "every" else batch.y[:SEQUENCES],
+                      None if batch.mask is None else batch.mask[:, :SEQUENCES])
+        flow = gradient_norms(net, params, first)
+        at = np.unique(np.linspace(0, len(flow) - 1, TIMES).astype(int))
+        found |= {"flow": flow[at].tolist(), "flow_at": at.tolist()}
+    return found
