@@ -15,7 +15,7 @@ from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.nets.gradients import loss_and_gradients
 
 CLIENTS = Path(__file__).parent / "clients"
-PINNED = "9f4ebc518b125c5e887232f19e135d669be8fe2eba5f097afc09126be5f4350a"
+PINNED = "5dd7a4ddf93f0d977bd7a770cffb625b7edd508416e1533062200b6ffe72b242"
 
 
 @pytest.fixture(scope="module")

@@ -4,20 +4,21 @@ A ``Noisy`` array holds every number in R runs at once; every operation perturbs
 result by the rounding error of the judged type, of unit roundoff u. The reference runs on
 these arrays as it does on floats, so the error model needs no second copy of any cell.
 
-The model has to contain every order in which a reasonable program sums. Let p_k be the K
-terms of a sum, S_i their partial sums at up to CHUNKS places with w terms between, S the
-sum, and Q the sum of squares. The variance, in units of u^2, is
+The model has to contain every order in which a reasonable program sums. A single rounding
+has a variance of up to u^2 / 3 times the result's square: errors spread evenly over +-u. Let
+p_k be the K terms of a sum, S_i their partial sums at up to CHUNKS places with w terms
+between, S the sum, and Q the sum of squares. The variance is
 
-- of a sum: ``V = c sum_i min(w max(S_i^2, (S - S_{i-1})^2, S^2 / 3 + Q / 6), Q_i / u^2)``:
-  sums from the first term on, from the last one on, and in random order; terms that are
-  lost because they are small cost at most themselves. Terms that are alike are rounded
-  alike: c is the mean number of terms equal to a term (1 if all differ);
-- of a matrix product: V + Q, the second for the products themselves;
-- of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s
-  rounds K times, ``max((s + p)^2, min(K max((s + p)^2, s^2 + Q_s), Q / u^2))``, and the
-  same with s and p exchanged;
-- of other additions, products and quotients: the square of the result. Of elementary
-  functions four times that: libraries round them within an ulp, which is 2u.
+- of a sum: ``V u^2 / 3, V = c sum_i min(w max(S_i^2, (S - S_{i-1})^2, S^2 / 3 + Q / 6),
+  Q_i / u^2)``: sums from the first term on, from the last one on, and in random order; terms
+  that are lost because they are small cost at most themselves. Terms that are alike are
+  rounded alike: c is the mean number of terms equal to a term (1 if all differ);
+- of a matrix product: ``(V + Q) u^2 / 3``, the second for the products themselves;
+- of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s has
+  K longer partial sums, ``min(K u^2 (max((s + p)^2, s^2 + Q_s) - p^2), Q)``, Q_s the squares
+  of the terms of s, if that is more than ``u^2 (s + p)^2 / 3``; likewise with s and p
+  exchanged;
+- of other operations: ``u^2 / 3`` times the result's square, of elementary functions ``u^2``.
 
 Where subnormal numbers are flushed to zero, each term may lose the smallest normal number.
 
@@ -43,6 +44,10 @@ __all__ = ["Noisy", "RUNS", "Source", "Split", "noisy", "running", "spread",
            "unit"]
 
 RUNS = 30
+SINGLE = 3**-0.5
+"""The standard deviation of one rounding, in u of the result: errors spread evenly over +-u."""
+ELEMENTARY = 1
+"""That of an elementary function, which libraries round within an ulp (2u) or two."""
 CHUNKS = 16
 POOL = 2**20
 ALIKE = 2**6
@@ -83,7 +88,7 @@ class Source:
         first = int(self.rng.integers(len(self.pool) - size))
         return self.pool[first:first + size].reshape(*shape, len(self.columns))
 
-    def rounded(self, value: Array, ulps: float = 1) -> Noisy:
+    def rounded(self, value: Array, ulps: float) -> Noisy:
         """``value`` (..., R), each run perturbed by ``ulps`` unit roundoffs of its own size."""
         return self.perturbed(value, ulps * self.u * value)
 
@@ -201,13 +206,16 @@ def _add(a: Any, b: Any) -> Noisy:
     source, total = _SOURCE.get(), _runs(a) + _runs(b)
     (size_a, terms_a, norm_a), (size_b, terms_b, norm_b) = _history(a), _history(b)
     if max(terms_a.max(initial=0), terms_b.max(initial=0)) <= 1:
-        return source.rounded(total)
+        return source.rounded(total, SINGLE)
     size = abs(total[..., 0])
-    sigma = size
-    for first, start, terms, norm in ((size_a, np.where(terms_a > 1, norm_a, 0), terms_b, norm_b),
-                                      (size_b, np.where(terms_b > 1, norm_b, 0), terms_a, norm_a)):
-        longer = np.sqrt(terms) * np.maximum(size, np.hypot(first, start))
-        sigma = np.maximum(sigma, np.where(  # onto an exact zero nothing is rounded
+    sigma = SINGLE * size
+    for first, start, own, terms, norm in (
+            (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
+            (size_b, np.where(terms_b > 1, norm_b, 0), size_a, terms_a, norm_a)):
+        # what the partial sums of ``terms`` are longer by than those of a sum that starts at 0
+        longer = np.maximum(size, np.hypot(first, start))
+        longer = np.sqrt(terms * np.maximum((longer - own) * (longer + own), 0))
+        sigma = np.maximum(sigma, np.where(
             (terms > 1) & (first != 0), np.minimum(longer, norm / source.u), 0))
     return source.perturbed(total, (source.u * sigma)[..., None], terms_a + terms_b,
                             np.hypot(norm_a, norm_b))
@@ -224,7 +232,7 @@ def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
     return operation
 
 
-def _rounded(function: np.ufunc, ulps: float = 1) -> Callable[..., Noisy]:
+def _rounded(function: np.ufunc, ulps: float) -> Callable[..., Noisy]:
     return lambda *inputs: _SOURCE.get().rounded(function(*map(_runs, inputs)), ulps)
 
 
@@ -252,7 +260,8 @@ def _alike(rows: Array, u: float) -> Array:
 
 
 def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]:
-    """V in units of u^2 and Q of ``left @ right`` (M, K), (K, N), or of the rows' sums (M,)."""
+    """V, for a product with Q added, in units of u^2 / 3, and Q: of ``left @ right``, (M, K) and
+    (K, N), or of the rows' sums (M,)."""
     def part(a: Array, b: Array | None, terms: slice) -> Array:
         return a[:, terms].sum(axis=1) if b is None else np.asarray(a[:, terms] @ b[terms])
 
@@ -291,8 +300,8 @@ def _product(a: Any, b: Any) -> Noisy:
     columns = _power(abs(right).max(axis=0, initial=0))
     V, Q = _variance(left / rows[:, None], right / columns, source.u)
     scale = rows[:, None] * columns
-    return source.perturbed(np.moveaxis(total, 0, -1), (source.u * np.sqrt(V) * scale)[..., None],
-                            K, np.sqrt(Q) * scale)
+    sigma = SINGLE * source.u * np.sqrt(V) * scale
+    return source.perturbed(np.moveaxis(total, 0, -1), sigma[..., None], K, np.sqrt(Q) * scale)
 
 
 def _sum(a: Array) -> Noisy:
@@ -301,16 +310,16 @@ def _sum(a: Array) -> Noisy:
     terms = runs[..., 0].T
     scale = _power(abs(terms).max(axis=1, initial=0))
     V, Q = _variance(terms / scale[:, None], None, source.u)
-    return source.perturbed(runs.sum(axis=0), (source.u * np.sqrt(V) * scale)[..., None],
-                            len(runs), np.sqrt(Q) * scale)
+    sigma = SINGLE * source.u * np.sqrt(V) * scale
+    return source.perturbed(runs.sum(axis=0), sigma[..., None], len(runs), np.sqrt(Q) * scale)
 
 
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
     np.add: _add, np.matmul: _product,
     **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
-    **{ufunc: _rounded(ufunc) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
-    **{ufunc: _rounded(ufunc, 2) for ufunc in (np.exp, np.expm1, np.log, np.tanh, np.cos,
-                                               np.sin)},
+    **{ufunc: _rounded(ufunc, SINGLE) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
+    **{ufunc: _rounded(ufunc, ELEMENTARY) for ufunc in (
+        np.exp, np.expm1, np.log, np.tanh, np.cos, np.sin)},
     **{ufunc: _agreed(ufunc) for ufunc in (np.less, np.less_equal, np.greater,
                                            np.greater_equal, np.equal, np.not_equal)},
 }

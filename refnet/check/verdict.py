@@ -5,17 +5,22 @@ gradients differ by thousands of ulp in some entries, while a real bug hides in 
 each entry is measured in its own sigma, the spread that perturbing every operation of the
 same computation by its rounding error gives (``refnet.check.noise``).
 
+A program may also compute a formula in a form that keeps fewer digits than the reference's
+(``refnet.check.forms``). What such a form explains is explained by rounding, too, and the
+verdict names the form and what it loses.
+
 Checked by: tests/test_compare.py; error rates: ``refnet check rates``.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.conventions import candidates
+from refnet.check.forms import deviation, forms, once
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 
@@ -37,7 +42,8 @@ class Judgement:
     """One quantity: its verdict, and the worst entry with both numbers, its sigma and z.
 
     ``note`` says what else is wrong (missing, of another shape, not finite); then ``index``
-    is None or that of the first such entry. ``rms`` is the root mean square of z.
+    is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
+    the type in which this quantity is taken to be computed, or "".
     """
 
     name: str
@@ -49,14 +55,17 @@ class Judgement:
     certified: float = np.nan
     sigma: float = np.nan
     note: str = ""
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on every quantity; ``verdict`` is the worst of them.
 
-    ``convention``: the misunderstanding that explains a result that is not rounding, or "".
-    ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by.
+    ``convention``: the misunderstanding that explains a result that is not rounding, or the
+    form of a formula that explains one whose digits are lost, or "".
+    ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
+    several, all; ``assumed`` says which quantity was judged by which, and why.
     """
 
     verdict: str
@@ -64,6 +73,7 @@ class Verdict:
     convention: str
     dtype: str
     rule: str = RULE
+    assumed: str = ""
 
     @property
     def passed(self) -> bool:
@@ -122,7 +132,8 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
 
     ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...
     ``required``: the names that must be there; by default the gradient of every parameter.
-    ``dtype``: what they computed in, if their arrays do not say; of several, the coarsest.
+    ``dtype``: what they computed in; by default each array is judged by its own type, and a
+    number without one (of Python's, or an integer) by that of most arrays.
     ``sigma``: what ``spread`` returned, if many results are judged by one certificate.
     ``variants``: other readings of the parameters to try as explanations, by a label.
 
@@ -132,18 +143,23 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
     """
     if required is None:
         required = tuple(f"d{name}" for name in certified.params)
-    dtype = np.dtype(dtype) if dtype is not None else _coarsest(theirs)
-    if dtype.kind != "f" or unit(dtype) < unit(np.float64):
-        raise ValueError(f"compare: dtype {dtype} is none of float16, float32, float64; pass the "
-                         "one that they computed in, such as dtype=np.float32")
+    types, assumed = _types(theirs, dtype)
+    usual = types[""]
     if sigma is None:
-        sigma = spread(certified, dtype, runs, seed)
+        spreads = {kind: spread(certified, kind, runs, seed) for kind in set(types.values())}
+        sigma = {name: spreads[types.get(name, usual)][name] for name in certified.named()}
     true = {name: value.value for name, value in certified.named().items()}
     convention = ""
-    verdict = compare_values(theirs, true, sigma, dtype, required)
-    if verdict.verdict == NOT_ROUNDING:
-        convention = _explanation(theirs, certified, verdict, sigma, unit(dtype), variants)
-    return Verdict(verdict.verdict, verdict.parts, convention, verdict.dtype)
+    found = compare_values(theirs, true, sigma, usual, required)
+    parts, verdict = found.parts, found.verdict
+    if verdict != EXPLAINED:
+        parts, convention = _formed(parts, theirs, certified, sigma, types)
+        verdict = _worst(parts)
+    if verdict == NOT_ROUNDING and not convention:
+        convention = _explanation(theirs, certified, found, sigma, unit(usual), variants)
+    parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
+    judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
+    return Verdict(verdict, parts, convention, ", ".join(sorted(judged)), assumed=assumed)
 
 
 def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Any,
@@ -157,8 +173,11 @@ def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype
               for name in required if name not in theirs]
     if not parts:
         parts = [Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note="is missing")]
-    worst = max((part.verdict for part in parts), key=_RANK.__getitem__)
-    return Verdict(worst, tuple(parts), "", str(np.dtype(dtype)))
+    return Verdict(_worst(parts), tuple(parts), "", str(np.dtype(dtype)))
+
+
+def _worst(parts: Iterable[Judgement]) -> str:
+    return max((part.verdict for part in parts), key=_RANK.__getitem__)
 
 
 def _numbers(theirs: Any) -> Array | None:
@@ -170,10 +189,76 @@ def _numbers(theirs: Any) -> Array | None:
     return array.astype(np.float64) if array.dtype.kind in "fiu" else None
 
 
-def _coarsest(theirs: Mapping[str, Any]) -> Any:
-    kinds = {np.asarray(value).dtype for value in theirs.values() if _numbers(value) is not None}
-    kinds = {kind for kind in kinds if kind.kind == "f"}
-    return max(kinds, key=unit, default=np.dtype(np.float64))
+def _types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any], str]:
+    """The type in which each quantity is taken to be computed, under "" that of those that do
+    not say; and a sentence about it.
+
+    A single float64 among other arrays does not say: it may be a number of Python's. Nor do
+    integers. What is wider than float64 is judged as float64.
+    """
+    if dtype is not None:
+        kind = np.dtype(dtype)
+        if kind.kind != "f" or unit(kind) < unit(np.float64):
+            raise ValueError(f"compare: dtype {kind} is none of float16, float32, float64; pass "
+                             "the one that they computed in, such as dtype=np.float32")
+        return ({"": kind, **dict.fromkeys(theirs, kind)},
+                f"every array is judged as {kind}, as asked")
+    own = {}
+    for name, value in theirs.items():
+        if hasattr(value, "dtype") and _numbers(value) is not None:
+            array = np.asarray(value)
+            if array.dtype.kind == "f" and (array.ndim or array.dtype != np.float64):
+                own[name] = np.dtype(np.float64) if unit(array.dtype) < unit(np.float64) \
+                    else array.dtype.newbyteorder("=")
+    kinds = list(own.values())
+    usual = max(kinds, key=lambda kind: (kinds.count(kind), unit(kind)),
+                default=np.dtype(np.float64))
+    untyped = [name for name in theirs if name not in own]
+    text = [f"{kind}: {', '.join(name for name in own if own[name] == kind)}"
+            for kind in dict.fromkeys(kinds)]
+    if untyped:
+        text.append(f"{usual}, as most arrays: {', '.join(untyped)} (of no type of their own)")
+    return {"": usual, **dict.fromkeys(untyped, usual), **own}, (
+        "each array is judged by its own type, " + "; ".join(text))
+
+
+def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: Certified,
+            sigma: Params, types: Mapping[str, Any]) -> tuple[tuple[Judgement, ...], str]:
+    """The judgements with a form's own deviation in sigma, and the name of that form, if it
+    explains all of them; otherwise the judgements as they are."""
+    doubtful = [part for part in parts if part.verdict != EXPLAINED]
+    true = certified.named()
+    endless = {part.name for part in doubtful if (values := _numbers(theirs.get(part.name)))
+               is not None and values.size and not np.isfinite(values).all()}
+    for form in forms(certified.net):
+        name = " and ".join(form.parts)
+        far = once(certified, form, types[""])
+        if endless and all(n in far and not np.isfinite(far[n]).all() for n in endless):
+            return parts, f"{name}, which overflows here"
+        # one run tells whether the form goes far enough at all
+        if any(part.index is None or part.z == np.inf
+               or abs(far[part.name]).max() * 10 < part.z * part.sigma for part in doubtful):
+            continue
+        own = {kind: deviation(certified, form, kind) for kind in set(types.values())}
+        again = tuple(part if part.verdict == EXPLAINED else judge(
+            part.name, theirs[part.name], true[part.name].value, _widened(
+                sigma[part.name], own[types.get(part.name, types[""])][part.name]))
+            for part in parts)
+        if _worst(again) == EXPLAINED:
+            worst = max(doubtful, key=lambda part: part.z)
+            kind = types.get(worst.name, types[""])
+            ulp = float(np.spacing(np.abs(np.asarray(worst.certified, kind))))
+            lost = abs(worst.theirs - worst.certified) / ulp
+            return again, (f"explained if {name}, which loses {lost:.2g} ulp at {worst.name}"
+                           f"{list(worst.index or ())}")
+    return parts, ""
+
+
+def _widened(sigma: Array, form: Array) -> Array:
+    """Sigma with what a form loses, where that is clearly more than rounding: four times what it
+    is usually off by, ``form``, would be beyond LIMITS[0] sigma. No small bug is excused by a
+    form that changes nothing here."""
+    return np.where(form > LIMITS[0] / 4 * sigma, np.hypot(sigma, form), sigma)
 
 
 def _explanation(theirs: Mapping[str, Any], certified: Certified, verdict: Verdict,
@@ -213,8 +298,12 @@ def _distance(theirs: Array, reading: Array, true: Array, sigma: Array, u: float
     if theirs.shape == true.shape:
         enough = min(enough, _norm(theirs - true) / 10)
     left = _norm(theirs - reading)
-    return left / enough if left else 0.0
+    return 0.0 if left == 0 else left / enough if enough > 0 else np.inf
 
 
 def _norm(array: Array) -> float:
-    return float(np.linalg.norm(array))
+    """The Euclidean norm, also of entries whose squares underflow or overflow."""
+    largest = float(abs(array).max(initial=0))
+    if largest == 0 or not np.isfinite(largest):
+        return largest
+    return largest * float(np.linalg.norm(array / largest))

@@ -1,0 +1,187 @@
+"""Textbook forms that lose digits are explained and named; bugs of the same size are not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refnet.batch import Batch
+from refnet.check.cases import random_batch, random_params
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
+
+pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+from refnet.check import compare  # noqa: E402
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING  # noqa: E402
+from refnet.exact import certify  # noqa: E402
+
+
+def usual_sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+def sigmoid_by_tanh(a):
+    return a.dtype.type(0.5) * np.tanh(a.dtype.type(0.5) * a) + a.dtype.type(0.5)
+
+
+def tanh_by_exp(a):
+    up, down = np.exp(a), np.exp(-a)
+    return (up - down) / (up + down)
+
+
+def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0):
+    """A peephole-free LSTM by hand, read out at the last step, in the inputs' own type."""
+    x, y, _ = batch
+    (T, B, _), H = x.shape, len(p["bh"]) // 4
+    h = [np.zeros((B, H), x.dtype)]
+    c, kept = [h[0]], []
+    for t in range(T):
+        i, f, g, o = np.split(x[t] @ p["Wxh"].T + h[t] @ p["Whh"].T + p["bh"], 4, axis=1)
+        i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
+        c.append(f * c[t] + i * g)
+        kept.append((i, f, g, o, tanh(c[-1])))
+        h.append(o * kept[t][4])
+    v = h[T] @ p["Why"].T + p["by"]
+    e = np.exp(v - v.max(axis=1, keepdims=True))
+    dv = (e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=x.dtype)[y]) / x.dtype.type(B)
+    grads = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
+    dh, dc, dx = dv @ p["Why"], np.zeros_like(c[0]), np.empty_like(x)
+    for t in reversed(range(T)):
+        i, f, g, o, k = kept[t]
+        dc = dc + dh * o * (1 - k * k)
+        da = np.concatenate([dc * g * i * (1 - i) * x.dtype.type(1 + leak),
+                             dc * c[t] * f * (1 - f), dc * i * (1 - g * g),
+                             dh * k * o * (1 - o)], axis=1)
+        grads["Whh"] += da.T @ h[t]
+        grads["Wxh"] += da.T @ x[t]
+        grads["bh"] += da.sum(axis=0)
+        dx[t], dh, dc = da @ p["Wxh"], da @ p["Whh"], dc * f
+    return {**{f"d{name}": value for name, value in grads.items()}, "dWhy": dv.T @ h[T],
+            "dby": dv.sum(axis=0), "dx": dx, "outputs": v}
+
+
+@pytest.fixture(scope="module", params=["float32", "float64"])
+def closed(request):
+    """An LSTM whose input gates are nearly closed: s(a) of about 1e-5."""
+    dtype = np.dtype(request.param)
+    net = RecurrentNet(3, 6, 4, cell="lstm")
+    rng = np.random.default_rng(1)
+    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 8, 3)
+    params["bh"][:6] -= 12
+    return params, batch, certify(net, params, batch)
+
+
+def test_the_sigmoid_by_tanh_is_explained_and_named(closed):
+    params, batch, certified = closed
+    assert compare(lstm(params, batch), certified).convention == ""
+    verdict = compare(lstm(params, batch, sigmoid_by_tanh), certified)
+    assert verdict.verdict == EXPLAINED
+    assert "if the sigmoid is computed as (1 + tanh(a / 2)) / 2, which loses" in verdict.convention
+    assert " ulp at d" in verdict.convention and "tanh is" not in verdict.convention
+
+
+def test_a_bug_is_not_excused_by_a_form(closed):
+    params, batch, certified = closed
+    for leak in (1e-2, 0.5, -2):
+        for sigmoid in (usual_sigmoid, sigmoid_by_tanh):
+            verdict = compare(lstm(params, batch, sigmoid, leak=leak), certified)
+            # a form may lose more than a hundredth of what passes a closed gate
+            assert verdict.verdict == NOT_ROUNDING or (
+                leak == 1e-2 and sigmoid is sigmoid_by_tanh), (leak, sigmoid, verdict.worst)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tanh_by_exp_is_explained_and_named(dtype):
+    """Of small numbers, tanh by exp keeps few digits."""
+    net = FeedforwardNet((4, 6, 6, 3))
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 0, 5)
+    params["W1"], params["b1"] = params["W1"] * dtype(2.0**-12), params["b1"] * dtype(2.0**-12)
+    params["b2"] = params["b2"] * dtype(2.0**-12)
+    certified = certify(net, params, batch)
+    act = replace(net.activation, value=lambda a, p, alpha: tanh_by_exp(a))
+    found = loss_and_gradients(replace(net, activation=act), params, batch)
+    theirs = {"loss": found.loss, **{f"d{name}": value for name, value in
+                                     found.gradients.items()}}
+    verdict = compare(theirs, certified)
+    assert verdict.verdict == EXPLAINED and "if tanh is computed by exp" in verdict.convention
+    theirs["dW2"] = theirs["dW2"] * dtype(1.01)
+    assert compare(theirs, certified).verdict == NOT_ROUNDING
+
+
+def test_softmax_without_the_shift_overflows_by_name():
+    net = FeedforwardNet((3, 4))
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
+    params["b1"] += np.float32(95)
+    v = batch.x @ params["W1"].T + params["b1"]
+    with np.errstate(all="ignore"):
+        e = np.exp(v)
+        dv = (e / e.sum(axis=1, keepdims=True) - np.eye(4, dtype=np.float32)[batch.y]) / 3
+    theirs = {"dW1": (dv.T @ batch.x).astype(np.float32), "db1": dv.sum(axis=0)}
+    verdict = compare(theirs, certify(net, params, batch))
+    assert verdict.verdict == NOT_ROUNDING
+    assert "without taking off the largest logit, which overflows here" in verdict.convention
+
+
+def test_the_loss_by_log_softmax_is_explained_and_named():
+    """A class that is nearly certain: log p of p near 1 is accurate only absolutely."""
+    net = FeedforwardNet((2, 3))
+    params = {"W1": np.zeros((3, 2), np.float32), "b1": np.float32([0, 12.3, 1.1])}
+    batch = Batch(np.ones((2, 2), np.float32), np.array([1, 1]))
+    certified = certify(net, params, batch)
+    e = np.exp(params["b1"] - params["b1"].max())
+    p = e / e.sum()
+    verdict = compare({"loss": np.float32(-np.log(p[1]))}, certified, required=())
+    assert verdict.passed
+
+
+@pytest.mark.parametrize("given, judged, assumed", [
+    ({}, "float64", "float64"),
+    ({"dW1": np.float16}, "float16, float64", "float16: dW1"),
+    ({"loss": float}, "float64", "of no type of their own"),
+])
+def test_each_array_is_judged_by_its_own_type(given, judged, assumed):
+    net = FeedforwardNet((3, 4))
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
+    certified = certify(net, params, batch)
+    wide = {name: value.astype(float) for name, value in params.items()}
+    found = loss_and_gradients(net, wide, batch._replace(x=batch.x.astype(float)))
+    theirs = {"loss": found.loss, "dx": found.gradients["x"], "db1": found.gradients["b1"],
+              "dW1": found.gradients["W1"]}
+    theirs |= {name: kind(theirs[name]) for name, kind in given.items()}
+    verdict = compare(theirs, certified)
+    assert verdict.passed and verdict.dtype == judged and assumed in verdict.assumed
+    assert {part.name: part.dtype for part in verdict.parts}["db1"] == "float64"
+    theirs["db1"] = theirs["db1"] * (1 + 5e-4)  # once explained by another array's float16
+    assert compare(theirs, certified).verdict == NOT_ROUNDING
+
+
+def test_a_number_without_a_type_is_judged_as_the_arrays_are():
+    net = FeedforwardNet((3, 4))
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
+    found = loss_and_gradients(net, params, batch)
+    certified = certify(net, params, batch)
+    for loss in (float(found.loss), np.array(float(found.loss)), np.float64(found.loss)):
+        verdict = compare({"loss": loss, "dW1": found.gradients["W1"],
+                           "db1": found.gradients["b1"]}, certified)
+        assert verdict.passed and verdict.dtype == "float32"
+
+
+@pytest.mark.parametrize("name, entry", [("dWhh", 1e-3), ("dWhh", 1e-200), ("dx", 1e-3)])
+def test_gradients_that_are_exactly_zero_or_vanish_are_judged(name, entry):
+    """One step from h0 = 0: dWhh is exactly 0, which no norm may divide by."""
+    net = RecurrentNet(2, 4, 3)
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float64), random_batch(net, rng, float, 1, 1)
+    if name == "dx":  # a gradient whose squares underflow
+        params["Why"] = params["Why"] * 1e-200
+    certified = certify(net, params, batch)
+    found = loss_and_gradients(net, params, batch).gradients
+    theirs = {f"d{key}": value for key, value in found.items()}
+    assert compare(theirs, certified).passed
+    theirs[name] = theirs[name] + entry
+    assert compare(theirs, certified).verdict == NOT_ROUNDING
