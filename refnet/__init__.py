@@ -11,39 +11,55 @@ One training step goes through the package in this order:
 
 Beneath them ``maths`` (arithmetic for any number type, activations, losses); beside them
 ``exact`` (certified gradients), ``check`` (a judge for other frameworks) and ``analysis``.
-Names below load on first use, so that ``import refnet`` costs next to nothing.
+Names below load on first use, so that ``import refnet`` costs next to nothing: nets, their
+derivatives, tasks and training; and the packages ``refnet.analysis``, ``refnet.check``,
+``refnet.exact``, ``refnet.tasks`` and ``refnet.transitions``.
 """
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+from refnet.face import face
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "batch": ("Batch",),
-    "maths.activations": ("ACTIVATIONS", "Activation", "activation"),
-    "matrices.initializers": ("initialize",),
-    "nets.recurrent": ("RecurrentNet",),
-    "nets.feedforward": ("FeedforwardNet",),
-    "nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients",
-                       "state_jacobians"),
-    "process": ("settle",),
-    "tasks": ("make",),
-    "training.config": ("Config",),
-    "training.load": ("load",),
-    "training.loop": ("resume", "train"),
-    "training.optimizers": ("optimizer",),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"refnet.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'refnet' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+if TYPE_CHECKING:
+    from refnet import analysis as analysis, check as check, exact as exact, tasks as tasks
+    from refnet.batch import Batch as Batch
+    from refnet.maths.activations import (ACTIVATIONS as ACTIVATIONS, Activation as Activation,
+                                          activation as activation)
+    from refnet.matrices import transitions as transitions
+    from refnet.matrices.initializers import initialize as initialize
+    from refnet.nets.feedforward import FeedforwardNet as FeedforwardNet
+    from refnet.nets.gradients import (hvp as hvp, jvp as jvp,
+                                       loss_and_gradients as loss_and_gradients,
+                                       per_example_gradients as per_example_gradients,
+                                       state_jacobians as state_jacobians)
+    from refnet.nets.recurrent import RecurrentNet as RecurrentNet
+    from refnet.process import settle as settle
+    from refnet.tasks import make_task as make_task
+    from refnet.training.config import Config as Config
+    from refnet.training.load import load as load
+    from refnet.training.loop import resume as resume, train as train
+    from refnet.training.optimizers import optimizer as optimizer
+else:
+    __getattr__, __dir__, __all__ = face("refnet", {
+        "refnet.batch": ("Batch",),
+        "refnet.maths.activations": ("ACTIVATIONS", "Activation", "activation"),
+        "refnet.matrices.initializers": ("initialize",),
+        "refnet.nets.recurrent": ("RecurrentNet",),
+        "refnet.nets.feedforward": ("FeedforwardNet",),
+        "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients",
+                                  "state_jacobians"),
+        "refnet.process": ("settle",),
+        "refnet.tasks": ("make_task",),
+        "refnet.training.config": ("Config",),
+        "refnet.training.load": ("load",),
+        "refnet.training.loop": ("resume", "train"),
+        "refnet.training.optimizers": ("optimizer",),
+    }, {
+        "analysis": "refnet.analysis",
+        "check": "refnet.check",
+        "exact": "refnet.exact",
+        "tasks": "refnet.tasks",
+        "transitions": "refnet.matrices.transitions",
+    })

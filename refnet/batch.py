@@ -25,6 +25,10 @@ class Batch(NamedTuple):
     hold anything, NaN and infinity included: no loss and no gradient depends on it, and its
     own gradient is 0. (Outputs and states there are computed all the same, with 0 for what is
     not finite.)
+
+    >>> batch = Batch(x=np.zeros((7, 3, 2)), y=np.array([0, 1, 1]))  # T = 7, B = 3, D = 2
+    >>> batch.mask is None
+    True
     """
 
     x: Array

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from realdata import real_data
 
-from refnet.tasks import make, mnist
+from refnet.tasks import make_task, mnist
 
 NAMES = ("mnist", "sequential-mnist", "permuted-mnist")
 
@@ -67,7 +67,7 @@ def flat(task, x):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_batches_read_back(small, name, dtype):
     images, labels = small
-    task = make(name, dtype=dtype)
+    task = make_task(name, dtype=dtype)
     for index in (0, 1, 7):
         x, y, mask = task.batch(index, 5, 3)
         rows = mnist.examples(23, index, 5, 3)
@@ -81,7 +81,7 @@ def test_batches_read_back(small, name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_is_the_whole_split_in_order(small, name):
     images, labels = small
-    task = make(name)
+    task = make_task(name)
     for index in (0, 5):
         batches = list(task.evaluation(index, seed=index))
         assert (np.concatenate([b.y for b in batches]) == labels["test"]).all()
@@ -93,7 +93,7 @@ def test_evaluation_is_the_whole_split_in_order(small, name):
 
 def test_validation_is_held_out(small):
     images, labels = small
-    task = make("mnist", validation=6)
+    task = make_task("mnist", validation=6)
     assert task.splits == ("validation", "test")
     (held,) = task.evaluation(0, 0, "validation")
     assert (held.y == labels["train"][17:]).all()
@@ -104,7 +104,7 @@ def test_validation_is_held_out(small):
     assert not counts.keys() & {row.tobytes() for row in held.x}
     for wrong in (-1, 23):
         with pytest.raises(ValueError, match=f"mnist: validation is {wrong}; need 0 to 22 of the "):
-            make("mnist", validation=wrong)
+            make_task("mnist", validation=wrong)
 
 
 @pytest.mark.parametrize("scaling", ["standard", "code"])
@@ -113,7 +113,7 @@ def test_standardised_pixels(small, name, scaling):
     """Against the textbook's two passes in float64; the tolerance is a few roundings of
     numbers below 5 (four standard deviations and some)."""
     images, _ = small
-    task = make(name, scaling=scaling, validation=5, dtype="float64")
+    task = make_task(name, scaling=scaling, validation=5, dtype="float64")
     source = {"validation": images["train"][18:], "test": images["test"]}
     for split, own in source.items():
         basis = (own if scaling == "code" else images["train"][:18]).astype(float)
@@ -130,24 +130,24 @@ def test_standardised_pixels(small, name, scaling):
 
 def test_options_are_checked(small):
     with pytest.raises(ValueError, match="mnist: scaling is 'zscore'; need one of unit, standard"):
-        make("mnist", scaling="zscore")
+        make_task("mnist", scaling="zscore")
     with pytest.raises(ValueError, match="mnist: dtype is 'half'; need one of float32, float64"):
-        make("mnist", dtype="half")
-    assert not make("mnist").solved({"accuracy": 1.0, "errors": 0})
+        make_task("mnist", dtype="half")
+    assert not make_task("mnist").solved({"accuracy": 1.0, "errors": 0})
 
 
 def test_a_missing_file_is_known_at_once(small, tmp_path):
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(FileNotFoundError, match="t10k-labels-idx1-ubyte is not in .*Get MNIST's "
                                                 "four IDX files"):
-        make("mnist")
+        make_task("mnist")
 
 
 def test_a_damaged_file_is_known_at_once(small, tmp_path):
     path = tmp_path / "mnist" / "t10k-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1] + b"\x0b")
     with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte: sha256 of the unpacked bytes"):
-        make("mnist")
+        make_task("mnist")
 
 
 @given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2 ** 33), st.integers(1, 4))
@@ -168,8 +168,8 @@ def test_epochs_and_seeds_have_their_own_order():
 
 
 def test_resuming_needs_the_position_alone(small):
-    whole = list(islice(make("permuted-mnist").batches(4, seed=1), 14))
-    rest = list(islice(make("permuted-mnist").batches(4, seed=1, start=9), 5))
+    whole = list(islice(make_task("permuted-mnist").batches(4, seed=1), 14))
+    rest = list(islice(make_task("permuted-mnist").batches(4, seed=1, start=9), 5))
     for a, b in zip(whole[9:], rest, strict=True):
         assert a.x.tobytes() == b.x.tobytes() and a.y.tobytes() == b.y.tobytes()
 
@@ -188,14 +188,15 @@ def test_named_permutations():
 
 def test_undoing_tells_a_permutation_from_its_inverse(small):
     """A planted bug: showing step t where pixel t should be shown."""
-    task = make("permuted-mnist")
-    x = make("sequential-mnist").batch(0, 5, 0).x
+    task = make_task("permuted-mnist")
+    x = make_task("sequential-mnist").batch(0, 5, 0).x
     assert (flat(task, x[task.pixels]) == x[:, :, 0].T).all()
     assert (flat(task, x[np.argsort(task.pixels)]) != x[:, :, 0].T).any()
 
 
 def test_the_permutation_is_the_tasks_own(small):
-    one, two = make("permuted-mnist"), make("permuted-mnist", permutation="randomstate-92916")
+    one, two = make_task("permuted-mnist"), make_task(
+        "permuted-mnist", permutation="randomstate-92916")
     a, b = one.batch(0, 5, 0).x, two.batch(0, 5, 0).x
     assert (a != b).any() and (flat(one, a) == flat(two, b)).all()
 
@@ -211,7 +212,7 @@ def test_real_files_are_mnist(real):
 
 def test_answering_one_gives_the_papers_baseline(real):
     """11.35%, which Manchev & Spratling's plain nets do not leave (Tables II and III)."""
-    task = make("sequential-mnist")
+    task = make_task("sequential-mnist")
     totals, largest = Counter(), 0
     for batch in task.evaluation(0, 0):
         totals.update(task.score(np.eye(10)[np.ones(len(batch.y), int)], batch))
@@ -223,7 +224,7 @@ def test_answering_one_gives_the_papers_baseline(real):
 def test_real_standardised_training_images(real):
     """The whole set has mean 0 and variance 1 (or 0) in each pixel. In float32 each entry is
     off by eps times at most 255, the largest when N - 1 pixels agree, and the mean by no more."""
-    task = make("mnist", scaling="standard")
+    task = make_task("mnist", scaling="standard")
     x = np.concatenate([b.x for b in islice(task.batches(10_000, 0), 6)]).astype(np.float64)
     assert x.shape == (60_000, 784)
     assert abs(x.mean(axis=0)).max() < 255 * np.finfo(np.float32).eps

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from realdata import real_data
 
-from refnet.tasks import make, ptb
+from refnet.tasks import make_task, ptb
 from refnet.tasks.ptb import SYMBOLS
 
 TEXTS = {
@@ -77,7 +77,7 @@ def test_a_character_that_is_no_symbol(wrong):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_batches_read_back(small, dtype):
-    task = make("ptb", dtype=dtype)
+    task = make_task("ptb", dtype=dtype)
     seen = Counter()
     for batch in islice(task.batches(4, seed=2), 6):  # three epochs of batches of 4 and 2
         seen.update(read(batch))
@@ -86,7 +86,7 @@ def test_batches_read_back(small, dtype):
 
 
 def test_the_reader_rejects_planted_bugs(small):
-    good = make("ptb").batch(0, 6, 0)
+    good = make_task("ptb").batch(0, 6, 0)
     read(good)
     longer = [np.concatenate([part, part[-1:]]) for part in good[:2]]
     for bad in (good._replace(y=np.roll(good.y, 1, axis=0)),
@@ -104,15 +104,15 @@ def test_long_lines_are_left_out(small):
     """Counted with the newline and <unk> as five characters."""
     for limit in (6, 7, 8, 20, 21, 300):
         chosen = [text for text in TEXTS["train"] if len(text) + 1 <= limit]
-        assert sorted(read(make("ptb", characters=limit).batch(0, 10, 0))) == sorted(chosen)
+        assert sorted(read(make_task("ptb", characters=limit).batch(0, 10, 0))) == sorted(chosen)
     with pytest.raises(ValueError, match="characters is 4, and no line of the train file is that"):
-        make("ptb", characters=4)
+        make_task("ptb", characters=4)
     with pytest.raises(ValueError, match="ptb: dtype is 'int8'; need one of float32, float64"):
-        make("ptb", dtype="int8")
+        make_task("ptb", dtype="int8")
 
 
 def test_evaluation_is_the_whole_split(small):
-    task = make("ptb")
+    task = make_task("ptb")
     for split, file in (("validation", "valid"), ("test", "test")):
         (batch,) = task.evaluation(3, 5, split)
         assert read(batch) == sorted(TEXTS[file], key=len)
@@ -121,9 +121,9 @@ def test_evaluation_is_the_whole_split(small):
 
 
 def test_same_seed_same_bits(small):
-    one, two = make("ptb").batch(5, 4, 1), make("ptb").batch(5, 4, 1)
+    one, two = make_task("ptb").batch(5, 4, 1), make_task("ptb").batch(5, 4, 1)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, two))
-    rest = next(make("ptb").batches(4, 1, start=5))
+    rest = next(make_task("ptb").batches(4, 1, start=5))
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, rest))
 
 
@@ -166,7 +166,7 @@ def naive_figures(outputs, batch):
 
 
 def test_figures_with_and_without_the_ends(small):
-    task = make("ptb", dtype="float64")
+    task = make_task("ptb", dtype="float64")
     (batch,) = task.evaluation(0, 0, "test")
     rng = np.random.default_rng(0)
     outputs = rng.normal(size=(*batch.y.shape, 49)) + 2 * np.eye(49)[batch.y]
@@ -180,7 +180,7 @@ def test_figures_with_and_without_the_ends(small):
 
 
 def test_what_is_masked_does_not_count(small):
-    task = make("ptb")
+    task = make_task("ptb")
     (batch,) = task.evaluation(0, 0, "test")
     outputs = np.eye(49)[batch.y] * 50
     outputs[~batch.mask] = np.nan
@@ -196,7 +196,7 @@ def test_missing_files_say_what_to_get(small):
     with pytest.raises(FileNotFoundError, match="ptb.valid.txt is not in .* Get the Penn Treebank "
                        "as Mikolov prepared it .* licensed .* Put it, plain or gz, into .*ptb, or "
                        "name its folder in REFNET_DATA"):
-        make("ptb")
+        make_task("ptb")
 
 
 @pytest.mark.parametrize("change, message", [
@@ -209,7 +209,7 @@ def test_a_changed_file_is_refused(small, change, message):
     path = small / "ptb.test.txt"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"ptb.test.txt: {message}"):
-        make("ptb")
+        make_task("ptb")
 
 
 def test_the_papers_numbers_of_the_real_text(real):
@@ -228,7 +228,7 @@ def test_the_papers_numbers_of_the_real_text(real):
 @pytest.mark.parametrize("limit", [75, 300])
 def test_real_batches(real, limit):
     """An epoch has every line once; length buckets leave at most a tenth of padding."""
-    task = make("ptb", characters=limit)
+    task = make_task("ptb", characters=limit)
     batches = -(-len(task._lines["train"]) // 50)
     steps = counted = rows = 0
     for batch in islice(task.batches(50, 0), batches):
@@ -245,7 +245,7 @@ def test_real_batches(real, limit):
 def test_frequencies_alone_need_over_four_bits(real):
     """Answering the training text's symbol frequencies: their cross-entropy on the test text,
     computed here from counts."""
-    task = make("ptb")
+    task = make_task("ptb")
     counts = np.bincount(np.concatenate([line[1:] for line in task._lines["train"]]),
                          minlength=49)
     logits = np.log(np.maximum(counts, 1) / counts.sum())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from refnet.batch import Batch
-from refnet.tasks import TASKS, make, options
+from refnet.tasks import TASKS, make_task, options
 from refnet.tasks.base import Task, evaluation_size, stream
 from refnet.training.specs import read_spec
 
@@ -84,7 +84,7 @@ def read_copy(x, encoding, length):
 
 @given(st.sampled_from(sorted(STARTS)), lengths, sizes, seeds)
 def test_temporal_order_reads_back(name, length, size, seed):
-    batch = make(name, length=length).batch(3, size, seed)
+    batch = make_task(name, length=length).batch(3, size, seed)
     assert read_temporal_order(batch.x, STARTS[name]) == batch.y.tolist()
     assert batch.x.shape == (length, size, 6) and batch.y.dtype == np.int64
 
@@ -98,7 +98,7 @@ def test_floats_do_not_move_the_ranges():
 
 @given(st.integers(2, 60), sizes, seeds)
 def test_random_permutation_reads_back(length, size, seed):
-    batch = make("random-permutation", length=length).batch(0, size, seed)
+    batch = make_task("random-permutation", length=length).batch(0, size, seed)
     symbols = symbols_of(batch.x)
     assert symbols[0] == batch.y.tolist() and set(symbols[0]) <= {0, 1}
     assert all(2 <= s < 100 for row in symbols[1:] for s in row)
@@ -106,7 +106,7 @@ def test_random_permutation_reads_back(length, size, seed):
 
 @given(st.sampled_from(PROTOCOLS), lengths, sizes, seeds, st.sampled_from(["float32", "float64"]))
 def test_adding_reads_back(protocol, length, size, seed, dtype):
-    batch = make("adding", length=length, protocol=protocol, dtype=dtype).batch(1, size, seed)
+    batch = make_task("adding", length=length, protocol=protocol, dtype=dtype).batch(1, size, seed)
     targets = np.array(read_adding(batch.x, protocol)).reshape(size, 1)
     assert (batch.y == targets.astype(dtype)).all()
     assert batch.x.dtype == batch.y.dtype == dtype
@@ -114,7 +114,7 @@ def test_adding_reads_back(protocol, length, size, seed, dtype):
 
 @given(st.sampled_from(["scalar", "one-hot"]), st.integers(1, 50), sizes, seeds)
 def test_copy_reads_back(encoding, length, size, seed):
-    task = make("copy", length=length, encoding=encoding)
+    task = make_task("copy", length=length, encoding=encoding)
     batch = task.batch(0, size, seed)
     assert read_copy(batch.x, encoding, length) == batch.y.tolist()
     assert batch.x.shape[2] == task.inputs == (1 if encoding == "scalar" else 10)
@@ -124,18 +124,18 @@ def test_copy_reads_back(encoding, length, size, seed):
 def test_readers_reject_planted_bugs(shift):
     """A sequence moved by a step, swapped channels, bits weighed backwards."""
     for name, starts in STARTS.items():
-        batch = make(name, length=30).batch(0, 200, 0)
+        batch = make_task(name, length=30).batch(0, 200, 0)
         with pytest.raises(AssertionError):
             read_temporal_order(np.roll(batch.x, shift, axis=0), starts)
         backwards = [int(f"{y:0{len(starts)}b}"[::-1], 2) for y in batch.y]
         assert read_temporal_order(batch.x, starts) != backwards
     for protocol in PROTOCOLS:
-        batch = make("adding", length=30, protocol=protocol).batch(0, 200, 0)
+        batch = make_task("adding", length=30, protocol=protocol).batch(0, 200, 0)
         with pytest.raises(AssertionError):
             read_adding(np.roll(batch.x, shift, axis=0), protocol)
         with pytest.raises(AssertionError):
             read_adding(batch.x[..., ::-1], protocol)
-    batch = make("copy", length=30).batch(0, 20, 0)
+    batch = make_task("copy", length=30).batch(0, 20, 0)
     with pytest.raises(AssertionError):
         read_copy(np.roll(batch.x, shift, axis=0), "one-hot", 30)
 
@@ -152,49 +152,49 @@ def test_every_position_and_symbol_comes_up_equally_often():
 
     N = 20_000
     for name, starts in STARTS.items():
-        batch = make(name, length=50).batch(0, N, 1)
+        batch = make_task(name, length=50).batch(0, N, 1)
         symbols = batch.x.argmax(axis=2)
         uniform(tally(batch.y), 2 ** len(starts))
         uniform(tally(symbols[symbols > 1]), 4)
         hits = np.nonzero(symbols < 2)[0]
         uniform(tally(hits), 5 * len(starts))
     for protocol in PROTOCOLS:
-        batch = make("adding", length=20, protocol=protocol).batch(0, N, 1)
+        batch = make_task("adding", length=20, protocol=protocol).batch(0, N, 1)
         marker = 1 if protocol.startswith("vorontsov") else 0
         first, second = np.nonzero(batch.x[..., marker].T)[1].reshape(N, 2).T
         uniform(tally(first), 2 if protocol.startswith("manchev") else 10)
         uniform(tally(second), 8 if protocol.startswith("manchev") else 10)
         uniform(tally((batch.x[..., 1 - marker] * 10).astype(int)), 10)
-    symbols = make("random-permutation", length=5).batch(0, N, 1).x.argmax(axis=2)
+    symbols = make_task("random-permutation", length=5).batch(0, N, 1).x.argmax(axis=2)
     uniform(tally(symbols[0]), 2)
     uniform(tally(symbols[1:]), 98)
-    uniform(tally(make("copy", length=1).batch(0, N, 1).y[-10:]), 8)
+    uniform(tally(make_task("copy", length=1).batch(0, N, 1).y[-10:]), 8)
 
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_same_seed_same_bits_other_index_other_batch(name):
-    task, again = make(name), make(name)
+    task, again = make_task(name), make_task(name)
     one, two = task.batch(7, 20, 5), again.batch(7, 20, 5)
     assert one.x.tobytes() == two.x.tobytes() and one.y.tobytes() == two.y.tobytes()
     assert one.x.flags.c_contiguous and one.mask is None
     others = [task.batch(8, 20, 5), task.batch(7, 20, 6), task.batch(0, 20, 5)]
     assert all(one.x.tobytes() != other.x.tobytes() for other in others)
-    wide = make(name, dtype="float64").batch(7, 20, 5)
+    wide = make_task(name, dtype="float64").batch(7, 20, 5)
     assert (wide.x == one.x).all() and wide.x.dtype == np.float64
 
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_position_is_all_that_resuming_needs(name):
-    task = make(name)
+    task = make_task(name)
     whole = list(islice(task.batches(4, seed=1), 6))
-    rest = list(islice(make(name).batches(4, seed=1, start=4), 2))
+    rest = list(islice(make_task(name).batches(4, seed=1, start=4), 2))
     for a, b in zip(whole[4:], rest, strict=True):
         assert a.x.tobytes() == b.x.tobytes() and a.y.tobytes() == b.y.tobytes()
 
 
 def test_evaluations_share_nothing_with_training_or_each_other():
     """Random sequences of 60 symbols out of 98 never repeat by chance (98^-59)."""
-    task = make("random-permutation", samples=500)
+    task = make_task("random-permutation", samples=500)
     seen = [batch.x[1:].argmax(axis=2).T for batch in islice(task.batches(20, seed=0), 100)]
     for index in range(4):
         seen += [batch.x[1:].argmax(axis=2).T for batch in task.evaluation(index, seed=0)]
@@ -211,8 +211,8 @@ def test_streams_of_neighbouring_numbers_differ():
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_an_evaluation_is_ten_thousand_sequences_in_bounded_batches(name):
-    task = make(name)
-    sizes = [batch.x.shape[1] for batch in make(name).evaluation(0, seed=0)]
+    task = make_task(name)
+    sizes = [batch.x.shape[1] for batch in make_task(name).evaluation(0, seed=0)]
     assert sum(sizes) == 10_000 and max(sizes) == evaluation_size(task.steps) <= 1000
     assert [evaluation_size(T) for T in (0, 200, 784, 10_020, 10 ** 6)] == [1000, 1000, 255, 19, 1]
     with pytest.raises(ValueError, match=f"{name}: split is 'validation'; need one of test"):
@@ -231,7 +231,7 @@ CHECKSUMS = {
 @pytest.mark.parametrize("name", GENERATED)
 def test_the_data_of_a_seed_are_the_same_on_every_machine(name):
     """A change here means that no earlier run can be repeated: say so in the release notes."""
-    x, y, _ = make(name).batch(3, 20, 1)
+    x, y, _ = make_task(name).batch(3, 20, 1)
     assert crc32(y.astype("<f4").tobytes(), crc32(x.astype("<f4").tobytes())) == CHECKSUMS[name]
 
 
@@ -254,7 +254,7 @@ def judged(task, spoil=lambda outputs: None):
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_perfect_is_solved_and_not_a_number_is_not(name):
-    task = make(name, samples=300)
+    task = make_task(name, samples=300)
     assert task.solved(judged(task))
 
     def nan(outputs):
@@ -270,15 +270,15 @@ def test_one_error_in_ten_thousand_is_not_solved(name):
     def spoil(outputs):
         if left:
             outputs[0] = np.roll(outputs[0], left.pop())
-    metrics = judged(make(name, length=10), spoil)
+    metrics = judged(make_task(name, length=10), spoil)
     assert metrics["errors"] == 1 and metrics["accuracy"] == 1 - 1 / 10_000
-    assert not make(name).solved(metrics)
+    assert not make_task(name).solved(metrics)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_one_output_that_is_not_finite_is_an_error(value):
     """argmax would name class 0 for a row of NaN, and be right a quarter of the time."""
-    task = make("temporal-order", samples=50)
+    task = make_task("temporal-order", samples=50)
 
     def spoil(outputs):
         outputs[::2, 1] = value
@@ -287,7 +287,7 @@ def test_one_output_that_is_not_finite_is_an_error(value):
 
 def test_the_three_definitions_of_an_error_in_adding():
     def errors(protocol, off):
-        task = make("adding", protocol=protocol, dtype="float64", length=10)
+        task = make_task("adding", protocol=protocol, dtype="float64", length=10)
         batch = Batch(np.zeros((10, 1, 2)), np.ones((1, 1)))
         score = task.score(batch.y + off, batch)
         return [score[f"errors_{name}"] for name in ("text", "code", "hs97")]
@@ -297,7 +297,7 @@ def test_the_three_definitions_of_an_error_in_adding():
     assert errors(TEXT, .39) == [1, 0, 1] and errors(TEXT, .41) == [1, 1, 1]
     assert errors(CODE, .19) == [1, 0, 1] and errors(CODE, .21) == [1, 1, 1]
     assert errors(TEXT, np.nan) == [1, 1, 1]
-    paper, code = make("adding"), make("adding", protocol="manchev-spratling-code")
+    paper, code = make_task("adding"), make_task("adding", protocol="manchev-spratling-code")
     found = {"mse": .01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
     assert code.solved(found) and not paper.solved(found)
     assert not code.solved({**found, "errors_code": 1})
@@ -311,7 +311,7 @@ def test_the_baseline_of_adding(protocol, baseline):
     """Always answering the mean of the sum, 1. With S = sum - 1, E S^2 = 1/6 and
     E S^4 = 1/15, so 10,000 squares have a standard deviation of .2 in their mean / 100;
     a half-sum's are a quarter of it."""
-    task = make("adding", length=20, protocol=protocol)
+    task = make_task("adding", length=20, protocol=protocol)
     assert task.baseline == baseline
 
     def constant(outputs):
@@ -323,7 +323,7 @@ def test_the_baseline_of_adding(protocol, baseline):
 
 def test_copy_counts_the_last_ten_steps_alone():
     """All blanks are right at all but ten steps, and score nothing."""
-    task = make("copy", length=980, samples=40)
+    task = make_task("copy", length=980, samples=40)
 
     def blank(outputs):
         outputs[...] = 0
@@ -346,46 +346,46 @@ def test_copy_counts_the_last_ten_steps_alone():
                                             ("adding", 10), ("random-permutation", 2),
                                             ("copy", 1)])
 def test_too_short_a_length_is_refused(name, shortest):
-    make(name, length=shortest).batch(0, 2, 0)
+    make_task(name, length=shortest).batch(0, 2, 0)
     with pytest.raises(ValueError, match=f"{name}: length is {shortest - 1}; need at least "
                                          f"{shortest}: "):
-        make(name, length=shortest - 1)
+        make_task(name, length=shortest - 1)
 
 
 def test_make_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="task 'order' is unknown; choose one of temporal-order"):
-        make("order")
+        make_task("order")
     with pytest.raises(ValueError, match="task copy has no option 'lenght'; its options are "
                                          "length, samples, dtype, encoding"):
-        make("copy", lenght=3)
+        make_task("copy", lenght=3)
     with pytest.raises(ValueError, match="task copy: length is 20.0; need int, such as 200"):
-        make("copy", length=20.0)
+        make_task("copy", length=20.0)
     with pytest.raises(ValueError, match="adding: protocol is 'book'; need one of manchev"):
-        make("adding", protocol="book")
+        make_task("adding", protocol="book")
     with pytest.raises(ValueError, match="adding: dtype is 'int32'; need one of float32, float64"):
-        make("adding", dtype="int32")
+        make_task("adding", dtype="int32")
     with pytest.raises(ValueError, match="samples is 0; need at least 1"):
-        make("copy", samples=0)
+        make_task("copy", samples=0)
 
 
 def test_options_as_the_command_line_has_them():
     for text, halved in (("adding:protocol=vorontsov", False),
                          ("adding:protocol=manchev-spratling-code", True)):
         name, chosen = read_spec("task", text)
-        assert make(name, length=20, **chosen).halved == halved
+        assert make_task(name, length=20, **chosen).halved == halved
     name, chosen = read_spec("task", "copy:encoding=scalar,samples=50")
-    assert make(name, **chosen).inputs == 1
+    assert make_task(name, **chosen).inputs == 1
 
 
 def test_outputs_of_another_shape_are_refused():
     """(B,) against (B, 1) would broadcast to (B, B)."""
     for name in ("adding", "temporal-order"):
-        task = make(name)
+        task = make_task(name)
         batch = task.batch(0, 5, 0)
         with pytest.raises(ValueError, match="shape"):
             task.score(predictions(task, batch)[:4], batch)
     with pytest.raises(ValueError, match=r"adding.score: outputs have shape \(5,\); need \(5, 1\)"):
-        make("adding").score(np.zeros(5), make("adding").batch(0, 5, 0))
+        make_task("adding").score(np.zeros(5), make_task("adding").batch(0, 5, 0))
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

@@ -21,6 +21,10 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
     ``horizon``: only the noise of that many steps, k < horizon, which is finite for every W: the
     state's covariance at that time if it was known exactly at time 0.
     Raises ValueError without a horizon for a spectral radius of 1 or more, where the sum diverges.
+
+    >>> noise_covariance(np.array([[0.5]])).round(6).tolist()
+    [[1.333333]]
+
     Checked by: tests/test_analysis.py::test_noise_covariance.
     """
     if horizon is not None:
@@ -56,6 +60,10 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     the stationary J where that exists.
     Raises ValueError for a spectral radius of 1 or more without a horizon, for delays beyond the
     horizon, or shapes that do not fit.
+
+    >>> fisher_memory(np.array([[0.5]]), np.array([1.0]), delays=3).round(6).tolist()
+    [0.75, 0.1875, 0.046875]
+
     Checked by: tests/test_analysis.py::test_closed_forms.
     """
     _fit(W, v)
@@ -76,6 +84,10 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
 
     ``sum_k W^k' C^-1 W^k`` solves a Lyapunov equation itself, so no delay is cut off.
     Raises ValueError as ``fisher_memory`` does.
+
+    >>> round(total_memory(np.array([[0.5]]), np.array([1.0])), 6)
+    1.0
+
     Checked by: tests/test_analysis.py::test_chain_orientation.
     """
     _fit(W, v)

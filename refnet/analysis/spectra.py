@@ -30,6 +30,10 @@ def spectral_radius(W: Array) -> float:
     Powers of W vanish in the end if it is below 1, but may grow first: it is the 2-norm
     below 1 that keeps each step from growing (erratum 1).
     Raises ValueError if W is not square or not finite.
+
+    >>> spectral_radius(np.array([[2.0, 1.0], [0.0, -3.0]]))
+    3.0
+
     Checked by: tests/test_analysis.py::test_spectra.
     """
     return float(np.abs(np.linalg.eigvals(square("spectral_radius", W))).max(initial=0))
@@ -51,6 +55,10 @@ def singular_values(W: Array) -> Singular:
 
     Raises ValueError if W is empty or not finite.
     Source: Vorontsov et al., 2: the extreme ones bound the gain of a step.
+
+    >>> singular_values(np.diag([3.0, 1.0])).largest
+    3.0
+
     Checked by: tests/test_analysis.py::test_spectra.
     """
     if W.ndim != 2 or 0 in W.shape:
@@ -68,6 +76,10 @@ def henrici(W: Array) -> float:
     the difference of the two sums would lose half the digits.
     Raises ValueError if W is not square or not finite.
     Source: Henrici (1962); Orhan & Pitkow (2020).
+
+    >>> henrici(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    2.0
+
     Checked by: tests/test_analysis.py::test_henrici.
     """
     from scipy.linalg import schur

@@ -1,13 +1,12 @@
 """Judging other implementations: verdicts, adapters, golden vectors, the judge's error rates."""
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-__all__ = ["Judgement", "Verdict", "compare"]
+from refnet.face import face
 
-
-def __getattr__(name: str) -> Any:
-    # on first use: building the command line's parser does not need the nets
-    if name in __all__:
-        return getattr(import_module("refnet.check.verdict"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING:
+    from refnet.check.verdict import (Judgement as Judgement, Verdict as Verdict,
+                                      compare as compare)
+else:
+    __getattr__, __dir__, __all__ = face(
+        "refnet.check", {"refnet.check.verdict": ("Judgement", "Verdict", "compare")})

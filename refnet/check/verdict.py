@@ -139,6 +139,22 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
     note. Raises ValueError only for a ``dtype`` that is none of float16, float32 and float64.
+
+    >>> import numpy as np
+    >>> from refnet import Batch, RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=2)
+    >>> params = net.init(np.random.default_rng(0))
+    >>> batch = Batch(np.ones((3, 1, 1), np.float32), np.array([1]))
+    >>> from refnet import loss_and_gradients
+    >>> from refnet.exact import certify
+    >>> found = loss_and_gradients(net, params, batch).gradients
+    >>> theirs = {f"d{name}": value for name, value in found.items() if name != "x"}
+    >>> compare(theirs, certify(net, params, batch)).verdict
+    'explained by rounding'
+    >>> theirs["dWhh"] = theirs["dWhh"].T
+    >>> compare(theirs, certify(net, params, batch)).verdict
+    'not rounding'
+
     Checked by: tests/test_compare.py.
     """
     if required is None:

@@ -56,6 +56,9 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
     ``array``: floats of any width, integers, Fraction or fmpq, of any shape. All are taken
     exactly, except that a ball holds a rational such as 1/3 to the working precision.
     Raises ValueError, with ``name`` and the entry, if one is not finite.
+
+    >>> lift(np.array([0.5, 0.1]), "fraction").tolist()
+    [Fraction(1, 2), Fraction(3602879701896397, 36028797018963968)]
     """
     convert = _converter(kind)
     array = np.asarray(array)

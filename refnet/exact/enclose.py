@@ -81,6 +81,14 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     ``max_bits``, ``max_seconds``: ArithmeticError or TimeoutError, naming the first entry that
     is not decided, once these do not suffice. A kink that stays inside a ball, and a value
     that lies exactly between two float64, can only be decided by rationals.
+
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=2)
+    >>> params = net.init(np.random.default_rng(0))
+    >>> batch = Batch(np.ones((3, 1, 1), np.float32), np.array([1]))
+    >>> certified = certify(net, params, batch)
+    >>> bool((certified.gradients["Whh"].radius < 1e-30).all())
+    True
+
     Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()

@@ -203,6 +203,9 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
     ``start`` the initial value of what prelu (the slope) or modrelu (the bias) learns.
 
     Raises ValueError for an unknown name, or an option that the activation does not have.
+
+    >>> activation("leaky_relu", alpha=0.5).forward(np.array([-1.0, 2.0]), {}).tolist()
+    [-0.5, 2.0]
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"activation {name!r} is unknown; choose one of {', '.join(ACTIVATIONS)}")

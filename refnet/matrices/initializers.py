@@ -142,6 +142,11 @@ def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
     """A new float64 (fan_out, fan_in) matrix, C-ordered, by the named initialiser.
 
     Raises ValueError for a name, shape or option that the initialiser does not take.
+
+    >>> W = initialize("orthogonal", (3, 3), np.random.default_rng(0))
+    >>> bool(np.allclose(W.T @ W, np.eye(3)))
+    True
+
     Checked by: tests/test_initializers.py::test_errors.
     """
     if name not in INITIALIZERS:

@@ -36,6 +36,12 @@ class FeedforwardNet:
     It has no compiled twin: a layer is used once a step, so that packing its matrix and waking
     threads, which a recurrent net does once for all time steps, would cost what they save.
 
+    >>> net = FeedforwardNet((4, 3, 3, 2))
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> outputs, tape = net.forward(params, np.ones((5, 4)))
+    >>> net.backward(params, tape, np.ones_like(outputs))["W2"].shape
+    (3, 3)
+
     Source: Manchev & Spratling, eqs. 5-6 as corrected: the output is ``W h + b`` too.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
     """

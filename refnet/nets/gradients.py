@@ -71,6 +71,14 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
 
     Returns a Result; "h0" is (B, H) unless it is a parameter of shape (H,), shared by the
     batch. Any dtype. Raises ValueError on shapes that do not fit.
+
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> batch = Batch(np.ones((5, 2, 2)), np.array([0, 2]))
+    >>> result = loss_and_gradients(net, params, batch)
+    >>> result.gradients["Whh"].shape, result.gradients["x"].shape
+    ((4, 4), (5, 2, 2))
+
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
     _known(net, batch)
@@ -136,6 +144,13 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
 def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Array, Array]:
     """Tangents of the outputs and of the loss along ``direction`` (names of params, "x").
 
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> batch = Batch(np.ones((5, 2, 2)), np.array([0, 2]))
+    >>> outputs_dot, loss_dot = jvp(net, params, batch, {"by": np.ones(3)})
+    >>> outputs_dot.tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+
     Checked by: tests/test_gradients.py::test_jvp_is_transpose_of_vjp.
     """
     net, at = _joined(net, params, batch)
@@ -153,6 +168,13 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
     """Hessian-vector product: the tangent of every gradient along ``direction``.
 
     Forward over reverse: the backward pass itself runs on numbers that carry a derivative.
+
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> batch = Batch(np.ones((5, 2, 2)), np.array([0, 2]))
+    >>> hvp(net, params, batch, {"Whh": np.eye(4)})["Wxh"].shape
+    (4, 2)
+
     Checked by: tests/test_gradients.py::test_hvp_is_symmetric.
     """
     net, at = _joined(net, params, batch)
@@ -169,6 +191,15 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     """The share of every example in the loss and gradients; they add up to the batch's.
 
     "x" and a per-example "h0" keep their batch axis, of length 1.
+
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> batch = Batch(np.ones((5, 2, 2)), np.array([0, 2]))
+    >>> shares = per_example_gradients(net, params, batch)
+    >>> whole = loss_and_gradients(net, params, batch).gradients["Whh"]
+    >>> bool(np.allclose(sum(share.gradients["Whh"] for share in shares), whole))
+    True
+
     Checked by: tests/test_gradients.py::test_per_example_gradients_add_up.
     """
     _known(net, batch)
@@ -241,6 +272,13 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     S is H; for an LSTM the state is (h, c) and S = 2 H. Each row of J is pulled back through one
     step at a time, so J[T] = I and ``J[t] = J[t + 1] diag(f'(a[t])) Whh`` for the simple net.
     Source: Manchev & Spratling, the formula after eq. 4, as corrected (erratum 2).
+
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, activation="identity")
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> J = state_jacobians(net, params, np.zeros((3, 1, 2)))
+    >>> bool(np.allclose(J[1, 0], params["Whh"] @ params["Whh"]))
+    True
+
     Checked by: tests/test_gradients.py::test_state_jacobians.
     """
     kind("net", net, RecurrentNet, "a RecurrentNet")

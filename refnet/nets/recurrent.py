@@ -46,6 +46,12 @@ class RecurrentNet:
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.nets.layer``).
 
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, cell="lstm")
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> outputs, tape = net.forward(params, np.ones((5, 2, 2)))
+    >>> net.backward(params, tape, np.ones_like(outputs))["Whh"].shape
+    (16, 4)
+
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
     """

@@ -1,6 +1,6 @@
 """Data as batches: generated tasks, MNIST and the Penn Treebank, by name.
 
-``make("temporal-order", length=60)`` gives a Task; ``task.batch(index, size, seed)`` its
+``make_task("temporal-order", length=60)`` gives a Task; ``task.batch(index, size, seed)`` its
 training batches, ``task.evaluation(index, seed)`` what it is judged on. As an iterator of
 Batch: ``for batch in task.batches(size=20, seed=0)``.
 """
@@ -13,7 +13,7 @@ from refnet.tasks.mnist import Images, PermutedPixels, Pixels
 from refnet.tasks.ptb import Characters
 from refnet.tasks.synthetic import Adding, Copy, RandomPermutation, TemporalOrder, TemporalOrder3Bit
 
-__all__ = ["TASKS", "Task", "make", "options"]
+__all__ = ["TASKS", "Task", "make_task", "options"]
 
 TASKS: dict[str, type[Any]] = {
     task.name: task for task in (TemporalOrder, TemporalOrder3Bit, Adding, RandomPermutation,
@@ -21,17 +21,26 @@ TASKS: dict[str, type[Any]] = {
 
 
 def options(name: str) -> dict[str, Any]:
-    """The options of the named task with their defaults. Raises ValueError if there is none."""
+    """The options of the named task with their defaults. Raises ValueError if there is none.
+
+    >>> "length" in options("temporal-order")
+    True
+    """
     if name not in TASKS:
         raise ValueError(f"task {name!r} is unknown; choose one of {', '.join(TASKS)}")
     return {option.name: option.default for option in fields(TASKS[name])}
 
 
-def make(name: str, **chosen: Any) -> Task:
+def make_task(name: str, **chosen: Any) -> Task:
     """The named task with the chosen options; the rest as ``options(name)`` has them.
 
     Raises ValueError for a name, an option or a value that is not known, of the wrong type or
     out of range.
+
+    >>> task = make_task("temporal-order", length=60)
+    >>> batch = task.batch(index=0, size=20, seed=0)
+    >>> batch.x.shape, batch.y.shape
+    ((60, 20, 6), (20,))
     """
     defaults = options(name)
     for option, value in chosen.items():

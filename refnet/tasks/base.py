@@ -26,7 +26,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that ``refnet.tasks.make`` knows it by."""
+        """The name that ``refnet.tasks.make_task`` knows it by."""
 
     @property
     def inputs(self) -> int:

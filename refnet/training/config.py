@@ -82,6 +82,9 @@ def _setting(default: Any, text: str, least: float | None = None, above: float |
 class Config:
     """All that a run depends on; the same configuration gives the same bits.
 
+    >>> Config("copy", length=200, transition="svd:margin=0.1").hidden
+    100
+
     Checked by: tests/test_config.py.
     """
 

@@ -198,7 +198,7 @@ def build(config: Config) -> Experiment:
     name, options = read_spec("task", config.task)
     if config.length:
         options["length"] = config.length
-    task = tasks.make(name, **options, dtype=config.dtype)
+    task = tasks.make_task(name, **options, dtype=config.dtype)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):
         hidden: tuple[str, ...] = net.slots

@@ -181,6 +181,14 @@ def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: 
     per evaluation), and at the end curves.png, summary.md and summary.json. It is there once the
     first checkpoint is, before the first step; what fails until then leaves nothing.
     Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
+    ...                 evaluate_every=10, backend="reference")
+    >>> with TemporaryDirectory() as folder:
+    ...     summary = train(config, Path(folder) / "run")
+    >>> summary.state, summary.iteration
+    ('finished', 20)
     """
     experiment = build(config)
     started: list[Run] = []
@@ -212,6 +220,15 @@ def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts:
 
     Raises CheckpointError or FileError and leaves the folder as it was if the checkpoint, or a
     row that it counts, cannot be used; BusyError if another process has the folder.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
+    ...                 evaluate_every=10, backend="reference")
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = train(config, Path(folder) / "run")
+    ...     summary = resume(replace(config, iterations=30), Path(folder) / "run")
+    >>> summary.iteration
+    30
     """
     experiment = build(config)
     path = folder / "checkpoint.npz"

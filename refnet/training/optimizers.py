@@ -192,6 +192,12 @@ def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) 
     constants ``options`` may still replace.
 
     Raises ValueError for an unknown name, form or option.
+
+    >>> rule = optimizer("momentum", rate=0.5, momentum=0.9)
+    >>> params, gradients = {"W": np.ones(2)}, {"W": np.array([1.0, -1.0])}
+    >>> params, state = rule.step(params, gradients, rule.init(params))
+    >>> params["W"].tolist()
+    [0.5, 1.5]
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")

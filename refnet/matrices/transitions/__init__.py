@@ -25,6 +25,13 @@ TRANSITIONS: dict[str, type[Any]] = {
 def transition(name: str, **options: Any) -> Transition | None:
     """The transition of that name with its options, which are its class's fields; None for
     "dense". Raises ValueError for a name, an option or a value it does not take.
+
+    >>> import numpy as np
+    >>> made = transition("cayley")
+    >>> W, tape = made.matrix(made.init(np.eye(3)))
+    >>> W.tolist() == np.eye(3).tolist()
+    True
+
     Checked by: tests/test_transitions.py::test_registry.
     """
     if name == "dense" and not options:
