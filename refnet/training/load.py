@@ -49,6 +49,17 @@ def load(folder: Path | str) -> Loaded:
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
     Raises FileError or CheckpointError, which name the file, for what cannot be read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from refnet import train
+    >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
+    ...                 evaluate_every=10, backend="reference")
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = train(config, Path(folder) / "run")
+    ...     run = load(Path(folder) / "run")
+    >>> run.params["Whh"].shape
+    (8, 8)
+
     Checked by: tests/test_watch.py::test_load.
     """
     folder = Path(folder)
