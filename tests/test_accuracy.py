@@ -7,10 +7,13 @@ import mpmath
 import numpy as np
 import pytest
 
+from refnet.batch import Batch
 from refnet.compiled import _jit
 from refnet.compiled import activations as compiled
 from refnet.maths import activations
 from refnet.maths.activations import ACCURACY, ACTIVATIONS
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 
 POINTWISE = sorted(set(ACTIVATIONS) - {"oplu"})  # oplu moves numbers and rounds nothing
 CHUNK = 2 ** 18
@@ -170,3 +173,24 @@ def test_planted_bugs_are_rejected(bug, monkeypatch):
 
 def test_bounds_are_stated_for_every_activation():
     assert set(ACCURACY) == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("slope, verdict", [
+    (lambda a, h: h + 1, "explained by rounding"), (lambda a, h: np.exp(a), "explained by rounding"),
+    (lambda a, h: np.exp(a) * np.float32(1.001) + np.float32(1e-6), "not rounding")])
+def test_the_judge_holds_both_forms_of_the_slope_of_elu(slope, verdict):
+    """At a = -9 ``h + 1``, as JAX has it, is 2.5e-4 off in float32, and ``exp(a)`` right."""
+    pytest.importorskip("flint")
+    from refnet.check import compare
+    from refnet.exact import certify
+    rng = np.random.default_rng(6)
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["elu"])
+    params = net.init(rng)
+    params["bh"] -= np.float32(9)
+    batch = Batch(rng.standard_normal((3, 2, 2)).astype(np.float32), rng.integers(0, 2, 2))
+    own = replace(net.activation, pull=lambda a, h, dh, p, alpha: (
+        np.where(a <= 0, slope(np.minimum(a, 0), h), 1) * dh, {}))
+    theirs = loss_and_gradients(replace(net, activation=own), params, batch)
+    found = compare({f"d{name}": value for name, value in theirs.gradients.items()},
+                    certify(net, params, batch))
+    assert found.verdict == verdict
