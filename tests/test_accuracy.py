@@ -176,7 +176,8 @@ def test_bounds_are_stated_for_every_activation():
 
 
 @pytest.mark.parametrize("slope, verdict", [
-    (lambda a, h: h + 1, "explained by rounding"), (lambda a, h: np.exp(a), "explained by rounding"),
+    (lambda a, h: h + 1, "explained by rounding"),
+    (lambda a, h: np.exp(a), "explained by rounding"),
     (lambda a, h: np.exp(a) * np.float32(1.001) + np.float32(1e-6), "not rounding")])
 def test_the_judge_holds_both_forms_of_the_slope_of_elu(slope, verdict):
     """At a = -9 ``h + 1``, as JAX has it, is 2.5e-4 off in float32, and ``exp(a)`` right."""

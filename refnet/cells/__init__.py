@@ -3,10 +3,10 @@
 A cell module has ``GATES``, the gates in the order in which Whh, Wxh and bh stack their
 blocks of H rows; ``STATES``, how many arrays (B, H) its state is made of; a ``Tape`` with
 x (T, B, D) and h (T + 1, B, H); ``forward(p, x, h0, act)`` and
-``backward(p, tape, dh, act, inputs)``. ``init(hidden)`` is the start of what is
-neither Wxh nor Whh; ``OPTIONAL`` names vectors (H,) that p may hold besides; ``CANDIDATE`` is
-the gate that carries new content. The shapes of all arrays are the net's to check, once, where
-they enter (``net.shapes``).
+``backward(p, tape, dh, act, inputs)``. ``init(hidden)`` gives start values of
+the parameters other than Wxh and Whh; ``OPTIONAL`` names vectors (H,) that p may also hold;
+``CANDIDATE`` is the gate that carries new content. The net checks the shapes of all arrays, once,
+where they enter (``net.shapes``).
 """
 
 from types import ModuleType

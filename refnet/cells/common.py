@@ -1,4 +1,4 @@
-"""What every cell does alike."""
+"""What all cells share."""
 
 from refnet.batch import Array
 from refnet.maths.numeric import clamp
@@ -7,7 +7,8 @@ __all__ = ["clip_into"]
 
 
 def clip_into(da: Array, clip: float | None) -> int:
-    """Bring da's entries into [-clip, clip], in place, unless clip is None; how many changed."""
+    """Bring da's entries into [-clip, clip], in place, unless clip is None; return how many were
+    changed."""
     if clip is None:
         return 0
     da[...], changed = clamp(da, clip)

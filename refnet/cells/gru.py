@@ -28,7 +28,7 @@ SIGMOID = ACTIVATIONS["sigmoid"]
 
 
 def init(hidden: int) -> Params:
-    """Start values beside Wxh and Whh: all zero."""
+    """Start values of the parameters other than Wxh and Whh: all zero."""
     return {"bh": np.zeros(3 * hidden), "bhn": np.zeros(hidden)}
 
 

@@ -32,8 +32,9 @@ SIGMOID = ACTIVATIONS["sigmoid"]
 
 
 def init(hidden: int, forget: float = 1, peepholes: bool = False) -> Params:
-    """Start values beside Wxh and Whh: bh zero, but ``forget`` for the forget gate (1, as in
-    Vorontsov et al., lets the cell remember from the start); peepholes, if any, zero."""
+    """Start values of the parameters other than Wxh and Whh: bh is zero, except ``forget`` for the
+    forget gate (with 1, as in Vorontsov et al., the cell remembers from the start); peepholes, if
+    any, are zero."""
     bh = np.zeros(4 * hidden)
     bh[hidden:2 * hidden] = forget
     return {"bh": bh} | {name: np.zeros(hidden) for name in PEEPHOLES if peepholes}

@@ -21,7 +21,7 @@ OPTIONAL: tuple[str, ...] = ()
 
 
 def init(hidden: int) -> Params:
-    """Start values beside Wxh and Whh: bh zero."""
+    """Start values of the parameters other than Wxh and Whh: bh is zero."""
     return {"bh": np.zeros(hidden)}
 
 
@@ -69,8 +69,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     the accumulated one. Returns the gradients of Whh, Wxh, bh, h0 (B, H), the activation's
     own parameters and, if ``inputs``, x (T, B, D). Any dtype. At a kink the derivative is
     the left-hand one. ``clip``: each entry of da[t] is brought into [-clip, clip] before it
-    is used and carried, as in Vorontsov et al.'s code (the result is no gradient any more);
-    "clipped" then tells how many entries that changed, ().
+    is used and carried, as in Vorontsov et al.'s code (the result is then not a gradient);
+    "clipped" is the number of entries that this changed, ().
     Source: Werbos (1990); Manchev & Spratling, eq. 4 as corrected.
     Checked by: tests/test_exact.py::test_push_equals_pull,
     tests/test_optimizers.py::test_clip_inside_the_recursion.

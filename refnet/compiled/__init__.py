@@ -1,9 +1,10 @@
-"""The cells again, the cross-entropy and the descent of OINIT, compiled by Numba for float32 and
+"""The cells, the cross-entropy and the gradient descent of OINIT, compiled by Numba for float32 and
 float64.
 
-A cell's module here offers what its namesake in ``refnet.cells`` does: ``forward`` and
-``backward``, to the same result in another order of rounding and, on x86, with subnormal numbers
-as zeros (``refnet.compiled.vector.FLUSH``). Nothing is compiled before it is called.
+Each cell's module has the same ``forward`` and ``backward`` as the module of that name in
+``refnet.cells``. Results differ by rounding, because sums run in another order, and on x86
+subnormal numbers are replaced by zero (``refnet.compiled.vector.FLUSH``). Each function is compiled
+when it is first called.
 """
 
 import platform
@@ -13,7 +14,7 @@ __all__ = ["info"]
 
 
 def info() -> dict[str, Any]:
-    """What the compiled core runs on: machine, versions, threads, BLAS, cache and kernels.
+    """The environment of the compiled core: machine, versions, threads, BLAS, cache and kernels.
 
     Checked by: tests/test_compiled.py::test_info.
     """

@@ -1,8 +1,8 @@
 """The activations and their slopes on a block of rows, in place.
 
-``CODES`` numbers the entries of ``refnet.maths.activations``; the loops here are their scalar code,
-with the same decisions at kinks and for NaN. Rows are ``width`` apart; ``q`` and ``dq``
-(width,) hold the activation's own parameter of every unit and its gradient.
+``CODES`` numbers the entries of ``refnet.maths.activations``; the loops here compute the same
+formulas number by number, with the same side at a kink and NaN kept. Rows are ``width`` apart;
+``q`` and ``dq`` (width,) hold the activation's own parameter for each unit and its gradient.
 Checked by: tests/test_compiled.py::test_matches_the_reference.
 """
 
@@ -26,7 +26,8 @@ IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU = rang
 
 
 def needs_a(act: Activation) -> bool:
-    """Whether the slope follows from the pre-activation only, not from ``h``."""
+    """Whether the slope needs the pre-activation, because it cannot be had from ``h`` (accurately,
+    for elu: h + alpha cancels)."""
     return (act.name in ("softsign", "prelu", "elu", "oplu", "modrelu")
             or act.name == "leaky_relu" and not act.alpha > 0)
 
@@ -94,8 +95,8 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
 @inner
 def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int
          ) -> None:
-    """``g = f'(a) g``, and ``dq +=`` what the own parameters get; ``a`` is read only where
-    ``needs_a`` says so."""
+    """``g = f'(a) g``; the gradients of the activation's own parameters are added to ``dq``. ``a``
+    is read only where ``needs_a`` says so."""
     n = rows * width
     if code == TANH:
         for i in range(n):
@@ -111,7 +112,7 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
         for i in range(n):
             g[i] = number(0.0, g[i]) if h[i] <= 0 else g[i]
     elif code == LEAKY:
-        negative = h if alpha > 0 else a  # of one sign, but only for a positive constant
+        negative = h if alpha > 0 else a  # h has the sign of a for a positive constant only
         for i in range(n):
             g[i] = number(alpha, g[i]) * g[i] if negative[i] <= 0 else g[i]
     elif code == ELU:
@@ -143,7 +144,7 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
 
 @inner
 def clamp(da: Any, limit: Any, rows: int, width: int, H: int) -> int:
-    """Bring the entries of da into [-limit, limit]; how many changed."""
+    """Bring the entries of da into [-limit, limit], and return how many were changed."""
     count = 0
     for r in range(rows):
         for i in range(r * width, r * width + H):

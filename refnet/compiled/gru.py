@@ -1,8 +1,9 @@
 """The gated recurrent units of ``refnet.cells.gru`` and ``gru_before``, compiled.
 
-Both are one recursion: ``before`` says whether the reset gate multiplies the state before the
-product with Whn or what comes out of it. Blocks of rows, tape and bits as in
-``refnet.compiled.rnn``; ``a`` is kept only where a slope does not follow from the gates' values.
+Both share one source: ``before`` says whether the reset gate multiplies the state before the
+product with Whn, or the result of that product. Blocks of rows, the tape and the reproducible bits
+are as in ``refnet.compiled.rnn``; ``a`` is kept only where a slope cannot be computed from the
+gates' values.
 """
 
 from typing import Any
@@ -50,7 +51,7 @@ def _used(p: Params, act: Activation, before: bool) -> Params:
 
 def recur(where: str, p: Params, x: Array, h0: Array, act: Activation, gate: Activation,
           before: bool) -> tuple[Array, Array, Any, Array, Array]:
-    """``x, h, a, v, u`` of either unit; u is empty if ``before``."""
+    """The tape's ``x, h, a, v, u`` for either kind of unit; u is empty if ``before``."""
     lay = layout(where, _used(p, act, before), x, h0)
     T, B, D, H = lay.T, lay.B, lay.D, lay.H
     h = np.empty((T + 1, B, H), lay.dtype)
@@ -153,7 +154,8 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
 
 def recur_back(where: str, p: Params, tape: Any, u: Array, dh: Array, act: Activation,
                inputs: bool, gate: Activation, clip: float | None, before: bool) -> Params:
-    """The gradients of either unit; u is what the reset gate multiplied, empty if ``before``."""
+    """The gradients for either kind of unit; u is what the reset gate multiplied, and empty if
+    ``before``."""
     lay = layout(where, _used(p, act, before), tape.x, tape.h, dh)
     T, B, D, H = lay.T, lay.B, lay.D, lay.H
     x, h, v, u, dh = (normal(value, lay.dtype) for value in (tape.x, tape.h, tape.v, u, dh))

@@ -1,5 +1,5 @@
-"""How the kernels see their arrays: normalised once, padded to whole vectors, cut into blocks
-of rows; and the product of such blocks.
+"""The arrays as the kernels take them: in one memory order, padded to whole vectors, and with the
+batch split into blocks of rows; and the matrix product of such blocks.
 
 A kernel multiplies rows ``[h | x | 1]`` by the stacked ``[Whh'; Wxh'; bh]``, so that input,
 bias and recursion are one product, and likewise gets all three gradients from one. Each gate
@@ -21,22 +21,24 @@ __all__ = ["Layout", "add_rows", "aligned", "boundary", "layout", "normal", "pac
            "product", "share", "shares", "spaces", "summed"]
 
 SMALL = 2 ** 18
-"""Bytes of a recurrent matrix that stays near the core while few rows at a time pass by."""
+"""Bytes up to which a recurrent matrix stays in a core's own cache from step to step, so that small
+blocks of rows cost nothing."""
 
 APART = 2 ** 16
-"""Bytes between the spaces of two threads: nearer, cores take each other's lines away by
-fetching ahead."""
+"""Bytes between the work arrays of two threads. With less, the hardware prefetcher of one core
+fetches cache lines that another core is writing (false sharing)."""
 
 
 def normal(value: Array, dtype: Any) -> Array:
-    """``value`` in C order, native, aligned and writable: one type, one compiled kernel."""
+    """``value`` in C order, native byte order, aligned and writable, so that Numba compiles each
+    kernel for one array type only."""
     if value.dtype == dtype and value.flags.carray:
         return value
     return np.require(value, dtype, ["C", "A", "W"])
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Zeros that start at a multiple of the vector size (loads across cache lines are slow)."""
+    """Zeros whose address is a multiple of the vector size (loads across cache lines are slow)."""
     if dtype.kind != "f":
         return np.zeros(shape, dtype)
     n = prod(shape)
@@ -46,9 +48,9 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 class Layout(NamedTuple):
-    """dtype; sizes T, B, D, H; ``lane`` numbers a vector; ``width`` is H padded to whole
-    vectors; ``starts`` (blocks + 1,) are the first rows of the blocks of the batch, of which
-    none has more than ``rows``."""
+    """dtype; sizes T, B, D, H; ``lane`` is the number of entries in a vector; ``width`` is H padded
+    to whole vectors; ``starts`` (blocks + 1,) are the first rows of the blocks of the batch, and B;
+    ``rows`` is the size of the largest block."""
 
     dtype: Any
     T: int
@@ -62,13 +64,13 @@ class Layout(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """How many blocks of rows there are."""
+        """The number of blocks of rows."""
         return len(self.starts) - 1
 
 
 def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
-    """The layout for these arrays. The blocks depend on the sizes and nothing else, least of
-    all the number of threads: sums over the batch are made block by block.
+    """The layout for these arrays. Sums over the batch are made block by block; the blocks depend
+    on the sizes alone and not on the number of threads, and so do the bits of the results.
 
     Raises TypeError for a dtype that has no kernel.
     """
@@ -84,8 +86,8 @@ def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
 def _cut(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
     lane = lanes(dtype)
     width = -(-H // lane) * lane
-    # about 8 rows a block: enough to use each loaded vector of W often, few enough for many
-    # threads; two halves where W comes from far
+    # about 8 rows in a block: enough to use each loaded vector of W often, few enough to occupy
+    # many threads; two halves of the batch where W does not fit into a core's own cache
     pairs = max(1, round(B / 16)) if rows * H * dtype.itemsize <= SMALL else 1
     blocks = min(B, 2 * pairs)
     starts = np.array([B * n // max(blocks, 1) for n in range(blocks + 1)])
@@ -94,21 +96,22 @@ def _cut(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
 
 @inner
 def boundary(work: Any) -> Any:
-    """The index of the first number of a flat array that stands at a multiple of the vector
+    """The index of the first number of a flat array whose address is a multiple of the vector
     size."""
     return -np.intp(work.ctypes.data) % BYTES // work.itemsize
 
 
 def spaces(lay: Layout, numbers: int) -> Array:
-    """For each thread of a kernel, as many as Numba is told to use, so many numbers to work in
-    after the first ``boundary``."""
+    """A work array for each thread, (threads, at least ``numbers`` after the first ``boundary``).
+    The number of threads is Numba's setting, but not above the number of blocks."""
     threads = max(min(numba.get_num_threads(), lay.blocks), 1)
     return np.empty((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
 
 
 @inner
 def _panels(vectors: int) -> int:
-    """How many panels as many columns are, if each is to have as many as one of VECTORS."""
+    """The number of panels into which this many vectors of columns are split, such that the size
+    of each panel is one of VECTORS."""
     if vectors < VECTORS[1]:
         return vectors
     return (vectors + VECTORS[-1] - 1) // VECTORS[-1]
@@ -116,9 +119,9 @@ def _panels(vectors: int) -> int:
 
 @inner
 def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transposed: bool) -> None:
-    """Put a matrix into the zeros ``w`` as ``product`` walks it: panel after panel, columns
-    padded to whole vectors, one gate's after the other. It is the rows from ``at`` on of (depth,
-    H).
+    """Write a matrix into ``w``, which holds zeros, in the order in which ``product`` reads it:
+    panel after panel, columns padded to whole vectors, gate after gate. The matrix fills the rows
+    from ``at`` on of the (depth, H) of each gate.
 
     Shapes: part (gates * rows, H); or, with ``transposed``, (gates * H, columns).
     """
@@ -138,15 +141,15 @@ def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transpos
 
 
 def shares(lay: Layout, gates: int = 1) -> Array:
-    """Room for every block's share of the gradients of Whh, Wxh and bh, one after the other:
-    (blocks, numbers)."""
+    """An empty array for each block's part of the gradients of Whh, Wxh and bh, one after the
+    other: (blocks, numbers)."""
     return np.empty((lay.blocks, gates * lay.H * (lay.H + lay.D + 1)), lay.dtype)
 
 
 @inner
 def share(own: Any, gates: int, gate: int, total: Any, H: int, D: int, wide: int) -> None:
-    """Sums of one gate's gradients, H rows [H | D | 1] that are ``wide`` apart, to their places in
-    a block's share."""
+    """Copy the sums of one gate's gradients, H rows [H | D | 1] that are ``wide`` apart, to their
+    places in a block's part (see ``shares``)."""
     Whh, Wxh, bh = gate * H * H, (gates * H + gate * D) * H, (gates * (H + D) + gate) * H
     copy_rows(own, Whh, H, total, 0, wide, H, H)
     copy_rows(own, Wxh, D, total, H, wide, H, D)
@@ -155,7 +158,7 @@ def share(own: Any, gates: int, gate: int, total: Any, H: int, D: int, wide: int
 
 
 def summed(lay: Layout, parts: Array, gates: int = 1) -> Params:
-    """The gradients of Whh, Wxh and bh: the blocks' shares, added in order."""
+    """The gradients of Whh, Wxh and bh: the blocks' parts, added in order."""
     n, m = gates * lay.H, lay.H + lay.D
     total = parts.sum(axis=0)
     return {"Whh": total[:n * lay.H].reshape(n, lay.H),
@@ -165,7 +168,7 @@ def summed(lay: Layout, parts: Array, gates: int = 1) -> Params:
 @inner
 def add_rows(to: Any, step: int, source: Any, start: int, stride: int, rows: int, count: int
              ) -> None:
-    """Add rows of so many numbers, ``stride`` apart from ``start`` on, to rows ``step`` apart."""
+    """``to[r step + j] += source[start + r stride + j]`` for r < rows and j < count."""
     for r in range(rows):
         row, other = cut(to, r * step, count), cut(source, start + r * stride, count)
         for j in range(count):
@@ -177,8 +180,8 @@ def product(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: i
             vectors: int, lane: int, add: bool) -> None:
     """``c[r cs + j] (+)= sum_k a[r ar + k ak] w[k, j]``, r < rows, j < vectors * lane.
 
-    ``w`` is packed, or, if ws is not 0, has its rows ws apart. Every entry is one chain over
-    k, so that its bits do not depend on how the rows are tiled.
+    ``w`` is packed, or, if ws is not 0, has rows that are ws apart. Every entry is summed over k in
+    order, so that its bits do not depend on how the rows are split into tiles.
     """
     panels = _panels(vectors)
     for n in range(panels):

@@ -1,7 +1,7 @@
-"""The LSTM of ``refnet.cells.lstm``, compiled: the simple net's products once a gate.
+"""The LSTM of ``refnet.cells.lstm``, compiled: one product like the simple net's for each gate.
 
-Blocks of rows, tape and bits as in ``refnet.compiled.rnn``; ``a`` is kept only where a slope
-does not follow from the gates' values.
+Blocks of rows, the tape and the reproducible bits are as in ``refnet.compiled.rnn``; ``a`` is kept
+only where a slope cannot be computed from the gates' values.
 """
 
 from typing import Any
@@ -28,7 +28,8 @@ def _used(p: Params, act: Activation) -> Params:
 
 
 def _peepholes(p: Params, width: int, dtype: Any) -> Array:
-    """Wpi, Wpf, Wpo padded, (3, width), zero for those that p lacks; (0, width) without any."""
+    """Wpi, Wpf, Wpo, padded: (3, width), zeros where p has none of that name; (0, width) if p has
+    no peephole."""
     present = any(name in p for name in PEEPHOLES)
     out = aligned((3 * present, width), dtype)
     for n, name in enumerate(PEEPHOLES):
@@ -61,7 +62,8 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
 @inner
 def _add_product(c: Any, cs: int, w: Any, ws: int, s: Any, rows: int, width: int) -> None:
-    """``c += w s``, row by row, those of c and w being cs and ws apart: 0 for a single one."""
+    """``c += w s``, row by row. The rows of c are cs apart, those of w ws apart, where 0 means that
+    there is one row for all."""
     for r in range(rows):
         to, by, own = cut(c, r * cs, width), cut(w, r * ws, width), cut(s, r * width, width)
         for j in range(width):

@@ -1,10 +1,11 @@
-"""OINIT of many square matrices, compiled: each one descends in the cache of one core.
+"""OINIT (orthogonal initialisation by gradient descent) of many square matrices, compiled; each
+matrix stays in one core's cache during its descent.
 
 For a square W the defect ``||W W' - I||^2`` is ``||W' W - I||^2``, and half its gradient
-``2 (W W' - I) W`` is ``2 W (W' W - I)``: with these no matrix is transposed.
+``2 (W W' - I) W`` is ``2 W (W' W - I)``. These forms need no transposed copy.
 
-One matrix alone (``refnet.matrices.orthogonality.orthogonalize``, the penalty of OPEN) stays
-with NumPy: its two products take BLAS a few per cent of a training step's recursion.
+For a single matrix (``refnet.matrices.orthogonality.orthogonalize``, the penalty of OPEN) NumPy is
+used: its two products in BLAS take a few per cent of the time of a training step.
 """
 
 from typing import Any, NamedTuple
@@ -21,8 +22,9 @@ __all__ = ["Descents", "descend"]
 
 
 class Descents(NamedTuple):
-    """``W``: the last matrices, (runs, N, N); ``steps``, (runs,): how many each took, the check
-    that stops included, or 0 for one that did not converge; ``costs``, (runs,): the last."""
+    """``W``: the final matrices, (runs, N, N); ``steps``, (runs,): the number of steps of each,
+    including the last one, which only checks, or 0 if it did not converge; ``costs``, (runs,): the
+    final ones."""
 
     W: Array
     steps: Array
@@ -30,8 +32,8 @@ class Descents(NamedTuple):
 
 
 def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descents:
-    """What ``orthogonalize`` does, at ``stop_cost=threshold`` and without its refusals, for
-    every matrix of W (runs, N, N), float32 or float64; in the thread that calls.
+    """``orthogonalize`` with ``stop_cost=threshold`` for every matrix of W (runs, N, N), float32 or
+    float64, in the calling thread; it raises no errors.
 
     Source: Manchev & Spratling, eqs. 16-18.
     Checked by: tests/test_compiled_orthogonality.py::test_compiled_descent_is_the_reference.

@@ -1,9 +1,9 @@
 """The simple recurrent net of ``refnet.cells.rnn``, compiled.
 
-Every thread keeps its own rows of the batch through all time steps; a step is one product in
-registers and the activation on what is still in the first cache. Pre-activations are kept
-only where the slope does not follow from ``h``, and their gradients never beyond the few
-steps that one product of weight gradients takes.
+Each thread takes some blocks of rows of the batch through all time steps. A step is one matrix
+product, accumulated in registers, and the activation on its result while that is in the first-level
+cache. Pre-activations are kept only where the slope cannot be computed from ``h``; their gradients
+are kept for a few steps at a time, and then one product adds these steps to the weight gradients.
 """
 
 from typing import Any
@@ -23,13 +23,13 @@ from refnet.maths.activations import Activation
 __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
 CHUNK = 96
-"""Rows that one product of weight gradients takes. 64 suits narrow nets better and 128 some wide
-ones, by a few per cent of a backward pass."""
+"""The number of rows in one product for the weight gradients. 64 is faster for narrow nets and 128
+for some wide ones, by a few per cent of a backward pass."""
 
 
 def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     """As ``refnet.cells.rnn.forward``, float32 or float64; the tape's ``a`` is None where the
-    slope follows from ``h``.
+    slope is computed from ``h``.
 
     Raises TypeError for any other dtype; the net checks the shapes.
     Checked by: tests/test_compiled.py::test_matches_the_reference.
@@ -89,10 +89,10 @@ def _forward_blocks(begin: int, end: int, work: Any, starts: Any, width: int, la
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
              clip: float | None = None) -> Params:
-    """As ``refnet.cells.rnn.backward``, float32 or float64, for a tape of ``forward``.
+    """As ``refnet.cells.rnn.backward``, float32 or float64, for a tape made by ``forward`` above.
 
     The bits do not depend on the number of threads: weight gradients are summed within fixed
-    blocks of rows, and over these in order.
+    blocks of rows, and then over the blocks in order.
     Checked by: tests/test_compiled.py::test_matches_the_reference,
     tests/test_compiled.py::test_same_bits.
     """

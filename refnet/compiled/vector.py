@@ -1,8 +1,8 @@
-"""What LLVM is told directly: fused multiply-add, constants of a type, the register tile; and
-the elementary functions made of them.
+"""Operations written as LLVM intrinsics (fused multiply-add, typed constants, the register tile of
+a matrix product), and the elementary functions built from them.
 
-Beneath each intrinsic stands its plain twin, which runs when the JIT is off and takes any
-numbers, Fractions included.
+Each intrinsic has a plain Python version below, which runs when the JIT is off and takes numbers
+of any type, Fractions included.
 Checked by: tests/test_vector.py.
 """
 
@@ -25,28 +25,29 @@ __all__ = ["BYTES", "FLUSH", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "ex
            "whole_registers"]
 
 _FEATURES = get_host_cpu_features()
-# bytes of a vector register (of half of one where the processor has halves only, as the padding
-# is less then), and the tile: its accumulators, a row of loaded vectors and a broadcast fit the
-# register file, 4 * 5 + 5 + 1 of 32 registers (AVX-512, NEON) or 3 * 3 + 3 + 1 of 16; three rows
-# are two and one in the first case, and two vectors twice one, as kernels take a quarter longer to
-# compile with every tile up to the largest
+# BYTES: the size of a vector register; on Zen 4, which executes 64 bytes as two halves, 32, because
+# that needs less padding. ROWS and VECTORS: the sizes of a tile. The largest one's accumulators, a
+# row of loaded vectors and one broadcast value fit into the registers: 4 * 5 + 5 + 1 of 32
+# (AVX-512, NEON), or 3 * 3 + 3 + 1 of 16. With 32 registers, three rows are done as two and one,
+# and two vectors as one and one: all sizes up to the largest would compile a quarter longer.
 _WIDE = bool(_FEATURES.get("avx512f"))
 BYTES = (32 if _WIDE and get_host_cpu_name() == "znver4" else 64 if _WIDE else
          32 if _FEATURES.get("avx2") else 16)
 VECTORS, ROWS = (((1, 3, 4, 5), (4, 2, 1)) if _WIDE or _FEATURES.get("neon") else
                  ((1, 2, 3), (3, 2, 1)))
 LINE = 64
-"""Bytes that caches move at once."""
+"""Bytes of a cache line."""
 
 FLUSH = 0x8040 if _FEATURES.get("sse2") else 0
-"""What a cell's kernels add to ``float_control``: subnormal numbers, read or made, count as zero.
-Some processors need microcode for each of them, and a gradient that vanishes over thousands of
-steps stays among them, as rounding to the nearest keeps the smallest one alive.
+"""The bits that a cell's kernels set with ``float_control``: subnormal numbers, as operands and as
+results, are replaced by zero. Some processors handle each of them in slow microcode, and a gradient
+that vanishes over thousands of steps can stay subnormal, because rounding to nearest keeps the
+smallest one from becoming zero.
 Checked by: tests/test_compiled.py::test_subnormal_numbers_count_as_zero."""
 
 
 def lanes(dtype: Any) -> int:
-    """How many numbers a vector register holds; 4 for exact numbers, to test the padding."""
+    """The number of entries in a vector register; 4 for exact numbers, to test the padding."""
     return BYTES // dtype.itemsize if dtype.kind == "f" else 4
 
 
@@ -77,7 +78,7 @@ if JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def _power(context: Any, n: Any) -> Any:
-        """2^k from a number whose lowest bits hold k + bias: they are shifted into place."""
+        """2^k from a number whose lowest bits hold k + bias: a shift into the exponent's bits."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             bits, shift = (32, 23) if n.bitwidth == 32 else (64, 52)
             whole = builder.bitcast(args[0], ir.IntType(bits))
@@ -89,9 +90,9 @@ if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
     def copy_rows(context: Any, to: Any, at: Any, step: Any, source: Any, start: Any, stride: Any,
                   rows: Any, count: Any) -> Any:
-        """Rows of so many numbers, ``stride`` apart from ``start`` on, to rows ``step`` apart from
-        ``at`` on, of flat arrays that do not overlap: by vectors, for which a loop over computed
-        indices is not taken apart, and without a call for every row."""
+        """Copy ``rows`` rows of ``count`` numbers between flat arrays that do not overlap:
+        ``to[at + r step + j] = source[start + r stride + j]``. It copies whole vectors, which LLVM
+        does not do by itself in a loop over such indices, and calls no memcpy for each row."""
         size = to.dtype.bitwidth // 8
 
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -125,8 +126,8 @@ if JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def cut(context: Any, array: Any, at: Any, count: Any) -> Any:
-        """``array.reshape(-1)[at:at + count]`` of an array in C order, of numbers that are there:
-        only the twin looks. A slice takes the compiler ten times as long."""
+        """``array.reshape(-1)[at:at + count]`` of an array in C order. Bounds are checked in the
+        plain Python version only. A slice would take ten times as long to compile."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             whole = ctx.make_array(array)(ctx, builder, args[0])
             part = ctx.make_array(sig.return_type)(ctx, builder)
@@ -138,8 +139,8 @@ if JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def fetch(context: Any, to: Any, at: Any, count: Any) -> Any:
-        """Have the processor bring the lines of ``to[at:at + count]``, which will be written soon,
-        where it can write to them; numbers that are not there are no error."""
+        """Prefetch the cache lines of ``to[at:at + count]`` for writing. Indices past the end of
+        the array are allowed."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             size, byte, flag = sig.args[0].dtype.bitwidth // 8, ir.IntType(8), ir.IntType(32)
             place = builder.bitcast(builder.gep(ctx.make_array(to)(ctx, builder, args[0]).data,
@@ -157,8 +158,8 @@ if JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def float_control(context: Any, keep: Any, add: Any) -> Any:
-        """Of the bits by which this thread does arithmetic those in ``keep`` and in ``add`` from
-        now on; the bits before. Intel's MXCSR; elsewhere nothing, and 0."""
+        """Set this thread's floating-point control register (x86: MXCSR) to
+        ``(old & keep) | add`` and return the old value; elsewhere do nothing and return 0."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             if not FLUSH:
                 return args[0].type(0)
@@ -179,11 +180,12 @@ if JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def whole_registers(context: Any) -> Any:
-        """Loops of the function that calls it take vectors of BYTES; by itself LLVM is content with
-        half of a register where that once let a processor run faster."""
+        """Make LLVM use vectors of BYTES in the loops of the calling function. By default it uses
+        half a register on processors where full ones once lowered the clock rate."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             wanted = f'"prefer-vector-width"="{8 * BYTES}"'
-            set.add(builder.function.attributes, wanted)  # whose own add knows no such names
+            # the attributes' own method ``add`` refuses names that llvmlite does not list
+            set.add(builder.function.attributes, wanted)
             return ctx.get_dummy_value()
 
         return types.void(), generate
@@ -206,9 +208,9 @@ if JIT:
 
             c[ci + r cs + j] (+)= sum_k a[ai + r ar + k ak] w[wi + k ws + j]
 
-        for r < rows (one of ROWS) and j < vectors * lanes (vectors one of VECTORS): the flat
-        arrays are read by scalars (a) and whole vectors (w). The sum starts at 0 and runs over
-        k in order with fused multiply-adds, whatever the tile, and then is stored or added.
+        for r < rows (one of ROWS) and j < vectors * lanes (vectors one of VECTORS), on flat
+        arrays. The sum starts at 0 and runs over k in order with fused multiply-adds, whatever
+        the size of the tile; then it is stored, or added to c.
         """
         ints = (types.intp,) * 3
         sig = types.void(c, types.intp, types.intp, a, *ints, w, types.intp, types.intp,
@@ -270,8 +272,8 @@ else:
 
 
 def _back(builder: Any, loop: Any) -> None:
-    """Return to the start of a loop that shall not be unrolled: it would take its time to compile
-    and be no faster."""
+    """Branch back to the start of a loop and forbid LLVM to unroll it, which would take longer to
+    compile without making it faster."""
     plainly = builder.module.add_metadata(["llvm.loop.unroll.disable"])
     own = builder.module.add_metadata([plainly])
     own.operands = (own, plainly)  # what LLVM knows the metadata of a loop by
@@ -362,7 +364,7 @@ C = tuple(1 / factorial(k) for k in range(14))
 
 @inner
 def _wide(x: Any) -> bool:
-    """Whether x is a float64; a constant once compiled."""
+    """Whether x is a float64; the compiler makes this a constant."""
     return bool(number(1.0, x) + number(1e-10, x) != number(1.0, x))
 
 

@@ -177,11 +177,10 @@ class Accuracy(NamedTuple):
     for dh = 1, each plus the smallest subnormal number; for every a, alpha = 1 (elu) and
     0.01 (leaky_relu).
     ``saturated`` is an absolute error. The slopes of tanh, ``1 - h h``, and for a > 0 of the
-    sigmoid, ``h (1 - h)``, follow from the rounded h, in which 1 - h is known to an eps only:
-    the relative error grows as the slope vanishes, to 1 at |a| = 9 (tanh, float32) and
-    a = 17 (sigmoid, float32). This is the standard of the field (PyTorch, JAX), and takes no
-    pre-activations from a forward to a backward pass. The sigmoid's slope for a <= 0 has no
-    such error.
+    sigmoid, ``h (1 - h)``, are computed from the rounded h, whose distance from 1 is known to an
+    eps only. The relative error therefore grows as the slope vanishes, to 1 at |a| = 9 (tanh,
+    float32) and a = 17 (sigmoid, float32). PyTorch and JAX do the same: it saves storing the
+    pre-activations for the backward pass. The sigmoid's slope for a <= 0 has no such error.
     Checked by: tests/test_accuracy.py.
     """
 

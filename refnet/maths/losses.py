@@ -29,7 +29,8 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
     """``log(sum_c exp(v_c)) - v_label`` and its gradient ``softmax(v) - onehot(label)``.
 
     Shapes: logits (N, C), any dtype with exp and log; labels (N,) integers in 0..C-1.
-    Stable for logits of any size: the largest is taken off first, which cancels.
+    Stable for logits of any size: the largest one of each row is subtracted first, which changes
+    neither the loss nor the gradient.
     Source: Manchev & Spratling, eq. 2 and the first term of eq. 30 (whose mean is ours).
     """
     if labels.dtype.kind not in "iu" or labels.shape != logits.shape[:1]:
@@ -89,9 +90,9 @@ def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: s
 def score(name: str, outputs: Array, targets: Array, counted: Array | None, divisor: int,
           losses: Mapping[str, Loss] = LOSSES) -> tuple[Array, Array]:
     """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked: there
-    neither outputs nor targets are looked at, and may be anything.
+    outputs and targets are not read, and may hold anything.
 
-    ``losses``: where the loss of that name is found, example by example.
+    ``losses``: the functions that give the loss and gradient of every prediction, by name.
     """
     shape = outputs.shape[:-1]
     if targets.shape[:len(shape)] != shape:

@@ -1,4 +1,4 @@
-"""What stands behind the end of a sequence does not count, whatever it is.
+"""Padding: what follows the end of a sequence never affects the loss or a gradient.
 
 With a mask, a sequence of a batch ends at its last True; what follows is padding, which may hold
 anything: uninitialised memory, NaN, infinity. The outputs and states of those steps are computed
@@ -35,8 +35,8 @@ def finite_input(x: Array, mask: Array | None) -> Array:
 
 
 def settled(batch: Batch, classes: int) -> Batch:
-    """The batch without what no number type holds, where it does not count: x as by
-    ``finite_input``, and 0 for the targets of masked steps that are not finite or no class."""
+    """The batch with values that exact numbers can hold: x as ``finite_input`` gives it, and 0 for
+    the targets of masked steps that are not finite, or not one of the classes."""
     x, y, mask = batch
     if mask is not None and y.shape[:2] == mask.shape and y.dtype.kind in "iuf":
         valid = np.isfinite(y) if y.dtype.kind == "f" else (0 <= y) & (y < classes)
