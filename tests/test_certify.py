@@ -289,7 +289,7 @@ def test_kink_is_refused_by_name_or_decided():
 def test_caps_and_progress():
     net = RecurrentNet(2, 8, 2)
     params, batch = random_case(net, T=40)
-    with pytest.raises(ArithmeticError, match=r"loss\[\] = nan.*not narrow enough.*at 20 bits"):
+    with pytest.raises(ArithmeticError, match=r"loss\[\] = nan.*not narrow enough.*at 30 bits"):
         certify(net, params, batch, bits=20, max_bits=30)
     with pytest.raises(TimeoutError, match="max_seconds = 0"):
         certify(net, params, batch, max_seconds=0)

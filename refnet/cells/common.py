@@ -1,12 +1,12 @@
 """What all cells share."""
 
 from refnet.batch import Array
-from refnet.maths.numeric import clamp
+from refnet.maths.numeric import Number, clamp
 
 __all__ = ["clip_into"]
 
 
-def clip_into(da: Array, clip: float | None) -> int:
+def clip_into(da: Array, clip: Number | None) -> int:
     """Bring da's entries into [-clip, clip], in place, unless clip is None; return how many were
     changed."""
     if clip is None:

@@ -16,7 +16,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.cells.common import clip_into
 from refnet.maths.activations import ACTIVATIONS, Activation
-from refnet.maths.numeric import matmul
+from refnet.maths.numeric import Number, matmul
 
 __all__ = ["CANDIDATE", "GATES", "OPTIONAL", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -77,7 +77,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, clip: float | None = None) -> Params:
+             gate: Activation = SIGMOID, clip: Number | None = None) -> Params:
     """Pull state gradients back through time.
 
     With e the complete gradient at h[t+1], for t from the last to the first::

@@ -19,7 +19,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.cells.common import clip_into
 from refnet.maths.activations import ACTIVATIONS, Activation
-from refnet.maths.numeric import matmul
+from refnet.maths.numeric import Number, matmul
 
 __all__ = ["CANDIDATE", "GATES", "OPTIONAL", "PEEPHOLES", "STATES", "Tape", "backward", "forward",
            "init"]
@@ -89,7 +89,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, dc: Array | None = None, clip: float | None = None
+             gate: Activation = SIGMOID, dc: Array | None = None, clip: Number | None = None
              ) -> Params:
     """Pull state gradients back through time.
 

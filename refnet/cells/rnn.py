@@ -10,7 +10,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.maths.activations import Activation
-from refnet.maths.numeric import clamp, matmul
+from refnet.maths.numeric import Number, clamp, matmul
 
 __all__ = ["CANDIDATE", "GATES", "OPTIONAL", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -55,7 +55,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             clip: float | None = None) -> Params:
+             clip: Number | None = None) -> Params:
     """Pull state gradients back through time.
 
     With ``c = 0`` after the last step, for t from the last to the first::

@@ -2,7 +2,7 @@
 
 A ball (arb) is a midpoint and a radius that provably contain the true value; every
 operation rounds outwards. Importing this module registers the matrix products and the
-exponential, so it is imported by whoever lifts to these types.
+exponential; lifting to these types (``refnet.exact.convert.lift``) imports it.
 Source: Johansson (2017), "Arb".
 Checked by: tests/test_certify.py::test_ball_product_contains_rational_product.
 """
@@ -21,6 +21,7 @@ from refnet.maths.numeric import MATMUL
 __all__ = ["decided", "midpoints", "on_product", "precision", "radii"]
 
 _listeners: list[Callable[[], None]] = []
+_kept: list[dict[Any, Any]] = []
 
 
 @contextmanager
@@ -32,6 +33,8 @@ def precision(bits: int) -> Iterator[None]:
         yield
     finally:
         ctx.prec = before
+        for matrices in _kept:
+            matrices.clear()
 
 
 @contextmanager
@@ -51,11 +54,22 @@ def _array(matrix: Any) -> Array:
 
 
 def _product(matrix: Any) -> Callable[[Array, Array], Array]:
+    kept: dict[tuple[int, ...], tuple[list[Any], Any]] = {}
+
+    def right(b: Array) -> Any:
+        """b as a matrix; that of the last call again if it has the same entries, such as the
+        weights at every time step."""
+        entries = b.ravel().tolist()
+        if b.shape not in kept or kept[b.shape][0] != entries:
+            kept[b.shape] = entries, matrix(*b.shape, entries)
+        return kept[b.shape][1]
+
     def product(a: Array, b: Array) -> Array:
         for listener in _listeners:
             listener()
-        return _array(matrix(*a.shape, a.ravel().tolist()) * matrix(*b.shape, b.ravel().tolist()))
+        return _array(matrix(*a.shape, a.ravel().tolist()) * right(b))
 
+    _kept.append(kept)
     return product
 
 
@@ -63,6 +77,7 @@ arb = flint().arb
 MATMUL[arb] = _product(flint().arb_mat)
 EXPM[arb] = lambda a: _array(flint().arb_mat(*a.shape, a.ravel().tolist()).exp())
 MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
+EXPM[flint().fmpq] = None
 
 # an exact zero in an object array is often the int 0, so every entry passes through arb()
 _low = np.frompyfunc(lambda value: float(arb(value).lower()), 1, 1)

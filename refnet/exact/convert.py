@@ -26,22 +26,27 @@ def flint() -> ModuleType:
 
 
 def _ratio(value: Any) -> tuple[int, int]:
-    if isinstance(value, np.integer):
+    if isinstance(value, (np.integer, np.bool_)):
         return int(value), 1
     if hasattr(value, "as_integer_ratio"):  # Python ints, floats of any width, Fraction
         over, under = value.as_integer_ratio()
         return int(over), int(under)
-    return int(value.p), int(value.q)  # fmpq
+    if hasattr(value, "q"):  # fmpq
+        return int(value.p), int(value.q)
+    raise TypeError(f"{type(value).__name__} is neither a float nor an integer nor a rational")
 
 
 def _converter(kind: str) -> Callable[[Any], Any]:
     if kind == "fraction":
         return lambda value: Fraction(*_ratio(value))
     fmpq, arb = flint().fmpq, flint().arb
+    import refnet.exact.balls  # noqa: F401  (registers the linear algebra of both types)
     if kind == "rational":
         return lambda value: fmpq(*_ratio(value))
 
     def ball(value: Any) -> Any:
+        if isinstance(value, arb):
+            return value
         over, under = _ratio(value)
         if under & (under - 1) == 0:
             return arb((over, 1 - under.bit_length()))  # exact at any precision
@@ -53,9 +58,10 @@ def _converter(kind: str) -> Callable[[Any], Any]:
 def lift(array: Array, kind: str, name: str = "lift") -> Array:
     """Object array of Fraction ("fraction"), fmpq ("rational") or arb ("ball").
 
-    ``array``: floats of any width, integers, Fraction or fmpq, of any shape. All are taken
-    exactly, except that a ball holds a rational such as 1/3 to the working precision.
-    Raises ValueError, with ``name`` and the entry, if one is not finite.
+    ``array``: floats of any width, integers, Fraction or fmpq, of any shape; balls stay balls.
+    All are taken exactly, except that a ball holds a rational such as 1/3 to the working
+    precision. Raises ValueError, with ``name`` and the entry, if one is not finite or not a
+    real number.
 
     >>> lift(np.array([0.5, 0.1]), "fraction").tolist()
     [Fraction(1, 2), Fraction(3602879701896397, 36028797018963968)]
@@ -69,6 +75,9 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
         except (ValueError, OverflowError):
             raise ValueError(f"{name}: entry {index} is {array[index]}; exact numbers are finite"
                              ) from None
+        except TypeError as error:
+            raise ValueError(f"{name} is {array.dtype}, entry {index} {array[index]!r:.40}; exact "
+                             f"numbers are real: {error}") from None
     return out
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
+from refnet.maths.kinds import kind as kind_of
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
 from refnet.nets.gradients import Net
@@ -23,7 +24,7 @@ __all__ = ["Certified", "Enclosure", "Progress", "certify"]
 RATIONAL = ("Orthogonal", "Product", "CayleyMap", "ScaledCayley", "Householder")
 """The transitions that are rational functions of their parts."""
 Progress = Callable[[int, int, float], None]
-"""Told, a few times a second, the bits, the matrix products done with them, the seconds."""
+"""Called a few times a second with the bits, the matrix products done with them, the seconds."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,18 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     """Loss, outputs, states and gradients with proved enclosures.
 
     The inputs are taken at their exact binary values; the reference's own source runs on
-    python-flint's balls (extra ``certify``), at twice the precision each time, until both
-    ends of every ball round to the same float64 (``radius=None``) or no radius is above
-    ``radius``. It starts at ``bits``, by default 128 + 4.5 T: boxes widen by about two bits a
-    step each way.
+    python-flint's balls (extra ``certify``), at twice the precision each time and at
+    ``max_bits`` last, until both ends of every ball round to the same float64 (``radius=None``)
+    or no radius is above ``radius``. It starts at ``bits``, by default 128 + 4.5 T: balls widen
+    by about two bits a step in each direction.
 
     ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
     transition are rational; None takes rationals if params holds Fraction or fmpq already
     and the net is rational, else balls.
     ``max_bits``, ``max_seconds``: ArithmeticError or TimeoutError, naming the first entry that
-    is not decided, once these do not suffice. A kink that stays inside a ball, and a value
-    that lies exactly between two float64, can only be decided by rationals.
+    is not decided, where these do not suffice. A kink that stays inside a ball, and a value
+    that lies exactly between two float64, can only be decided by rationals. ValueError for
+    entries that are not finite real numbers.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=2)
     >>> params = net.init(np.random.default_rng(0))
@@ -112,7 +114,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         return _certified(net, params, batch, named, kind, 0, perf_counter() - started)
     steps = len(batch.x) if batch.x.ndim == 3 else net.depth if not isinstance(
         net, RecurrentNet) else 0
-    bits = bits or int(128 + 4.5 * steps)
+    bits = min(bits or int(128 + 4.5 * steps), max_bits)
     while True:
         with balls.precision(bits), _clock(started, max_seconds, bits, progress):
             try:
@@ -121,10 +123,10 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
                 doubt = str(error)
         if doubt is None:
             return _certified(net, params, batch, named, kind, bits, perf_counter() - started)
-        if 2 * bits > max_bits:
+        if bits == max_bits:
             raise ArithmeticError(f"certify: {doubt}, at {bits} bits; raise max_bits = "
                                   f"{max_bits}, or use kind='rational' if the net is rational")
-        bits *= 2
+        bits = min(2 * bits, max_bits)
 
 
 def _has_rationals(params: Params) -> bool:
@@ -134,7 +136,9 @@ def _has_rationals(params: Params) -> bool:
 def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
     found = run_on(net, params, batch, lambda array, name: lift(array, kind, name))
     # NumPy makes an int64 array of a lone exact zero
-    return {name: value.astype(object) for name, value in found.items()}
+    found = {name: value.astype(object) for name, value in found.items()}
+    kind_of(lift(batch.x, kind), *found.values())  # refuses a float, which no proof would cover
+    return found
 
 
 def _is_rational(net: Net) -> bool:
@@ -148,7 +152,7 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Callable[[Array, str]
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers.
     """
-    y = batch.y if batch.y.dtype.kind in "iu" else lifted(batch.y, "y")
+    y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     own = {name: lifted(value, name) for name, value in params.items()}
     outputs, tape = net.forward(own, lifted(batch.x, "x"), batch.mask)
     counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
@@ -177,7 +181,8 @@ def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosur
         if doubt is None and not fine.all():
             index = tuple(int(i) for i in np.argwhere(~fine)[0])
             goal = "to round to one float64" if radius is None else f"below {radius:g}"
-            doubt = f"{name}{list(index)} = {value[index]} is not narrow enough {goal}"
+            ball = balls.arb(value[index]).str(20)
+            doubt = f"{name}{list(index)} = {ball} is not narrow enough {goal}"
         named[name] = Enclosure(value, nearest, wide)
     return named, doubt
 

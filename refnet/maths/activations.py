@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.maths.numeric import exp, expm1, nonpositive, sigmoid, tanh, times
+from refnet.maths.numeric import constant, exp, expm1, nonpositive, sigmoid, tanh, times
 
 __all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "activation"]
 
@@ -96,7 +96,7 @@ def _prelu(a: Array, p: Params, alpha: float) -> Array:
 def _prelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
     left = nonpositive(a)
     per_unit = _sum_leading(np.where(left, dh * a, 0))
-    dslope = per_unit if p["slope"].ndim else np.asanyarray(per_unit.sum())
+    dslope = per_unit if p["slope"].ndim else np.asanyarray(per_unit.sum(), per_unit.dtype)
     return np.where(left, p["slope"] * dh, dh), {"slope": dslope}
 
 
@@ -110,7 +110,8 @@ def _elu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[A
     left = nonpositive(a)
     # h + alpha cancels in floats. Exact numbers and balls have the precision; perturbed numbers
     # (refnet.check.noise) must allow for programs that compute the slope in this way, as JAX does.
-    slope = h + alpha if a.dtype.kind in "OV" else times(alpha, exp(np.where(left, a, 0)))
+    slope = (h + constant(alpha, h) if a.dtype.kind in "OV"
+             else times(alpha, exp(np.where(left, a, 0))))
     return np.where(left, slope * dh, dh), {}
 
 

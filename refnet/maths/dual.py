@@ -8,11 +8,13 @@ Checked by: tests/test_exact.py::test_dual_derivatives.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array
+from refnet.maths.kinds import PARTS, kind
 from refnet.maths.numeric import MATMUL, matmul
 
 __all__ = ["Dual", "dual_array", "parts"]
@@ -58,8 +60,8 @@ class Dual:
 
     def __truediv__(self, other: Any) -> Dual:
         o = _dual(other)
-        quotient = self.x / o.x
-        return Dual(quotient, (self.d - quotient * o.d) / o.x)
+        quotient = _quotient(self.x, o.x)
+        return Dual(quotient, _quotient(self.d - quotient * o.d, o.x))
 
     def __rtruediv__(self, other: Any) -> Dual:
         return _dual(other) / self
@@ -78,6 +80,9 @@ class Dual:
 
     def __eq__(self, other: object) -> bool:
         return bool(self.x == _dual(other).x)
+
+    def __ne__(self, other: object) -> bool:  # of balls, not the opposite of ==
+        return bool(self.x != _dual(other).x)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -105,6 +110,14 @@ class Dual:
         """tanh' = 1 - tanh^2."""
         return self._chain("tanh", lambda y: 1 - y * y)
 
+    def cos(self) -> Dual:
+        """cos' = -sin."""
+        return self._chain("cos", lambda y: -_elementary(self.x, "sin"))
+
+    def sin(self) -> Dual:
+        """sin' = cos."""
+        return self._chain("sin", lambda y: _elementary(self.x, "cos"))
+
 
 def _dual(value: Any) -> Dual:
     if isinstance(value, np.ndarray):  # () arrays are numbers; larger ones must come first
@@ -112,18 +125,23 @@ def _dual(value: Any) -> Dual:
     return value if isinstance(value, Dual) else Dual(value)
 
 
+def _quotient(a: Any, b: Any) -> Any:
+    return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b
+
+
 def _elementary(value: Any, name: str) -> Any:
     if hasattr(value, name):
         return getattr(value, name)()
-    if isinstance(value, (float, complex)):
+    if isinstance(value, (float, complex, np.inexact)):
         return getattr(np, name)(value)
     raise TypeError(f"{name} of {type(value).__name__} {value!r} is not a number of that type")
 
 
 def dual_array(x: Array, d: Array) -> Array:
-    """Object array of ``Dual(x, d)``; x and d of one shape, of any element type."""
+    """Object array of ``Dual(x, d)``; x and d of one shape and one kind."""
     if x.shape != d.shape:
         raise ValueError(f"dual_array: x has shape {x.shape} but its tangent {d.shape}")
+    kind(x, d)
     out = np.empty(x.shape, object)
     for index in np.ndindex(x.shape):
         out[index] = Dual(x[index], d[index])
@@ -141,9 +159,10 @@ def parts(array: Array) -> tuple[Array, Array]:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """``a @ b`` by parts, so that the parts' own fast product is used."""
+    """``a @ b`` by parts, so that the product of the parts' kind is used."""
     (ax, ad), (bx, bd) = parts(a), parts(b)
     return dual_array(matmul(ax, bx), matmul(ad, bx) + matmul(ax, bd))
 
 
 MATMUL[Dual] = _product
+PARTS[Dual] = lambda number: (number.x, number.d)

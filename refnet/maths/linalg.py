@@ -1,8 +1,10 @@
 """Linear algebra for every number type that the nets run on.
 
 float32, float64 and their complex twins go to LAPACK; longdouble, Fraction, Dual and balls,
-which LAPACK would silently turn into float64, to the few lines here. Complex numbers are
-real ones with a step along (refnet.nets.gradients), so nothing is conjugated.
+which LAPACK would silently turn into float64, to the few lines here; integers become float64
+first. Complex numbers are real ones with a complex step (refnet.nets.gradients), so nothing is
+conjugated. On balls every result encloses the true one: a comparison that the balls do not
+decide raises ArithmeticError or LinAlgError.
 Checked by: tests/test_linalg.py.
 """
 
@@ -15,15 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.maths.numeric import matmul, nonpositive, sqrt, times
+from refnet.maths.dual import Dual, dual_array, parts
+from refnet.maths.kinds import inexact, kind
+from refnet.maths.numeric import divided, matmul, nonpositive, sqrt
 
 __all__ = ["EXPM", "Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
 
 
 @cache
 def _gesv(char: str) -> Callable[..., None]:
-    """SciPy's LAPACK solver for a dtype; its eight arguments are addresses. SciPy's own way to call
-    it would hold the interpreter's lock, and other threads up, meanwhile."""
+    """SciPy's LAPACK solver for a dtype; its eight arguments are addresses. A call through
+    scipy.linalg would hold the interpreter's lock, and so stop all other threads."""
     from scipy.linalg import cython_lapack  # slow to import, and few nets solve anything
     python = ctypes.pythonapi
     signature, address = python.PyCapsule_GetName, python.PyCapsule_GetPointer
@@ -46,13 +50,14 @@ def eye(n: int, dtype: Any) -> Array:
 def solve(a: Array, b: Array) -> Array:
     """``a^-1 b`` by Gaussian elimination, never by an inverse: (N, N) and (N, K) give (N, K).
 
-    Raises np.linalg.LinAlgError if a is singular (for inexact numbers: exactly so), ValueError on
-    shapes that disagree, of which LAPACK is told one only.
+    Raises np.linalg.LinAlgError if a is singular (floats: a pivot is exactly 0; balls: every
+    candidate contains 0), ValueError on shapes that disagree.
     Checked by: tests/test_linalg.py::test_solve, tests/test_linalg.py::test_solve_refuses_shapes.
     """
     if a.ndim != 2 or b.ndim != 2 or not a.shape[0] == a.shape[1] == b.shape[0]:
         raise ValueError(f"solve: a is {a.shape} and b {b.shape}; need (N, N) and (N, K): give a "
                          "single right-hand side as a column, b[:, None]")
+    a, b = inexact(a), inexact(b)
     dtype = np.result_type(a, b)
     if dtype.char in _LETTERS and a.size:
         # LAPACK stores by columns: it overwrites the two copies made here
@@ -65,6 +70,8 @@ def solve(a: Array, b: Array) -> Array:
             raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
         return x
     a, b = a.astype(dtype), b.astype(dtype)
+    if dtype == object:
+        kind(a, b)
     n = len(a)
     for k in range(n):
         if dtype == object:  # exact numbers need a pivot that is not zero, not a large one
@@ -73,14 +80,15 @@ def solve(a: Array, b: Array) -> Array:
         else:
             pivot = k + int(np.argmax(abs(a[k:, k])))
         if not a[pivot, k] != 0:
-            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
+            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular, or its balls "
+                                        "do not exclude it")
         if pivot != k:
             a[[k, pivot]], b[[k, pivot]] = a[[pivot, k]], b[[pivot, k]]
-        factors = a[k + 1:, k, None] / a[k, k]
+        factors = divided(a[k + 1:, k, None], a[k, k])
         a[k + 1:, k:] = a[k + 1:, k:] - factors * a[k, k:]
         b[k + 1:] = b[k + 1:] - factors * b[k]
     for k in reversed(range(n)):
-        b[k] = (b[k] - matmul(a[k:k + 1, k + 1:], b[k + 1:])[0]) / a[k, k]
+        b[k] = divided(b[k] - matmul(a[k:k + 1, k + 1:], b[k + 1:])[0], a[k, k])
     return b
 
 
@@ -91,6 +99,7 @@ def qr(a: Array) -> tuple[Array, Array]:
     Any dtype with square roots.
     Checked by: tests/test_linalg.py::test_qr.
     """
+    a = inexact(a)
     if a.dtype.char in "fd":
         q, r = np.linalg.qr(a)
         signs = np.where(np.diag(r) < 0, -1, 1).astype(a.dtype)
@@ -100,37 +109,53 @@ def qr(a: Array) -> tuple[Array, Array]:
     q, r = eye(n, a.dtype), a.copy()
     for k in range(columns):
         x = r[k:, k]
-        length = sqrt(np.asanyarray((x * x).sum()))[()]
+        length = sqrt(np.asanyarray((x * x).sum(), x.dtype))[()]
         v = x.copy()
         left = bool(nonpositive(x[:1])[0])
         # x_0 - |x| without cancellation: - sum of the other squares / (x_0 + |x|)
         v[0] = x[0] - length if left else -(x[1:] * x[1:]).sum() / (x[0] + length)
         square = (v * v).sum()
-        if square != 0:
+        if not nonpositive(np.asanyarray(square, r.dtype)).all():
             r[k:] = r[k:] - np.multiply.outer(2 * v / square, matmul(v[None], r[k:])[0])
             q[:, k:] = q[:, k:] - np.multiply.outer(matmul(q[:, k:], v[:, None])[:, 0],
                                                     2 * v / square)
     return q[:, :columns], np.triu(r[:columns])
 
 
-EXPM: dict[type, Callable[[Array], Array]] = {}
-"""Exponentials of object arrays by element type, for types that enclose the true one."""
+EXPM: dict[type, Callable[[Array], Array] | None] = {int: None, float: None, Fraction: None}
+"""Kind of object arrays -> its own exponential; None where the Taylor polynomial stands for it."""
+
+
+def _expm_of_dual(a: Array) -> Array:
+    """``exp([[x, d], [0, x]])`` has e^x on its diagonal and its derivative along d above."""
+    x, d = parts(a)
+    n = len(x)
+    whole = expm(np.block([[x, d], [d * 0, x]])).value
+    return dual_array(whole[:n, :n], whole[:n, n:])
+
+
+def _own_expm(a: Array) -> Callable[[Array], Array] | None:
+    """The exponential of a's kind; None if the Taylor polynomial stands for it."""
+    if a.dtype != object:
+        return None
+    found = kind(a)
+    if found is Dual:
+        return _expm_of_dual if _own_expm(np.concatenate(parts(a))) else None
+    if found not in EXPM:
+        raise TypeError(f"expm of {found.__name__} is not known, and a truncated series would not "
+                        "enclose it; lift the matrix (refnet.exact.lift)")
+    return EXPM[found]
 
 
 class Exponential(NamedTuple):
     """``value``: the exponential; the rest is what its adjoint needs: the scaled matrix, the
     Horner sums of its Taylor polynomial, and the powers before each squaring. Without sums
-    the value is that of ``EXPM``."""
+    the value is the kind's own exponential of ``scaled``."""
 
     value: Array
     scaled: Array
     sums: list[Array]
     powers: list[Array]
-
-
-def _over(a: Array, k: int) -> Array:
-    """``a / k`` to a's own precision; exact for the ints among exact numbers, too."""
-    return times(Fraction(1, k), a) if a.dtype == object else np.asanyarray(a / k)
 
 
 def _degree(dtype: Any) -> int:
@@ -147,25 +172,28 @@ def expm(a: Array) -> Exponential:
     """The matrix exponential of a (N, N), by scaling and squaring of a Taylor polynomial.
 
     ``e^a = (e^(a / 2^s))^(2^s)`` with s such that the scaled matrix has a 1-norm of at most
-    1/2. On exact numbers it is the same polynomial in rationals, of float64's degree: not
-    e^a, but a map whose adjoint can be proved by equality.
+    1/2. On balls, and dual numbers over balls, it is python-flint's exponential, whose radius
+    contains the remainder of its series. On rational numbers it is the polynomial of float64's
+    degree: not e^a, but a map whose adjoint can be proved by equality.
     Source: Higham, Functions of Matrices (2008), chapter 10.
-    Checked by: tests/test_linalg.py::test_expm.
+    Checked by: tests/test_linalg.py::test_expm, tests/test_enclosures.py::test_rotations.
     """
-    if a.dtype == object and a.size and type(a.flat[0]) in EXPM:
-        return Exponential(EXPM[type(a.flat[0])](a), a, [], [])
+    own = _own_expm(a)
+    if own is not None:
+        return Exponential(own(a), a, [], [])
+    a = inexact(a)
     norm = np.where(nonpositive(a), -a, a).sum(axis=0)
     squarings = 0
     while not nonpositive(2 * norm - 1).all():
-        norm, squarings = norm / 2, squarings + 1
+        norm, squarings = divided(norm, 2), squarings + 1
         if squarings > 64:
             raise ValueError(f"expm: the matrix {a.shape} has entries that are not finite, or "
                              "of a size whose exponential is not")
-    scaled = _over(a, 2 ** squarings)
+    scaled = divided(a, 2 ** squarings)
     one = eye(len(a), a.dtype)
     sums = [one]
     for k in range(_degree(a.dtype), 0, -1):
-        sums.append(np.asanyarray(one + _over(matmul(scaled, sums[-1]), k)))
+        sums.append(np.asanyarray(one + divided(matmul(scaled, sums[-1]), k)))
     powers = [sums[-1]]
     for _ in range(squarings):
         powers.append(matmul(powers[-1], powers[-1]))
@@ -189,7 +217,7 @@ def expm_pull(tape: Exponential, dvalue: Array) -> Array:
         d = matmul(d, power.T) + matmul(power.T, d)
     da = np.zeros_like(d)
     for k, inner in enumerate(reversed(tape.sums[:-1]), start=1):
-        d = _over(d, k)
+        d = divided(d, k)
         da = da + matmul(d, inner.T)
         d = matmul(tape.scaled.T, d)
-    return _over(da, 2 ** (len(tape.powers) - 1))
+    return divided(da, 2 ** (len(tape.powers) - 1))

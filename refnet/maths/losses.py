@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.maths.numeric import exp, log
+from refnet.maths.kinds import join
+from refnet.maths.numeric import divided, exp, log
 
 __all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "counted_predictions", "cross_entropy",
            "score", "squared_error"]
@@ -56,14 +57,16 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
 def squared_error(outputs: Array, targets: Array) -> Scored:
     """``sum_c (y_c - t_c)^2 / C`` and its gradient ``2 (y - t) / C``.
 
-    Shapes: outputs and targets (N, C), any dtype.
+    Shapes: outputs and targets (N, C), any dtype; targets are lifted to that of the outputs
+    where that is exact (``refnet.maths.kinds``).
     """
     if targets.shape != outputs.shape:
         raise ValueError(f"squared_error: targets have shape {targets.shape}, outputs "
                          f"{outputs.shape}; need the same (one target per output)")
-    difference = outputs - targets
+    difference = outputs - join("the targets y", targets, "the outputs", outputs)
     channels = outputs.shape[1]
-    return Scored((difference * difference).sum(axis=1) / channels, 2 * difference / channels)
+    return Scored(divided((difference * difference).sum(axis=1), channels),
+                  divided(2 * difference, channels))
 
 
 Loss = Callable[[Array, Array], Scored]
@@ -101,11 +104,11 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
     flat = outputs.reshape(prod(shape), outputs.shape[-1])
     rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
     if counted is None:
-        loss, gradient = (part / divisor for part in losses[name](flat, rows))
+        loss, gradient = (divided(part, divisor) for part in losses[name](flat, rows))
     else:
         kept = counted.reshape(-1)
         loss, gradient = np.zeros_like(flat[:, 0]), np.zeros_like(flat)
         scored = losses[name](flat[kept], rows[kept])
-        loss[kept], gradient[kept] = scored.loss / divisor, scored.gradient / divisor
-    total = np.asanyarray(loss.sum())
-    return total.astype(outputs.dtype, copy=False), gradient.reshape(outputs.shape)
+        loss[kept], gradient[kept] = (divided(part, divisor) for part in scored)
+    total = np.asanyarray(loss.sum(), outputs.dtype)
+    return total, gradient.reshape(outputs.shape)

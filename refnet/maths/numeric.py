@@ -1,8 +1,11 @@
 """The few operations whose NumPy form would lose exactness on other number types.
 
 The nets run unchanged on float32, float64, longdouble, complex (complex step) and on
-object arrays of Fraction, Dual, fmpq or balls. ``+ - * /``, indexing and ``.sum()`` need
-nothing for that; products, elementary functions and decisions do, and live here.
+object arrays of Fraction, Dual, fmpq or balls (``refnet.maths.kinds``). ``+ - *``, indexing
+and ``.sum()`` need nothing for that; products, constants, elementary functions and decisions
+do, and live here. ``/`` needs care where both sides may be Python ints: their quotient is a
+float (``divided``, ``times``).
+Checked by: tests/test_kinds.py.
 """
 
 from collections.abc import Callable
@@ -12,50 +15,88 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
+from refnet.maths.kinds import kind
 
-__all__ = ["MATMUL", "Number", "clamp", "exp", "expm1", "log", "matmul", "nonpositive", "sigmoid",
-           "sqrt", "tanh", "times"]
+__all__ = ["MATMUL", "Number", "clamp", "constant", "cos", "divided", "exp", "expm1", "log",
+           "matmul", "nonpositive", "product", "sigmoid", "sin", "sqrt", "tanh", "times"]
 
 Number = float | Fraction
 """A constant such as a learning rate; a Fraction where it has to be exact and no float is."""
 
 MATMUL: dict[type, Callable[[Array, Array], Array]] = {}
-"""Products of object arrays by element type, for types with a faster one than NumPy's."""
+"""Products of object arrays by kind, for kinds with a faster one than NumPy's."""
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """``a @ b`` for two matrices of any dtype; (N, K) and (K, M) give (N, M)."""
+    """``a @ b`` for two matrices of any dtype; (N, K) and (K, M) give (N, M).
+
+    Raises ValueError if exact numbers of two types, or exact numbers and floats, meet.
+    """
     dtype = np.result_type(a, b)
     if dtype != object:
         return np.asanyarray(a @ b)
     if 0 in a.shape or 0 in b.shape:
         return np.zeros((a.shape[0], b.shape[1]), dtype)
-    for first in (a.flat[0], b.flat[0]):
-        if type(first) in MATMUL:
-            return MATMUL[type(first)](a, b)
-    return np.asanyarray(a @ b)
+    own = MATMUL.get(kind(a, b))
+    return np.asanyarray(a @ b) if own is None else own(a, b)
 
 
-def _times(value: Any, over: int, under: int) -> Any:
-    if isinstance(value, int):  # the exact zero of a mask; 0 * 1 / 2 would be the float 0.0
-        return Fraction(value * over, under) if value * over % under else value * over // under
-    return value * over / under
+def _one(*arrays: Any) -> Any:
+    """1 in the kind of the object arrays; a Fraction if they hold nothing but ints."""
+    return next((value * 0 + 1 for a in arrays for value in np.asarray(a, object).flat
+                 if not isinstance(value, int)), Fraction(1))
 
 
-_times_all = np.frompyfunc(_times, 3, 1)
+def divided(a: Array, b: Any) -> Array:
+    """``a / b``, b a number or an array; among exact numbers a quotient of ints is exact too."""
+    if a.dtype != object:
+        return np.asanyarray(a / b)
+
+    def quotient(over: Any, under: Any) -> Any:
+        if not (isinstance(over, int) and isinstance(under, int)):
+            return over / under
+        return over // under if over % under == 0 else _one(a, b) * over / under
+
+    return np.asarray(np.frompyfunc(quotient, 2, 1)(a, b), object)
 
 
 def times(c: Number, a: Array) -> Array:
     """``c a`` in a's own dtype; exact on object arrays, where a float c is its binary value."""
     if a.dtype != object:
         return np.asanyarray(float(c) * a)
-    return np.asarray(_times_all(a, *c.as_integer_ratio()), object)
+    over, under = c.as_integer_ratio()
+
+    def scaled(value: Any) -> Any:
+        if not isinstance(value, int):
+            return value * over / under
+        value *= over
+        return value // under if value % under == 0 else _one(a) * value / under
+
+    return np.asarray(np.frompyfunc(scaled, 1, 1)(a), object)
 
 
-def clamp(a: Array, limit: float) -> tuple[Array, int]:
+def constant(c: Number, a: Array) -> Any:
+    """c to be added to a, or stored in it: a float, or exact numbers of a's kind and shape."""
+    return float(c) if a.dtype != object else times(c, a * 0 + 1)
+
+
+def product(a: Number, b: Number) -> Number:
+    """``a b`` of two constants without rounding, which ``times`` then does once if at all."""
+    return Fraction(a) * Fraction(b)
+
+
+def _positive(x: Array) -> Array:
+    return nonpositive(np.asarray(-x)) & ~nonpositive(x)
+
+
+def clamp(a: Array, limit: Number) -> tuple[Array, int]:
     """Each entry brought into [-limit, limit], and how many that changed; NaN stays NaN."""
-    above, below = a > limit, a < -limit
-    clamped = np.where(above, limit, np.where(below, -limit, a))
+    bound = constant(limit, a)
+    if a.dtype == object:
+        above, below = _positive(a - bound), _positive(-a - bound)
+    else:
+        above, below = a > bound, a < -bound
+    clamped = np.where(above, bound, np.where(below, -bound, a))
     return clamped, int(np.count_nonzero(above | below))
 
 
@@ -86,6 +127,8 @@ expm1 = _elementary("expm1")
 log = _elementary("log")
 sqrt = _elementary("sqrt")
 tanh = _elementary("tanh")
+cos = _elementary("cos")
+sin = _elementary("sin")
 
 
 def sigmoid(x: Array) -> Array:
@@ -102,8 +145,10 @@ def _decide(value: Any) -> bool:
         return True
     if value > 0 or value != value:
         return False
+    text = str(value)
+    text = text if len(text) <= 60 else f"{text[:25]}...{text[-25:]}"
     raise ArithmeticError(
-        f"the sign of {value} is not decided: the ball straddles a kink; raise the precision"
+        f"the sign of {text} is not decided: the ball straddles a kink; raise the precision"
     )
 
 

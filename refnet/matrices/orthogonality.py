@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.maths.numeric import Number, matmul, nonpositive, sqrt, times
+from refnet.maths.kinds import inexact
+from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
 from refnet.matrices.initializers import initialize
 
 __all__ = ["Descent", "Experiment", "FORMS", "defect", "defect_and_gradient", "open_penalty",
@@ -42,9 +43,9 @@ def _error_matrix(W: Array, form: str, side: str | None) -> tuple[Array, bool]:
 
 
 def _value(E: Array, form: str) -> Array:
-    total = np.asarray((E * E).sum())
+    total = np.asarray((E * E).sum(), E.dtype)
     if form == "mean_square":
-        return np.asarray(total / E.size)
+        return divided(total, E.size)
     return total if form == "squared" else sqrt(total)
 
 
@@ -57,7 +58,7 @@ def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
     Raises ValueError for an unknown form or side or an empty W.
     Source: Manchev & Spratling, eqs. 16, 29 (erratum 12); Vorontsov et al., eq. 7.
     """
-    return _value(_error_matrix(W, form, side)[0], form)
+    return _value(_error_matrix(inexact(W), form, side)[0], form)
 
 
 def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
@@ -70,13 +71,14 @@ def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
     that leaves an orthogonal W where it is.
     Checked by: tests/test_orthogonality.py::test_gradient_is_the_tangent.
     """
+    W = inexact(W)
     E, columns = _error_matrix(W, form, side)
     value = _value(E, form)
     gradient = 4 * (matmul(W, E) if columns else matmul(E, W))
     if form == "mean_square":
-        gradient = gradient / E.size
+        gradient = divided(gradient, E.size)
     elif form == "unsquared":
-        gradient = gradient * 0 if bool(nonpositive(value)) else gradient / (2 * value)
+        gradient = gradient * 0 if bool(nonpositive(value)) else divided(gradient, 2 * value)
     return value, np.asarray(gradient)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array
+from refnet.maths.kinds import inexact, join
 from refnet.maths.linalg import expm, eye, qr, solve
 from refnet.maths.numeric import Number, matmul, times
 
@@ -59,6 +60,8 @@ def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
     if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
         raise ValueError(f"stiefel.step: M is {M.shape} and its gradient {G.shape}; need one "
                          "shape (N, P), N >= P, for orthonormal columns: transpose a wide matrix")
+    M = inexact(M)
+    G = join("stiefel.step: the gradient G", G, "M", M)
     if retraction == "cayley":
         return _cayley(M, G, rate, metric)
     if retraction == "geodesic":
@@ -173,7 +176,9 @@ def determinant(M: Array) -> int:
     No step can change it: the group O(N) has two components, and every retraction here is a
     continuous path (erratum: the Cayley transform never reaches det -1 from det +1).
     """
-    return int(np.linalg.slogdet(M)[0]) if M.shape[0] == M.shape[1] else 0
+    if M.shape[0] != M.shape[1]:
+        return 0
+    return int(np.linalg.slogdet(M if M.dtype.char in "fd" else M.astype(np.float64))[0])
 
 
 class Guarded(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the recurrent and the feedforward net share: the tape, and the way back to the parts that
+"""What the recurrent and the feedforward net share: the tape, and the pull-back to the parts that
 their matrices are made of."""
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from refnet.matrices.slots import Transition, pull_back
 from refnet.matrices.transitions import transition
 
 __all__ = ["Initializer", "Named", "NetTape", "a_transition", "admit_gradients", "an_activation",
-           "float_type", "matrix_of", "parameter_shapes", "pulled", "same_kind"]
+           "float_type", "matrix_of", "parameter_shapes", "pulled"]
 
 T = TypeVar("T")
 
@@ -147,12 +147,3 @@ def pulled(net: "Matrices", params: Params, made: dict[str, Any],
         matrices = {slot: grads.pop(slot) for slot in net.slots}
         grads |= pull_back(net.transition, params, made, matrices)
     return _merge(grads, rest)
-
-
-def same_kind(params: Params, x: Array) -> None:
-    """Refuse a mix of floats and exact numbers: it would silently compute in floats."""
-    exact = x.dtype == object
-    for name, value in params.items():
-        if (value.dtype == object) != exact:
-            raise ValueError(f"{name} is {value.dtype} while x is {x.dtype}; exact numbers and "
-                             "floats do not mix: lift both (refnet.exact.lift)")

@@ -10,13 +10,13 @@ import numpy as np
 from refnet.arguments import Shapes, admit, choice, generator, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.kinds import same_kind
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
-                              an_activation, float_type, matrix_of, parameter_shapes, pulled,
-                              same_kind)
+                              an_activation, float_type, matrix_of, parameter_shapes, pulled)
 
 __all__ = ["FeedforwardNet"]
 
@@ -159,7 +159,7 @@ class FeedforwardNet:
         Raises ValueError or TypeError on arrays that do not fit.
         """
         self.admit("FeedforwardNet.forward", params, x, mask)
-        same_kind(params, x)
+        params, x = same_kind(params, x)
         p, made = self.matrices(params)
         h, tape = x, []
         for layer in range(1, self.depth + 1):
@@ -194,4 +194,4 @@ class FeedforwardNet:
             h = below[0]
         if inputs:
             grads["x"] = matmul(dv, p["W1"])
-        return pulled(self, params, made, grads, extra)
+        return pulled(self, p, made, grads, extra)

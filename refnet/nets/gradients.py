@@ -16,6 +16,7 @@ import numpy as np
 from refnet.arguments import admit, kind
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
+from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
 from refnet.maths.numeric import matmul
 from refnet.nets.feedforward import FeedforwardNet
@@ -70,7 +71,8 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     instead of what the net's reduction says.
 
     Returns a Result; "h0" is (B, H) unless it is a parameter of shape (H,), shared by the
-    batch. Any dtype. Raises ValueError on shapes that do not fit.
+    batch. Any dtype, which all of the result has. Raises ValueError on shapes that do not fit,
+    and on numbers of different kinds (``refnet.maths.kinds``).
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -88,7 +90,11 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     if penalty is not None:
         value, extra = penalty(tape.p)
         loss = np.asarray(loss + value)
-    return Result(loss, net.backward(params, tape, doutputs, inputs, extra), outputs)
+    gradients = net.backward(params, tape, doutputs, inputs, extra)
+    return Result(join("the loss", loss, "the outputs", outputs), {
+        name: value if name == "clipped" else
+        join(f"the gradient of {name}", value, "the outputs", outputs)
+        for name, value in gradients.items()}, outputs)
 
 
 def tangent(function: Callable[[Params], Params], at: Params, direction: Params) -> Params:
@@ -138,7 +144,8 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
     net.admit("tangent", params, batch.x, batch.mask)
     if isinstance(net, RecurrentNet):
         net = replace(net, backend="reference")
-    return net, {**params, "x": finite_input(batch.x, batch.mask)}
+    params, x = same_kind(params, finite_input(batch.x, batch.mask))
+    return net, {**params, "x": x}
 
 
 def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Array, Array]:
@@ -283,6 +290,7 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     """
     kind("net", net, RecurrentNet, "a RecurrentNet")
     net.admit("state_jacobians", params, x)
+    params, x = same_kind(params, x)
     p = net.layer.scaled(net.matrices(params)[0])
     states = _states(net.layer.passes.forward(p, x, net.initial_state(params, x), net.activation))
     T, B, H = len(x), x.shape[1], net.hidden

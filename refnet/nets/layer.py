@@ -18,6 +18,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.maths.activations import Activation
+from refnet.maths.numeric import Number, times
 from refnet.nets.padding import emptied
 
 __all__ = ["Checkpoints", "Layer", "segments"]
@@ -74,15 +75,15 @@ class Layer:
 
     passes: Any
     activation: Activation
-    gain: float = 1
-    clip: float | None = None
+    gain: Number = 1
+    clip: Number | None = None
     checkpoints: bool = False
 
     def scaled(self, p: Params) -> Params:
         """The parameters that the cell sees: those of the pre-activation times the gain."""
         if self.gain == 1:
             return p
-        return {**p, **{name: p[name] * self.gain for name in GAINED if name in p}}
+        return {**p, **{name: times(self.gain, p[name]) for name in GAINED if name in p}}
 
     def forward(self, p: Params, x: Array, h0: Array, read: Read) -> Any:
         """The cell's tape, or Checkpoints; ``read`` is shown every segment.
@@ -134,14 +135,14 @@ class Layer:
             own = self.passes.backward(seen, part, dh, self.activation, inputs, **options)
             carry = own["h0"]
             dx.append(own.get("x"))
-            total |= {name: np.asarray(total[name] + value)
+            total |= {name: np.asanyarray(total[name] + value)
                       if name in total and name not in ("h0", "x") else value
                       for name, value in own.items()}
             del part, dh  # before the next ones are made
         if inputs and len(dx) > 1:
             total["x"] = np.concatenate(dx[::-1])
         if self.gain != 1:
-            total |= {name: total[name] * self.gain for name in GAINED if name in p}
+            total |= {name: times(self.gain, total[name]) for name in GAINED if name in p}
         return total
 
     def _segments(self, T: int) -> list[tuple[int, int]]:

@@ -17,13 +17,13 @@ from refnet.arguments import (Shapes, admit, admit_mask, choice, generator, kind
 from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.kinds import same_kind
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
-from refnet.maths.numeric import matmul
+from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
-                              an_activation, float_type, matrix_of, parameter_shapes, pulled,
-                              same_kind)
+                              an_activation, float_type, matrix_of, parameter_shapes, pulled)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
 
@@ -65,9 +65,9 @@ class RecurrentNet:
     readout: str = "last"
     loss: str = "cross_entropy"
     reduction: str = "mean"
-    gain: float = 1
+    gain: Number = 1
     learn_h0: bool = False
-    clip_step: float | None = None
+    clip_step: Number | None = None
     backend: str = "reference"
     checkpoint: str = "none"
 
@@ -97,7 +97,10 @@ class RecurrentNet:
         if self.cell not in cells:
             raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
                              "'reference' (--backend reference)")
-        return Layer(cells[self.cell], self.activation, self.gain, self.clip_step,
+        clip = self.clip_step
+        if clip is not None and self.backend == "compiled":
+            clip = float(clip)
+        return Layer(cells[self.cell], self.activation, self.gain, clip,
                      self.checkpoint == "sqrt")
 
     @property
@@ -217,11 +220,12 @@ class RecurrentNet:
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape.
 
-        Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x and params must both be
-        floats or both objects. Raises ValueError or TypeError on arrays that do not fit.
+        Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
+        parameters' (``refnet.maths.kinds``). Raises ValueError or TypeError on arrays that do not
+        fit.
         """
         self.admit("RecurrentNet.forward", params, x, mask)
-        same_kind(params, x)
+        params, x = same_kind(params, x)
         p, made = self.matrices(params)
         x = finite_input(x, mask)
         h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.hidden
@@ -272,7 +276,7 @@ class RecurrentNet:
             grads["Whh"] = grads.pop("Whh")  # the last entry in any case
             return grads
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
-        grads = pulled(self, params, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
+        grads = pulled(self, tape.p, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
         if self.transition is None:
             found = [grads.pop(slot) for slot in self.slots]
             grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]

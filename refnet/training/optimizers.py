@@ -13,12 +13,14 @@ Checked by: tests/test_optimizers.py.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.maths.numeric import Number, clamp, sqrt, times
+from refnet.maths.kinds import inexact, join
+from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
 
 __all__ = ["Adam", "Clipped", "Momentum", "Nesterov", "OPTIMIZERS", "Optimizer", "RMSPROP_FORMS",
            "RMSprop", "SGD", "clip_by_norm", "clip_by_value", "optimizer", "weight_decay"]
@@ -73,9 +75,11 @@ class Optimizer:
                 have = "none" if g is None else g.shape
                 raise ValueError(f"{type(self).__name__}.step: {name} is {value.shape} and its "
                                  f"gradient {have}; give one of the same shape or skip {name}")
+            value = inexact(value)
+            g = join(f"the gradient of {name}", g, name, value)
             places = [f"{name}/{accumulator}" for accumulator in self.accumulators]
             direction, kept = self.move(g, tuple(map(state.__getitem__, places)), steps)
-            rate = self.rate * self.rates.get(name, 1)
+            rate = product(self.rate, self.rates[name]) if name in self.rates else self.rate
             moved[name] = np.asarray(value - times(rate, direction))
             after.update(zip(places, map(np.asarray, kept)))
         return moved, after
@@ -123,6 +127,12 @@ class Nesterov(Momentum):
         return g + times(self.momentum, v), (v,)
 
 
+def _exactly(c: Number, g: Array) -> Number:
+    """The constant of a step with the gradient g, so that a difference or power of it is exact
+    on exact numbers."""
+    return Fraction(c) if g.dtype == object else c
+
+
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
     """``r <- decay r + (1 - decay) g^2``; ``W <- W - rate g / sqrt(r + eps)`` with eps
@@ -144,12 +154,14 @@ class RMSprop(Optimizer):
             raise ValueError(f"RMSprop: eps's place is {self.place!r}; choose inside or outside")
 
     def start(self, value: Array, accumulator: str) -> Array:
-        return times(self.first, np.ones_like(value))
+        return times(self.first, value * 0 + 1) if value.dtype == object else np.full_like(
+            value, float(self.first))
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int
              ) -> tuple[Array, tuple[Array, ...]]:
-        r = times(self.decay, kept[0]) + times(1 - self.decay, g * g)
-        eps = float(self.eps)
+        decay = _exactly(self.decay, g)
+        r = times(decay, kept[0]) + times(1 - decay, g * g)
+        eps = constant(self.eps, g)
         return g / (sqrt(r + eps) if self.place == "inside" else sqrt(r) + eps), (r,)
 
 
@@ -177,10 +189,11 @@ class Adam(Optimizer):
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int
              ) -> tuple[Array, tuple[Array, ...]]:
-        m = times(self.beta1, kept[0]) + times(1 - self.beta1, g)
-        r = times(self.beta2, kept[1]) + times(1 - self.beta2, g * g)
-        root = sqrt(times(1 / (1 - self.beta2 ** steps), r))
-        return times(1 / (1 - self.beta1 ** steps), m) / (root + float(self.eps)), (m, r)
+        beta1, beta2 = _exactly(self.beta1, g), _exactly(self.beta2, g)
+        m = times(beta1, kept[0]) + times(1 - beta1, g)
+        r = times(beta2, kept[1]) + times(1 - beta2, g * g)
+        root = sqrt(times(1 / (1 - beta2 ** steps), r))
+        return times(1 / (1 - beta1 ** steps), m) / (root + constant(self.eps, g)), (m, r)
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -219,7 +232,7 @@ def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
     No factor 1/2, as in 002's code. For a factorised matrix, give the composite one.
     Returns the value () and the gradients under the same names.
     """
-    value = sum(times(strength, np.asarray((W * W).sum())) for W in weights.values())
+    value = sum(times(strength, np.asarray((W * W).sum(), W.dtype)) for W in weights.values())
     return np.asarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
 
 
@@ -233,7 +246,7 @@ class Clipped(NamedTuple):
     norm: float | None
 
 
-def _check_limit(function: str, limit: float) -> None:
+def _check_limit(function: str, limit: Number) -> None:
     if not limit > 0:
         raise ValueError(f"{function}: limit is {limit}; need a number above 0")
 
@@ -241,11 +254,16 @@ def _check_limit(function: str, limit: float) -> None:
 def clip_by_norm(grads: Params, limit: float) -> Clipped:
     """Scale all gradients by ``limit / norm`` if their common 2-norm exceeds ``limit``.
 
-    Pascanu et al. (2013). Give it the parameters' gradients only, not that of x. Floats. The
-    norm is computed in float64 without overflow. If an entry is not finite, nothing can
-    repair the gradient: it comes back unchanged and ``norm`` says nan or inf.
+    Pascanu et al. (2013). Give it the parameters' gradients only, not that of x. The norm is
+    computed in float64 without overflow. If an entry is not finite, nothing can repair the
+    gradient: it comes back unchanged and ``norm`` says nan or inf. Floats only: ValueError for
+    exact numbers, of which the norm is no rational.
     """
     _check_limit("clip_by_norm", limit)
+    for name, g in grads.items():
+        if g.dtype == object:
+            raise ValueError(f"clip_by_norm: the gradient of {name} holds exact numbers, of which "
+                             "the norm is no rational; use clip_by_value, or float64")
     # np.max, unlike max, lets a NaN through
     largest = float(np.max([np.abs(g).max(initial=0) for g in grads.values()], initial=0))
     if largest == 0 or not np.isfinite(largest):
@@ -259,7 +277,7 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
                    sum(g.size for g in grads.values()), norm)
 
 
-def clip_by_value(grads: Params, limit: float) -> Clipped:
+def clip_by_value(grads: Params, limit: Number) -> Clipped:
     """Each entry brought into [-limit, limit]; NaN stays NaN. Any ordered dtype.
 
     Clipping inside the recursion, step by step, is ``clip`` of the cells' backward.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.maths.numeric import matmul, times
+from refnet.maths.numeric import Number, cos, matmul, sin, times
 from refnet.matrices.transitions.manifold import Manifold
 
 __all__ = ["Schur"]
@@ -34,11 +34,11 @@ class Schur(Manifold):
     block, so that every real matrix is one of these; T = 0 gives the normal matrices with
     eigenvalues g e^(+-i a). ``modulus_penalty``: strength of ``sum (g - 1)^2`` in the loss, as
     in the paper. ``step``, ``metric``: see Manifold.
-    Floats only: there is no cosine of a rational.
+    Floats and balls: a rational angle has no rational cosine.
     Checked by: tests/test_transitions.py::test_complex_step.
     """
 
-    modulus_penalty: float = 0
+    modulus_penalty: Number = 0
 
     @property
     def manifold(self) -> tuple[str, ...]:
@@ -79,14 +79,14 @@ class Schur(Manifold):
     def matrix(self, parts: Params) -> tuple[Array, _Tape]:
         """W, and the tape."""
         g, a = parts["g"], parts["a"]
-        cos, sin = np.cos(a), np.sin(a)
+        c, s = cos(a), sin(a)
         middle = np.triu(parts["T"], 1)
         even = np.arange(0, len(middle), 2)
-        middle[even, even] = middle[even + 1, even + 1] = g * cos
-        middle[even + 1, even] = g * sin
-        middle[even, even + 1] -= g * sin
+        middle[even, even] = middle[even + 1, even + 1] = g * c
+        middle[even + 1, even] = g * s
+        middle[even, even + 1] -= g * s
         left = matmul(parts["P"], middle)
-        return matmul(left, parts["P"].T), _Tape(middle, left, cos, sin)
+        return matmul(left, parts["P"].T), _Tape(middle, left, c, s)
 
     def pull_back(self, parts: Params, tape: _Tape, dW: Array) -> Params:
         """``dP = dW P M' + dW' P M``, with M the middle; ``dM = P' dW P``, read off by blocks."""

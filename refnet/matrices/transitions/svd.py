@@ -47,12 +47,12 @@ class SVD(Manifold):
     Checked by: tests/test_transitions.py::test_push_equals_pull.
     """
 
-    margin: float | str = "none"
+    margin: Number | str = "none"
     spectrum_rate: str = "plain"
-    spectrum_factor: float = 1
+    spectrum_factor: Number = 1
     negative: str = "keep"
-    prior: float = 0
-    soft: float = 0
+    prior: Number = 0
+    soft: Number = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,8 +85,8 @@ class SVD(Manifold):
     def rates(self) -> Mapping[str, Number]:
         """The factor on the rate of p or s."""
         part = "s" if self._width is None else "p" if self._width else None
-        width = float(self._width or 1)
-        factor = self.spectrum_factor / width ** RATES.index(self.spectrum_rate)
+        width = self._width or Fraction(1)
+        factor = Fraction(self.spectrum_factor) / width ** RATES.index(self.spectrum_rate)
         return {} if part is None or factor == 1 else {part: factor}
 
     @property
