@@ -351,3 +351,15 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert "choose one of" in capsys.readouterr().err
     assert main(["study", "table-iii", "--workers", "0"]) == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
+    from benchmarks import studies
+    assert studies.PAGE.read_text(encoding="utf-8") == studies.page()
+    # and it follows the rows: one fewer, another page
+    folder = studies.FOLDER
+    monkeypatch.setattr(studies, "FOLDER", tmp_path)
+    (tmp_path / "orthogonalisation").mkdir()
+    lines = (folder / "orthogonalisation" / "rows.jsonl").read_text().splitlines()
+    (tmp_path / "orthogonalisation" / "rows.jsonl").write_text("\n".join(lines[:-2]) + "\n")
+    assert studies.PAGE.read_text(encoding="utf-8") != studies.page()

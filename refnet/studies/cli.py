@@ -3,7 +3,10 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refnet.studies.study import Study
 
 __all__ = ["add_command"]
 
@@ -30,6 +33,10 @@ def add_command(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
+    parser.add_argument("--measure", action="store_true", help="with --list or NAME: measure a few "
+                        "steps of each kind of run, and tell hours and memory")
+    parser.add_argument("--protocols", action="store_true", help="show where the papers' texts and "
+                        "released codes differ")
     parser.add_argument("--quick", action="store_true", help="a small version, in minutes; its "
                         "numbers are not the paper's")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell "
@@ -53,11 +60,14 @@ def _study(args: argparse.Namespace) -> int:
     from refnet.studies.catalogue import STUDIES, find
     from refnet.studies.runner import run, status
     from refnet.studies.store import Store
-    if args.list:
-        print(table(["study", "hours of a core for a seed", "runs", "what"],
-                    [[study.name, study.hours,
-                      len(study.jobs(lambda job: None, 1, False)), study.title]
-                     for study in STUDIES.values()]))
+    if args.protocols:
+        from refnet.training.protocols import differences
+        print(differences())
+        return 0
+    if args.list or args.measure:
+        chosen = list(STUDIES.values()) if args.name is None else [find(args.name)]
+        print(table(["study", "hours for a seed" + ", at most" * args.measure, "MB",
+                     "runs of a seed", "what"], [_needs(study, args) for study in chosen]))
         return 0
     if args.name is None:
         raise ValueError("name a study, such as: refnet study table-iii --quick (refnet study "
@@ -88,6 +98,16 @@ def _study(args: argparse.Namespace) -> int:
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
     return 2 if failed else 0
+
+
+def _needs(study: "Study", args: argparse.Namespace) -> list[Any]:
+    """A line of the list."""
+    jobs = study.jobs(lambda job: None, 1, args.quick)
+    hours, megabytes = study.hours, None
+    if args.measure and any(job.config for job in jobs):
+        from refnet.studies.costs import measure
+        hours, megabytes = measure(jobs)
+    return [study.name, f"{hours:.2g}", megabytes, len(jobs), study.title]
 
 
 def _cluster(address: str) -> Any:

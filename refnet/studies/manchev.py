@@ -22,7 +22,7 @@ def orthogonalise(distribution: str, seed: int, runs: int) -> dict[str, Any]:
     made = orthogonalization_experiment(distribution, runs=runs, seed=seed)
     return {"mean": round(made.mean, 4), "sd": round(made.sd, 4),
             "extremes": [int(value) for value in made.extremes],
-            "success": made.success_rate, "seconds": 0.0}
+            "success": made.success_rate}
 
 
 def _experiment(distribution: str, seed: int, quick: bool) -> Job:

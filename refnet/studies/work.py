@@ -4,6 +4,7 @@ Checked by: tests/test_studies.py.
 """
 
 import subprocess
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
@@ -39,7 +40,9 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
     codes = _note_code(store.unfinished(job.key))
     if job.config is None:
         module, name = job.function.split(":")
+        started = time.perf_counter()
         made = getattr(import_module(module), name)(**job.arguments)
+        made["seconds"] = round(time.perf_counter() - started, 1)
     else:
         made = _train(job, job.config, store.unfinished(job.key) / "run")
     return {"key": job.key, "name": job.name, "settings": job.settings, **made, "code": codes,

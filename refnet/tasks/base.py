@@ -101,9 +101,13 @@ def stream(seed: int, *key: int) -> np.random.Generator:
 
 
 def evaluation_size(steps: int) -> int:
-    """Sequences in a batch of an evaluation: 200,000 steps at most, so that a net of 128
-    units keeps some 100 MB of float32 states, and never more than 1000 sequences."""
-    return min(max(200_000 // max(steps, 1), 1), 1000)
+    """Sequences in a batch of an evaluation, 1000 at most.
+
+    6,000 steps, so that the states of a net of 100 units stay in the processor's cache, two to
+    four times as fast as 100 MB of them; but 16 sequences, while these have no more than 200,000.
+    """
+    steps = max(steps, 1)
+    return min(max(6_000 // steps, min(16, 200_000 // steps), 1), 1000)
 
 
 def one_hot(symbols: Array, classes: int, dtype: str) -> Array:

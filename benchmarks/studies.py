@@ -1,0 +1,109 @@
+"""STUDIES.md, the papers' tables and figures beside ours: ``python -m benchmarks.studies``.
+
+Everything on the page is made from the declarations of refnet.studies and the rows recorded in
+results/studies; tests/test_studies.py checks that it is what this makes of them.
+"""
+
+import sys
+from pathlib import Path
+
+from refnet.runs.files import write_text
+from refnet.runs.rows import table
+from refnet.studies.catalogue import STUDIES
+from refnet.studies.store import Store
+from refnet.studies.study import Study
+from refnet.training.protocols import differences
+
+FOLDER = Path(__file__).parent / "results" / "studies"
+PAGE = Path(__file__).parent / "STUDIES.md"
+SEEDS = 3
+
+HEAD = """# The papers' tables and figures
+
+Ours beside the printed numbers, from the rows recorded in `results/studies`. Made by
+`python -m benchmarks.studies`; no number is typed. A row that has not been made says *not run*;
+`refnet study NAME` makes it, goes on after any interruption, and prints the same table. Each
+recorded row carries its settings, seed, machine, versions and commit.
+
+"""
+
+CLUSTER = """## On a cluster
+
+`pip install 'refnet[cluster]'` on every machine; then a scheduler, workers with one thread a slot,
+and the study from any machine that sees the scheduler and, to go on with unfinished runs, the
+same folder:
+
+```
+dask scheduler --scheduler-file dask.json
+dask worker --scheduler-file dask.json --nworkers auto --nthreads 1
+refnet study table-2 --cluster tcp://HOST:8786 --folder /shared/studies
+```
+
+Under Slurm, a job array of workers:
+
+```
+sbatch --array=1-64 --cpus-per-task=1 --mem=2G --time=12:00:00 \\
+    --wrap 'dask worker --scheduler-file /shared/dask.json --nthreads 1'
+```
+
+A worker that is killed loses nothing: its runs are sent to others and go on from their last
+evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)` takes any
+`concurrent.futures.Executor`.
+
+"""
+
+PROTOCOLS = """## Protocols: text and released code
+
+Every run has a named protocol (`--protocol`): what the paper's text says and, where it says
+nothing, the plainest choice; or what the released code does. They differ in:
+
+"""
+
+
+def recorded(study: Study) -> tuple[Store, dict[str, dict]]:
+    """The store of a study's recorded rows, and its rows."""
+    store = Store(FOLDER / study.name)
+    return store, store.rows()
+
+
+def overview() -> str:
+    """How many runs of each study there are, and what they took."""
+    lines = []
+    for study in STUDIES.values():
+        store, rows = recorded(study)
+        jobs = study.jobs(lambda job: store.done(job, rows), SEEDS, False)
+        ladder = study.name == "table-i"  # wants the next rungs alone, and an unknown number
+        done = len(rows) if ladder else sum(store.done(job, rows) is not None for job in jobs)
+        hours = sum(row.get("seconds", 0) for row in rows.values()) / 3600
+        lines.append([f"`refnet study {study.name}`", study.title,
+                      f"{done}" if ladder else f"{done} of {len(jobs)}", f"{hours:.2f}"])
+    return table(["command", "what", f"runs recorded, {SEEDS} seeds", "their hours"], lines)
+
+
+def section(study: Study) -> str:
+    """A study's table, and its figure if there is one."""
+    store, rows = recorded(study)
+    text = f"## {study.title}\n\n" + study.table(lambda job: store.done(job, rows), SEEDS, False)
+    if (store.folder / "figure.png").exists():
+        text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
+    return text + "\n"
+
+
+def page() -> str:
+    """The whole page."""
+    return (HEAD + overview() + "\n" + "".join(map(section, STUDIES.values())) + PROTOCOLS
+            + differences() + "\n" + CLUSTER)
+
+
+def main() -> int:
+    for study in STUDIES.values():
+        store, rows = recorded(study)
+        if study.figure is not None and rows:
+            study.figure(lambda job: store.done(job, rows), SEEDS, False,
+                         store.folder / "figure.png")
+    write_text(PAGE, page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
