@@ -69,7 +69,7 @@ OTHERS = {
     "optimizer": "sgd", "rate": .5, "manifold_rate": (.5, {"transition": "svd"}),
     "weight_decay": .5, "clip": "norm", "clip_at": (2.0, {"clip": "norm"}), "batch": 5,
     "iterations": 41, "evaluate_every": 7, "seed": 5, "dtype": "float64", "backend": "compiled",
-    "checkpoint": "sqrt"}
+    "checkpoint": "sqrt", "watch": True}
 
 
 def test_a_key_is_of_all_settings_that_apply_and_of_nothing_else():

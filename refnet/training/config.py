@@ -88,9 +88,9 @@ class Config:
     Checked by: tests/test_config.py.
     """
 
+    task: str = _setting("temporal-order", "the task, with its options as a spec")
     protocol: str = _setting("", "the protocol that settings not given are taken from, such as "
                                  "vorontsov/text (the defaults are those of the task's own)")
-    task: str = _setting("temporal-order", "the task, with its options as a spec")
     length: int = _setting(0, "sequence length T; 0 is the task's own", least=0, where=GENERATED)
     net: str = _setting("recurrent", "kind of net", choices=("recurrent", "feedforward"))
     cell: str = _setting("rnn", "recurrent cell: rnn, gru, gru_before or lstm, such as "
