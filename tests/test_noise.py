@@ -118,7 +118,8 @@ def orders(tmp_path_factory):
             libraries[real, flags] = ctypes.CDLL(str(out))
         return libraries[real, flags]
 
-    def run(order, join, steps, params, batch, dtype=np.float32, flags=STRICT):
+    def run(order, join, steps, params, batch, dtype=np.float32, flags=STRICT,
+            flush=False):
         (T, B, D), H, C = batch.x.shape, len(params["bh"]), len(params["by"])
         given = [np.ascontiguousarray(params[name], dtype)
                  for name in ("Whh", "Wxh", "bh", "Why", "by")]
@@ -127,10 +128,13 @@ def orders(tmp_path_factory):
                   "dWxh": (H, D), "dbh": (H,), "dWhy": (C, H), "dby": (C,), "dx": (T, B, D),
                   "dh0": (B, H)}
         found = {name: np.empty(shape, dtype) for name, shape in shapes.items()}
-        real = "float" if dtype == np.float32 else "double"
-        library(real, flags).run(
+        program = library("float" if dtype == np.float32 else "double", flags)
+        if not program.flush(int(flush)) and flush:
+            pytest.skip("this processor has no switch for subnormal numbers")
+        program.run(
             *map(ctypes.c_int, (order, join, steps)), *map(ctypes.c_long, (T, B, D, H, C)),
             *(ctypes.c_void_p(value.ctypes.data) for value in (*given, *found.values())))
+        program.flush(0)
         return found
 
     return run
@@ -184,3 +188,41 @@ def test_the_order_of_summation_hides_no_bug(orders):
                       {**right, "dx": right["dx"] * np.float32(1.0001)},
                       {**right, "dbh": right["dbh"] + np.float32(1e-5) * abs(right["dbh"]).max()}):
             assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+
+
+def test_flushed_subnormal_numbers_are_rounding(orders):
+    """Gradients near 1e-37, whose products underflow, where subnormal numbers are zero."""
+    net, params, batch = made(8, 40, 3, 1)
+    params["Why"] = params["Why"] * np.float32(1e-37)
+    case = certified_in_float64(net, params, batch)
+    sigma, true = spread(case, np.float32), {
+        name: value.value for name, value in case.named().items()}
+    lost = 0
+    for order in range(9):
+        for join in range(5):
+            found = orders(order, join, join % 4, params, batch, flush=True)
+            kept = orders(order, join, join % 4, params, batch)
+            lost += (found["dWhh"] != kept["dWhh"]).any()
+            for theirs in (found, kept):
+                verdict = compare_values(theirs, true, sigma, np.float32, ())
+                assert verdict.verdict == EXPLAINED, (order, join, verdict.worst)
+    assert lost > 0
+    wrong = {**found, "dWhh": found["dWhh"] * np.float32(2), "dWhy": found["dWhy"] * 1.0001}
+    assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("T, H, B, gain, runs", [
+    (1000, 100, 2, 1, 20), (200, 400, 2, 1, 20), (3, 2000, 2, 1, 20), (3, 2000, 2, -0.5, 20)])
+def test_every_order_of_summation_is_rounding_at_full_size(orders, T, H, B, gain, runs):
+    case = made(T, H, B, gain)
+    worst = family(orders, *case, joins=(0, 1, 2), runs=runs)
+    assert worst[0] < LIMITS[0]
+    net, params, batch = case
+    true = {name: value.value for name, value in certified_in_float64(*case).named().items()}
+    sigma = spread(certified_in_float64(*case), np.float32, runs=runs)
+    right = orders(0, 0, 1, params, batch)
+    for name in ("dWhh", "dbh", "dx"):
+        wrong = right[name] + np.float32(1e-3) * abs(right[name]).max()
+        verdict = compare_values({name: wrong}, true, sigma, np.float32, ())
+        assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)

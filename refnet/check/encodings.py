@@ -8,6 +8,7 @@ Checked by: tests/test_vectors.py.
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from refnet.batch import Array, Params
 __all__ = ["ENCODINGS", "decode", "encode", "from_json", "to_json"]
 
 ENCODINGS = ("json", "npz", "safetensors")
-TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "bool": "BOOL"}
+TYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "bool": "BOOL"}
 WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
@@ -46,7 +47,7 @@ def from_json(entry: Any) -> Array:
         raise ValueError("a shape is a list of integers, and data is one flat list")
     values = [WORDS.get(value, value) if isinstance(value, str) else value for value in data]
     if not all(isinstance(value, (int, float)) for value in values):
-        raise ValueError("data holds something that is no number, NaN or Infinity")
+        raise ValueError("data holds something that is not a number, NaN or Infinity")
     if len(values) != int(np.prod(shape)):
         raise ValueError(f"data has {len(values)} numbers; its shape {shape} needs "
                          f"{int(np.prod(shape))}")
@@ -99,7 +100,8 @@ def decode(path: Path) -> tuple[Params, dict[str, Any]]:
                 return {name: archive[name] for name in archive.files}, {}
         if encoding == "safetensors":
             return _from_safetensors(path.read_bytes()), {}
-    except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, EOFError, OSError, OverflowError, RecursionError,
+            NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path.name} cannot be read: {error}") from None
     raise ValueError(f"{path.name} is none of .json, .npz, .safetensors")
 

@@ -19,7 +19,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.check.encodings import ENCODINGS, decode, encode
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
-from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
+from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare, judged_types
 from refnet.exact.enclose import Certified, Enclosure, certify
 from refnet.maths.activations import ACTIVATIONS, activation
 from refnet.matrices.initializers import orthogonal
@@ -200,32 +200,35 @@ def load(folder: Path) -> dict[str, Certified]:
 
     Raises ValueError if the manifest is not one, or a file is missing or altered.
     """
-    return {name: certified for name, (certified, _) in _load(folder).items()}
+    return {name: _case_of(folder, name, entry)[0] for name, entry in _entries(folder).items()}
 
 
-def _load(folder: Path) -> dict[str, tuple[Certified, Params]]:
+def _entries(folder: Path) -> dict[str, Any]:
+    """What the manifest says of every case."""
     path = folder / "manifest.json"
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         known = manifest["format"] == "refnet golden vectors" and manifest["version"] == 1
-        cases = manifest["cases"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no manifest of golden vectors ({error}); write them with: "
+        cases = dict(manifest["cases"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} is not a manifest of golden vectors ({error}); write them with: "
                          "refnet vectors write DIR") from None
     if not known:
-        raise ValueError(f"{path} is of another format or version; write it anew with: "
+        raise ValueError(f"{path} is of another format or version; write it again with: "
                          "refnet vectors write DIR")
-    out = {}
-    for name, entry in cases.items():
-        file = folder / f"{name}.npz"
-        if not file.exists():
-            raise ValueError(f"{file} is missing, although the manifest names it")
-        found = hashlib.sha256(file.read_bytes()).hexdigest()
-        if found != entry["sha256"][file.name]:
-            raise ValueError(f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
-                             f"{entry['sha256'][file.name][:12]}...; write the vectors anew")
-        out[name] = _certified(_net(entry["net"]), decode(file)[0])
-    return out
+    return cases
+
+
+def _case_of(folder: Path, name: str, entry: Any) -> tuple[Certified, Params]:
+    """A case and the sigma of its results; ValueError if its file is missing or altered."""
+    file = folder / f"{name}.npz"
+    if not file.exists():
+        raise ValueError(f"{file} is missing, although the manifest names it")
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    if found != entry["sha256"][file.name]:
+        raise ValueError(f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
+                         f"{entry['sha256'][file.name][:12]}...; write the vectors again")
+    return _certified(_net(entry["net"]), decode(file)[0])
 
 
 def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
@@ -247,44 +250,47 @@ def judge(folder: Path, theirs: Path) -> dict[str, Verdict]:
 
     ``theirs`` holds NAME.json, NAME.npz or NAME.safetensors for every case it ran, with
     arrays named loss, outputs, h, dWhh, ...; JSON may say "dtype": "float32" beside "arrays".
-    A case without a file, or with one that cannot be read, is *not rounding* with a note.
-    Raises ValueError if ``folder`` is damaged or ``theirs`` no folder with results.
+    A case without a file, or with a golden or own file that cannot be read or judged, is *not
+    rounding* with a note; it does not keep the others from being judged.
+    Raises ValueError if ``folder`` has no manifest or ``theirs`` is not a folder with results.
     """
     if not theirs.is_dir():
-        raise ValueError(f"{theirs} is no folder; it has to hold results such as rnn-last.json")
-    cases = _load(folder)
-    if not any((theirs / f"{name}.{kind}").exists() for name in cases for kind in ENCODINGS):
+        raise ValueError(f"{theirs} is not a folder; it has to hold results such as "
+                         "rnn-last.json")
+    entries = _entries(folder)
+    if not any((theirs / f"{name}.{kind}").exists() for name in entries for kind in ENCODINGS):
         raise ValueError(f"{theirs} holds no result of any case; name the files after the cases, "
-                         f"such as {next(iter(cases), 'rnn-last')}.json")
-    return {name: _judged(name, *case, theirs) for name, case in cases.items()}
+                         f"such as {next(iter(entries), 'rnn-last')}.json")
+    return {name: _judged(folder, name, entry, theirs) for name, entry in entries.items()}
 
 
-def _judged(name: str, certified: Certified, sigma: Params, theirs: Path) -> Verdict:
-    for encoding in ENCODINGS:
-        path = theirs / f"{name}.{encoding}"
-        if not path.exists():
-            continue
-        try:
-            arrays, about = decode(path)
-            dtype = _dtype(arrays, about)
-        except ValueError as error:
-            return _refused(str(error))
-        scale = unit(dtype) / unit(np.float32)  # to first order, spreads grow with u
-        own = {key: np.maximum(value * scale, unit(np.float64) * abs(
-            certified.named()[key].value)) for key, value in sigma.items()}
-        return compare(arrays, certified, dtype=dtype, sigma=own)
-    return _refused("there is no result for this case")
+def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
+    paths = [path for kind in ENCODINGS if (path := theirs / f"{name}.{kind}").exists()]
+    if not paths:
+        return _refused("there is no result for this case")
+    try:
+        certified, sigma = _case_of(folder, name, entry)
+        arrays, about = decode(paths[0])
+        return _verdict(certified, sigma, arrays, about.get("dtype"))
+    except ValueError as error:
+        return _refused(str(error))
+    except Exception as error:  # whatever a file holds, the other cases are judged
+        return _refused(f"cannot be judged: {type(error).__name__}: {error}")
 
 
-def _dtype(arrays: Params, about: dict[str, Any]) -> Any:
-    named = about.get("dtype")
-    kinds = [named] if named is not None else sorted(
-        {str(value.dtype) for value in arrays.values() if value.dtype.kind == "f"})
-    if not kinds:
-        return np.dtype(np.float64)
-    if kinds[0] not in ("float16", "float32", "float64"):
-        raise ValueError(f"dtype {kinds[0]!r} is none of float16, float32, float64")
-    return np.dtype(kinds[0])
+def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) -> Verdict:
+    if dtype is not None and dtype not in ("float16", "float32", "float64"):
+        raise ValueError(f"dtype {dtype!r} is none of float16, float32, float64")
+    types, _ = judged_types(arrays, dtype)
+
+    def own(name: str, value: Array) -> Array:
+        # to first order, spreads grow with u
+        grown = value * (unit(types.get(name, types[""])) / unit(np.float32))
+        return np.asarray(np.maximum(grown, unit(np.float64) * abs(
+            certified.named()[name].value)))
+
+    return compare(arrays, certified, dtype=dtype,
+                   sigma={name: own(name, value) for name, value in sigma.items()})
 
 
 def _refused(note: str) -> Verdict:

@@ -25,7 +25,7 @@ from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 
 __all__ = ["EXPLAINED", "NOT_ROUNDING", "RULE", "SUSPICIOUS", "Judgement", "Verdict", "compare",
-           "compare_values", "judge"]
+           "compare_values", "judge", "judged_types"]
 
 EXPLAINED = "explained by rounding"
 SUSPICIOUS = "suspicious"
@@ -159,7 +159,7 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
     """
     if required is None:
         required = tuple(f"d{name}" for name in certified.params)
-    types, assumed = _types(theirs, dtype)
+    types, assumed = judged_types(theirs, dtype)
     usual = types[""]
     if sigma is None:
         spreads = {kind: spread(certified, kind, runs, seed) for kind in set(types.values())}
@@ -205,7 +205,7 @@ def _numbers(theirs: Any) -> Array | None:
     return array.astype(np.float64) if array.dtype.kind in "fiu" else None
 
 
-def _types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any], str]:
+def judged_types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any], str]:
     """The type in which each quantity is taken to be computed, under "" that of those that do
     not say; and a sentence about it.
 

@@ -2,10 +2,23 @@
    order it is asked for: -DREAL=float or double. */
 #include <math.h>
 #include <stdlib.h>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 #ifndef REAL
 #define REAL float
 #endif
 typedef REAL real;
+
+/* subnormal numbers are zero from now on (1) or not (0); returns whether that is possible */
+int flush(int on) {
+#ifdef __SSE2__
+  _mm_setcsr(on ? _mm_getcsr() | 0x8040 : _mm_getcsr() & ~0x8040u);
+  return 1;
+#else
+  return 0 * on;
+#endif
+}
 
 static real fused(real a, real b, real c) {
   return sizeof(real) == 4 ? (real)fmaf(a, b, c) : (real)fma(a, b, c);
