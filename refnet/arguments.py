@@ -6,24 +6,30 @@ dimension is a number, or a letter whose size the first array that has it decide
 Checked by: tests/test_arguments.py.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
+from math import inf
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from refnet.batch import Params
 
-__all__ = ["Shape", "Shapes", "admit", "admit_mask", "array", "choice", "generator", "kind",
-           "number", "whole"]
+__all__ = ["ARRAYS", "GENERATOR", "MATRIX", "REAL_MATRIX", "Rule", "SQUARE", "Shape", "Shapes",
+           "VECTOR", "admit", "admit_mask", "array", "check_fields", "choice", "count",
+           "generator", "instance", "kind", "matrices", "matrix", "number", "one_of", "optional",
+           "real", "square", "takes", "whole"]
 
 Shape = tuple[int | str, ...]
 Shapes = Mapping[str, tuple[Shape, ...]]
 """By name, the shapes of which an array has to have one."""
 
-NUMBERS = "fiucO"
-"""The kinds of dtype that hold numbers."""
+NUMBERS, REAL = "fiucO", "fiuO"
+"""The kinds of dtype that hold numbers. (Complex ones are real ones with a step along, where
+tangents are taken.)"""
 
 
 def whole(what: str, value: Any, least: int = 1) -> int:
@@ -112,6 +118,118 @@ def admit_mask(where: str, mask: Any, shape: tuple[int, ...]) -> None:
     if mask.shape != shape:
         raise ValueError(f"{where}: mask has shape {mask.shape}; need (T, B) = {shape}, as x has"
                          f"{_transposed(mask.shape, shape, 'mask')}")
+
+
+class Rule(NamedTuple):
+    """What an argument has to be: ``check(what, value)`` raises for anything else, such as for
+    the ``wrong`` ones."""
+
+    check: Callable[[str, Any], object]
+    wrong: tuple[Any, ...]
+
+
+def real(interval: str) -> Rule:
+    """A number in an interval."""
+    low, high = map(float, interval[1:-1].split(","))
+    outside = [float("nan"), "1", None, True, 1j, [1]]
+    outside += [low if interval[0] == "(" else low - 1] if low > -inf else [low]
+    outside += [high if interval[-1] == ")" else high + 1] if high < inf or interval[-1] == ")" \
+        else []
+    return Rule(lambda what, value: number(what, value, interval), tuple(outside))
+
+
+def count(least: int = 1) -> Rule:
+    """A whole number of at least ``least``."""
+    return Rule(lambda what, value: whole(what, value, least),
+                (least - 1, least + .5, float("nan"), str(least), None, True, [least]))
+
+
+def one_of(options: Collection[str]) -> Rule:
+    """One of these names."""
+    return Rule(lambda what, value: choice(what, value, options), ("no such name", "", None, 5, []))
+
+
+def instance(need: type | tuple[type, ...], repair: str) -> Rule:
+    """An instance of a type."""
+    return Rule(lambda what, value: kind(what, value, need, repair), (None, 1.5, object()))
+
+
+def optional(rule: Rule) -> Rule:
+    """None, or what the rule says."""
+    return Rule(lambda what, value: value is None or rule.check(what, value),
+                tuple(value for value in rule.wrong if value is not None))
+
+
+def matrix(what: str, value: Any, kinds: str = NUMBERS) -> None:
+    """Raise unless ``value`` is a matrix with entries."""
+    _numbers(what, value, kinds)
+    if value.ndim != 2 or 0 in value.shape:
+        raise ValueError(f"{what} has shape {value.shape}; need a matrix with entries")
+
+
+def square(what: str, value: Any) -> None:
+    """Raise unless ``value`` is a square real matrix."""
+    _numbers(what, value, REAL)
+    if value.ndim != 2 or value.shape[0] != value.shape[1]:
+        raise ValueError(f"{what} has shape {value.shape}; need a square matrix")
+
+
+def matrices(what: str, value: Any) -> None:
+    """Raise unless ``value`` is a dict of arrays of numbers."""
+    kind(what, value, Mapping, "a dict of arrays by name")
+    for name, entry in value.items():
+        _numbers(f"{what}: {name}", entry)
+
+
+_ODD = ([[1.0, 0.0], [0.0, 1.0]], "W", None, 1.0, np.ones((2, 2), str),
+        np.ma.MaskedArray(np.eye(2), np.eye(2) > 0))
+_COMPLEX = np.ones((2, 2), complex)
+_FLAT = (np.ones(3), np.ones(()), np.ones((2, 2, 2)))
+MATRIX = Rule(matrix, (*_ODD, *_FLAT, np.ones((0, 2))))
+REAL_MATRIX = Rule(lambda what, value: matrix(what, value, REAL), (*MATRIX.wrong, _COMPLEX))
+SQUARE = Rule(square, (*_ODD, *_FLAT, _COMPLEX, np.ones((2, 3))))
+VECTOR = Rule(lambda what, value: array(what, value, kinds=REAL),
+              (*_ODD, _COMPLEX, np.ones((2, 2)), np.ones(())))
+ARRAYS = Rule(matrices, (None, [np.eye(2)], "W", np.eye(2), *({"W": value} for value in _ODD)))
+GENERATOR = Rule(generator, (None, 0, np.random))
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Have a function's arguments held against rules, by their names; defaults are not checked.
+
+    >>> @takes(rate=real("(0, inf)"))
+    ... def double(rate):
+    ...     return 2 * rate
+    >>> double(rate=0)
+    Traceback (most recent call last):
+    ValueError: double: rate is 0; need a number in (0, inf)
+    """
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        names = tuple(signature(function).parameters)
+        where = function.__name__
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name, value in zip(names, args):
+                if name in rules:
+                    rules[name].check(f"{where}: {name}", value)
+            for name, value in kwargs.items():
+                if name in rules:
+                    rules[name].check(f"{where}: {name}", value)
+            return function(*args, **kwargs)
+
+        call.rules = rules  # type: ignore[attr-defined]
+        return call
+    return wrap
+
+
+def check_fields(where: str, made: object, rules: Mapping[str, Rule]) -> None:
+    """Hold the fields of a dataclass against rules."""
+    for name, rule in rules.items():
+        rule.check(f"{where}: {name}", getattr(made, name))
 
 
 def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:

@@ -179,7 +179,7 @@ def test_optimizer_errors():
     refused("SGD: rate is -1", lambda: SGD(-1))
     refused("SGD: rate is nan", lambda: SGD(math.nan))
     refused("Momentum: momentum is inf", lambda: Momentum(1, momentum=math.inf))
-    refused("place is 'under'", lambda: RMSprop(1, place="under"))
+    refused("place 'under' is unknown", lambda: RMSprop(1, place="under"))
     refused("there is no parameter 'V'; the parameters are W",
             lambda: SGD(1, rates={"V": 1}).init(params))
     for grads in ({}, {"W": np.zeros((3, 2))}):

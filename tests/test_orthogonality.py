@@ -181,8 +181,8 @@ def test_starts_that_cannot_converge():
     """Erratum 17: each is refused, with its reason, before the first step."""
     W = initialize("gaussian", (5, 5), np.random.default_rng(9))
     refused("the rate is 0.25; from 1/4 on", W, 0.25)
-    refused("the rate is 0; need", W, 0)
-    refused("the rate is nan; need", W, math.nan)
+    refused("rate is 0; need", W, 0)
+    refused("rate is nan; need", W, math.nan)
     refused("for the sum of squares", W, 25 * 0.3, form="mean_square")
     bound = math.sqrt(1 + 1 / 0.2)
     refused(r"singular value 2\.474; .* take a rate below 0\.0976", np.eye(3) * bound * 1.01)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import instance, one_of, takes
 from refnet.batch import Array, Params
 
 __all__ = ["flint", "lift", "lift_all", "rounded"]
@@ -55,6 +56,7 @@ def _converter(kind: str) -> Callable[[Any], Any]:
     return ball
 
 
+@takes(kind=one_of(("fraction", "rational", "ball")), name=instance(str, "the array's name"))
 def lift(array: Array, kind: str, name: str = "lift") -> Array:
     """Object array of Fraction ("fraction"), fmpq ("rational") or arb ("ball").
 
@@ -68,10 +70,15 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
     """
     convert = _converter(kind)
     array = np.asarray(array)
+    if array.dtype.kind not in "fiuO" or array.shape == () and array[()] is None:
+        raise TypeError(f"{name}: the array is of {array.dtype}; need real numbers")
     out = np.empty(array.shape, object)
     for index in np.ndindex(array.shape):
         try:
             out[index] = convert(array[index])
+        except (AttributeError, TypeError):
+            raise TypeError(f"{name}: entry {index} is of type {type(array[index]).__name__}; need "
+                            "a number") from None
         except (ValueError, OverflowError):
             raise ValueError(f"{name}: entry {index} is {array[index]}; exact numbers are finite"
                              ) from None

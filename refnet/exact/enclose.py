@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import count, one_of, optional, real, takes
 from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
 from refnet.maths.kinds import kind as kind_of
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
-from refnet.nets.gradients import Net
+from refnet.nets.gradients import BATCH, NET, Net
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
@@ -65,6 +66,9 @@ class Certified:
                 **{f"d{name}": value for name, value in self.gradients.items()}}
 
 
+@takes(net=NET, batch=BATCH, kind=optional(one_of(("ball", "rational"))),
+       radius=optional(real("(0, inf)")), bits=optional(count()), max_bits=count(),
+       max_seconds=real("(0, inf]"))
 def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
             radius: float | None = None, bits: int | None = None, max_bits: int = 65536,
             max_seconds: float = 600, progress: Progress | None = None) -> Certified:
@@ -94,13 +98,11 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()
+    net.admit("certify", params, batch.x, batch.mask)
     if isinstance(net, RecurrentNet):
-        net.admit("certify", params, batch.x, batch.mask)
         batch = settled(batch, net.outputs)
     if kind is None:
         kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"
-    if kind not in ("ball", "rational"):
-        raise ValueError(f"certify: kind {kind!r} is unknown; choose ball or rational, or None")
     if kind == "rational" and not _is_rational(net):
         raise ValueError("certify: this net is not rational (its activation, loss, cell or "
                          "transition); use kind='ball'")

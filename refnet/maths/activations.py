@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refnet.arguments import one_of, optional, real, takes
 from refnet.batch import Array, Params
 from refnet.maths.numeric import constant, exp, expm1, nonpositive, sigmoid, tanh, times
 
@@ -198,6 +199,8 @@ ACCURACY: dict[str, Accuracy] = {
 }
 
 
+@takes(name=one_of(ACTIVATIONS), alpha=optional(real("(-inf, inf)")),
+       start=optional(real("(-inf, inf)")))
 def activation(name: str, alpha: float | None = None, start: float | None = None) -> Activation:
     """The activation of that name; ``alpha`` replaces the constant of leaky_relu or elu, and
     ``start`` the initial value of what prelu (the slope) or modrelu (the bias) learns.
@@ -207,8 +210,6 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
     >>> activation("leaky_relu", alpha=0.5).forward(np.array([-1.0, 2.0]), {}).tolist()
     [-0.5, 2.0]
     """
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation {name!r} is unknown; choose one of {', '.join(ACTIVATIONS)}")
     entry = ACTIVATIONS[name]
     if alpha is not None:
         if not entry.alpha:

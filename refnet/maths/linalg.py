@@ -29,10 +29,11 @@ def _gesv(char: str) -> Callable[..., None]:
     """SciPy's LAPACK solver for a dtype; its eight arguments are addresses. A call through
     scipy.linalg would hold the interpreter's lock, and so stop all other threads."""
     from scipy.linalg import cython_lapack  # slow to import, and few nets solve anything
-    python = ctypes.pythonapi
-    signature, address = python.PyCapsule_GetName, python.PyCapsule_GetPointer
-    signature.argtypes, signature.restype = [ctypes.py_object], ctypes.c_char_p
-    address.argtypes, address.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    # prototypes of our own: to set argtypes would change these functions for every library
+    signature = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+        ("PyCapsule_GetName", ctypes.pythonapi))
+    address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi))
     routine = cython_lapack.__pyx_capi__[_LETTERS[char] + "gesv"]
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 8)
     return kind(address(routine, signature(routine)))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from refnet.arguments import choice, generator, number, whole
 from refnet.batch import Array
 
 __all__ = ["INITIALIZERS", "chain", "fbchain", "gaussian", "glorot_normal", "glorot_uniform",
@@ -149,18 +150,18 @@ def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
 
     Checked by: tests/test_initializers.py::test_errors.
     """
-    if name not in INITIALIZERS:
-        raise ValueError(f"initialize: {name!r} is unknown; choose one of "
-                         f"{', '.join(INITIALIZERS)}")
-    if len(shape) != 2 or min(shape) < 1:
-        raise ValueError(f"initialize: shape {shape} is not (fan_out, fan_in), each at least 1")
+    choice("initialize:", name, INITIALIZERS)
+    generator("initialize: rng", rng)
+    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+        raise ValueError(f"initialize: shape is {' '.join(repr(shape).split())}; need (fan_out, "
+                         "fan_in), each at least 1")
+    shape = (whole("initialize: shape[0]", shape[0]), whole("initialize: shape[1]", shape[1]))
     known = list(inspect.signature(INITIALIZERS[name]).parameters)[2:]
     for option, value in options.items():
         if option not in known:
             raise ValueError(f"initialize: {name} takes {' and '.join(known) or 'no options'}, "
                              f"not {option!r}")
-        if not np.isfinite(value):
-            raise ValueError(f"initialize: {name}'s {option} is {value}; need a finite number")
+        number(f"initialize: {name}'s {option}", value, "(-inf, inf)")
         if option in ("sd", "limit") and value < 0:
             raise ValueError(f"initialize: {name}'s {option} is {value}; need at least 0")
     return INITIALIZERS[name](shape, rng, **options)

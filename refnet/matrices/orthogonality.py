@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import (ARRAYS, MATRIX, REAL_MATRIX, count, instance, one_of, optional, real,
+                              takes)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
-from refnet.matrices.initializers import initialize
+from refnet.matrices.initializers import INITIALIZERS, initialize
 
 __all__ = ["Descent", "Experiment", "FORMS", "defect", "defect_and_gradient", "open_penalty",
            "open_update", "orthogonalization_experiment", "orthogonalize",
@@ -26,15 +28,11 @@ __all__ = ["Descent", "Experiment", "FORMS", "defect", "defect_and_gradient", "o
 FORMS = ("squared", "unsquared", "mean_square")
 
 
+_RULES = {"W": MATRIX, "form": one_of(FORMS), "side": optional(one_of(("rows", "columns")))}
+
+
 def _error_matrix(W: Array, form: str, side: str | None) -> tuple[Array, bool]:
     """E, and whether it is W' W - I."""
-    if W.ndim != 2 or 0 in W.shape:
-        raise ValueError(f"defect: W has shape {W.shape}; need a matrix with entries")
-    if form not in FORMS:
-        raise ValueError(f"defect: form {form!r} is unknown; choose one of {', '.join(FORMS)}")
-    if side not in (None, "rows", "columns"):
-        raise ValueError(f"defect: side {side!r} is unknown; choose rows (W W'), columns (W' W) "
-                         "or None (by the shape)")
     columns = W.shape[0] > W.shape[1] if side is None else side == "columns"
     E = matmul(W.T, W) if columns else matmul(W, W.T)
     diagonal = np.arange(len(E))
@@ -49,6 +47,7 @@ def _value(E: Array, form: str) -> Array:
     return total if form == "squared" else sqrt(total)
 
 
+@takes(**_RULES)
 def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
     """The defect of W (rows, columns), as an array ().
 
@@ -61,6 +60,7 @@ def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
     return _value(_error_matrix(inexact(W), form, side)[0], form)
 
 
+@takes(**_RULES)
 def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
                         ) -> tuple[Array, Array]:
     """The defect, and its gradient in W.
@@ -115,8 +115,6 @@ def _refuse_hopeless(W: Array, rate: Number, form: str, name: str) -> None:
     Below that bound all other s end at +-1 (preimages of 0 excepted, which have measure 0).
     """
     where = f"orthogonalize: {name} {W.shape}"
-    if not rate > 0:
-        raise ValueError(f"{where}: the rate is {rate}; need a number above 0")
     plain = W.astype(np.float64)
     if not np.isfinite(plain).all():
         entry = tuple(int(i) for i in np.argwhere(~np.isfinite(plain))[0])
@@ -142,6 +140,9 @@ def _refuse_hopeless(W: Array, rate: Number, form: str, name: str) -> None:
             f"take a rate below {limit:.3g}, or a smaller start")
 
 
+@takes(W=REAL_MATRIX, rate=real("(0, inf)"), stop_cost=optional(real("[0, inf]")),
+       stop_gradient=optional(real("[0, inf]")), max_steps=count(0), form=one_of(FORMS),
+       name=instance(str, "the matrix's name"))
 def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
                   stop_gradient: float | None = None, max_steps: int = 100,
                   form: str = "squared", name: str = "W") -> Descent:
@@ -176,6 +177,7 @@ def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
     return Descent(W, costs, "steps")
 
 
+@takes(weights=ARRAYS, parallel=instance(bool, "True or False"))
 def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
                          ) -> tuple[Params, list[dict[str, Any]]]:
     """OINIT as a phase of a net: ``orthogonalize`` each of its matrices by itself.
@@ -200,6 +202,7 @@ def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
     return {name: descent.W for name, descent in zip(weights, descents)}, report
 
 
+@takes(weights=ARRAYS, strength=real("[0, inf)"), form=one_of(FORMS))
 def open_penalty(weights: Params, strength: Number, form: str = "squared"
                  ) -> tuple[Array, Params]:
     """OPEN as a penalty: ``strength`` times the sum of the defects, and its gradients.
@@ -214,6 +217,7 @@ def open_penalty(weights: Params, strength: Number, form: str = "squared"
     return np.asarray(value), {name: times(strength, g) for name, (_, g) in pairs.items()}
 
 
+@takes(W=MATRIX, rate=real("[0, inf)"), strength=real("[0, inf)"), form=one_of(FORMS))
 def open_update(W: Array, rate: Number, strength: Number, form: str = "squared") -> Array:
     """OPEN as an update: ``W - rate strength gradient``, any number type.
 
@@ -276,6 +280,8 @@ def _block_steps(distribution: str, size: int, rate: float, threshold: float, ma
     return descend(W, rate, threshold, max_steps).steps
 
 
+@takes(distribution=one_of(INITIALIZERS), runs=count(), size=count(), rate=real("(0, inf)"),
+       threshold=real("(0, inf)"), seed=count(0), max_steps=count())
 def orthogonalization_experiment(
         distribution: str, runs: int = 10_000, size: int = 100, rate: float = 0.1,
         threshold: float = 1e-6, seed: int = 0, max_steps: int = 100,
@@ -290,8 +296,6 @@ def orthogonalization_experiment(
     at any number of threads. ``progress(done, runs)`` is called as blocks end.
     Checked by: tests/test_orthogonality.py::test_experiment.
     """
-    if runs < 1:
-        raise ValueError(f"orthogonalization_experiment: runs is {runs}; need at least 1")
     block = partial(_block_steps, distribution, size, rate, threshold, max_steps)
     sizes = [min(BLOCK, runs - first) for first in range(0, runs, BLOCK)]
     seeds = np.random.SeedSequence(seed).spawn(len(sizes))

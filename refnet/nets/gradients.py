@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import admit, kind
+from refnet.arguments import admit, count, instance, optional, takes
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
@@ -35,10 +35,8 @@ SPAN = 400
 """Entries smaller than the largest by 2^SPAN go in a step of their own, or they would underflow."""
 
 
-def _known(net: Net, batch: Batch) -> None:
-    """Raise TypeError unless these are a net and a batch."""
-    kind("net", net, (RecurrentNet, FeedforwardNet), "a RecurrentNet or a FeedforwardNet")
-    kind("batch", batch, Batch, "refnet.Batch(x, y, mask)")
+NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet or a FeedforwardNet")
+BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
 
 
 def _scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
@@ -61,6 +59,7 @@ class Result(NamedTuple):
     outputs: Array
 
 
+@takes(net=NET, batch=BATCH, divisor=optional(count()))
 def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True,
                        penalty: Penalty | None = None, divisor: int | None = None) -> Result:
     """The loss and its exact gradient in every parameter, in h0 and in x.
@@ -83,7 +82,6 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
 
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
-    _known(net, batch)
     outputs, tape = net.forward(params, batch.x, batch.mask)
     loss, doutputs = _scored(net, outputs, batch, divisor)
     extra: Params | None = None
@@ -140,7 +138,6 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
 
 
 def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
-    _known(net, batch)
     net.admit("tangent", params, batch.x, batch.mask)
     if isinstance(net, RecurrentNet):
         net = replace(net, backend="reference")
@@ -148,6 +145,7 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
     return net, {**params, "x": x}
 
 
+@takes(net=NET, batch=BATCH)
 def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Array, Array]:
     """Tangents of the outputs and of the loss along ``direction`` (names of params, "x").
 
@@ -171,6 +169,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     return out["outputs"], out["loss"]
 
 
+@takes(net=NET, batch=BATCH)
 def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
     """Hessian-vector product: the tangent of every gradient along ``direction``.
 
@@ -193,6 +192,7 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
     return tangent(run, at, direction)
 
 
+@takes(net=NET, batch=BATCH)
 def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True
                           ) -> list[Result]:
     """The share of every example in the loss and gradients; they add up to the batch's.
@@ -209,7 +209,6 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
 
     Checked by: tests/test_gradients.py::test_per_example_gradients_add_up.
     """
-    _known(net, batch)
     net.admit("per_example_gradients", params, batch.x, batch.mask)
     axis = batch.x.ndim - 2
     size = batch.x.shape[axis]
@@ -246,6 +245,7 @@ def _states(cell: Any) -> Array:
     return np.stack([cell.h, cell.c], axis=1) if hasattr(cell, "c") else np.asarray(cell.h)
 
 
+@takes(net=instance(RecurrentNet, "a RecurrentNet"), batch=BATCH)
 def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     """``dL/dh_t``, complete, for t = 0 .. T: (T + 1, B, H), or (T + 1, 2, B, H) for an LSTM.
 
@@ -253,8 +253,6 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     pass. Raises ValueError as ``loss_and_gradients`` does.
     Checked by: tests/test_analysis_flow.py::test_gradient_norms.
     """
-    kind("net", net, RecurrentNet, "a RecurrentNet")
-    kind("batch", batch, Batch, "refnet.Batch(x, y, mask)")
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
     doutputs = _scored(net, outputs, batch)[1]
@@ -273,6 +271,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     return flow
 
 
+@takes(net=instance(RecurrentNet, "a RecurrentNet"))
 def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     """``J[t] = dh_T / dh_t``, (T + 1, B, S, S): the products that vanish or explode.
 
@@ -288,7 +287,6 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
 
     Checked by: tests/test_gradients.py::test_state_jacobians.
     """
-    kind("net", net, RecurrentNet, "a RecurrentNet")
     net.admit("state_jacobians", params, x)
     params, x = same_kind(params, x)
     p = net.layer.scaled(net.matrices(params)[0])

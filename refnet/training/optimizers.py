@@ -18,12 +18,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import (ARRAYS, check_fields, choice, instance, kind, number, one_of,
+                              optional, real, takes)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
 
 __all__ = ["Adam", "Clipped", "Momentum", "Nesterov", "OPTIMIZERS", "Optimizer", "RMSPROP_FORMS",
            "RMSprop", "SGD", "clip_by_norm", "clip_by_value", "optimizer", "weight_decay"]
+
+
+RULES = {"rate": real("[0, inf)"), "momentum": real("[0, 1]"), "decay": real("[0, 1]"),
+         "beta1": real("[0, 1)"), "beta2": real("[0, 1)"), "eps": real("[0, inf)"),
+         "first": real("[0, inf)"), "place": one_of(("inside", "outside"))}
+"""What the fields of optimisers have to be, by their names."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +49,13 @@ class Optimizer:
     accumulators: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.name not in ("rates", "skip", "place") and not 0 <= value < float("inf"):
-                raise ValueError(f"{type(self).__name__}: {entry.name} is {value}; need a "
-                                 "finite number that is not negative")
+        where = type(self).__name__
+        check_fields(where, self, {name: RULES[entry.name] for entry in fields(self)
+                                   if (name := entry.name) in RULES})
+        kind(f"{where}: rates", self.rates, Mapping, "a dict of factors by name")
+        for name, factor in self.rates.items():
+            number(f"{where}: rates[{name!r}]", factor)
+        kind(f"{where}: skip", self.skip, (tuple, list), "a tuple of names")
 
     def start(self, value: Array, accumulator: str) -> Array:
         """What an accumulator of that parameter is before the first step."""
@@ -148,11 +158,6 @@ class RMSprop(Optimizer):
     first: Number = 0
     accumulators: ClassVar[tuple[str, ...]] = ("square",)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.place not in ("inside", "outside"):
-            raise ValueError(f"RMSprop: eps's place is {self.place!r}; choose inside or outside")
-
     def start(self, value: Array, accumulator: str) -> Array:
         return times(self.first, value * 0 + 1) if value.dtype == object else np.full_like(
             value, float(self.first))
@@ -200,6 +205,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": SGD, "momentum": Momentum, "nesterov": Nesterov, "rmsprop": RMSprop, "adam": Adam}
 
 
+@takes(rate=real("[0, inf)"), form=optional(instance(str, "a name such as 'torch'")))
 def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) -> Optimizer:
     """The optimiser of that name. ``form``: for rmsprop, one of RMSPROP_FORMS, whose
     constants ``options`` may still replace.
@@ -212,8 +218,7 @@ def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) 
     >>> params["W"].tolist()
     [0.5, 1.5]
     """
-    if name not in OPTIMIZERS:
-        raise ValueError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
+    choice("optimizer", name, OPTIMIZERS)
     if form is not None:
         if name != "rmsprop" or form not in RMSPROP_FORMS:
             raise ValueError(f"optimizer {name!r} has no form {form!r}; rmsprop has "
@@ -226,6 +231,7 @@ def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) 
     return OPTIMIZERS[name](rate=rate, **options)
 
 
+@takes(weights=ARRAYS, strength=real("[0, inf)"))
 def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
     """``strength sum W^2`` over all the given matrices and its gradient ``2 strength W``.
 
@@ -246,11 +252,7 @@ class Clipped(NamedTuple):
     norm: float | None
 
 
-def _check_limit(function: str, limit: Number) -> None:
-    if not limit > 0:
-        raise ValueError(f"{function}: limit is {limit}; need a number above 0")
-
-
+@takes(grads=ARRAYS, limit=real("(0, inf]"))
 def clip_by_norm(grads: Params, limit: float) -> Clipped:
     """Scale all gradients by ``limit / norm`` if their common 2-norm exceeds ``limit``.
 
@@ -259,7 +261,6 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     gradient: it comes back unchanged and ``norm`` says nan or inf. Floats only: ValueError for
     exact numbers, of which the norm is no rational.
     """
-    _check_limit("clip_by_norm", limit)
     for name, g in grads.items():
         if g.dtype == object:
             raise ValueError(f"clip_by_norm: the gradient of {name} holds exact numbers, of which "
@@ -277,12 +278,12 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
                    sum(g.size for g in grads.values()), norm)
 
 
+@takes(grads=ARRAYS, limit=real("(0, inf]"))
 def clip_by_value(grads: Params, limit: Number) -> Clipped:
     """Each entry brought into [-limit, limit]; NaN stays NaN. Any ordered dtype.
 
     Clipping inside the recursion, step by step, is ``clip`` of the cells' backward.
     """
-    _check_limit("clip_by_value", limit)
     clamped = {name: clamp(g, limit) for name, g in grads.items()}
     return Clipped({name: g for name, (g, _) in clamped.items()}, 1,
                    sum(changed for _, changed in clamped.values()), None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import choice, kind, number, whole
 from refnet.batch import Array, Params
 from refnet.maths.numeric import Number
 from refnet.matrices import stiefel
@@ -78,10 +79,8 @@ class Manifold(Plain):
 
     def __post_init__(self) -> None:
         for what, options in (("step", stiefel.RETRACTIONS), ("metric", stiefel.METRICS)):
-            if getattr(self, what) not in options:
-                raise ValueError(f"transition {type(self).__name__.lower()}: {what} "
-                                 f"{getattr(self, what)!r} is unknown; choose one of "
-                                 f"{', '.join(options)}")
+            choice(f"transition {type(self).__name__.lower()}: {what}", getattr(self, what),
+                   options)
 
     @property
     def bases(self) -> tuple[str, ...]:
@@ -186,9 +185,13 @@ class Product(Manifold):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.low <= self.high < float("inf"):
+        for name in ("low", "high"):
+            number(f"transition product: {name}", getattr(self, name), "(0, inf)")
+        whole("transition product: seed", self.seed, 0)
+        kind("transition product: hard", self.hard, bool, "True or False")
+        if self.low > self.high:
             raise ValueError(f"transition product: distances are drawn from {self.low} to "
-                             f"{self.high}; need 0 < low <= high, both finite")
+                             f"{self.high}; need low <= high")
 
     @property
     def manifold(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import number
 from refnet.batch import Array, Params
 from refnet.maths.numeric import Number, cos, matmul, sin, times
 from refnet.matrices.transitions.manifold import Manifold
@@ -39,6 +40,10 @@ class Schur(Manifold):
     """
 
     modulus_penalty: Number = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("transition schur: modulus_penalty", self.modulus_penalty)
 
     @property
     def manifold(self) -> tuple[str, ...]:

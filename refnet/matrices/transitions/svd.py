@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import choice, number
 from refnet.batch import Array, Params
 from refnet.maths.numeric import Number, matmul, nonpositive, sigmoid, times
 from refnet.matrices.orthogonality import open_penalty
@@ -56,20 +57,16 @@ class SVD(Manifold):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        m = self.margin
-        if m != "none" and (isinstance(m, str) or not 0 <= m < float("inf")):
-            raise ValueError(f"transition svd: margin is {m!r}; need a finite number that is not "
-                             "negative, or none")
-        if self.spectrum_rate not in RATES:
-            raise ValueError(f"transition svd: spectrum_rate {self.spectrum_rate!r} is unknown; "
-                             f"choose one of {', '.join(RATES)}")
-        if self.negative not in NEGATIVE:
-            raise ValueError(f"transition svd: negative {self.negative!r} is unknown; choose one "
-                             f"of {', '.join(NEGATIVE)}")
+        if isinstance(self.margin, str):
+            if self.margin != "none":
+                raise ValueError(f"transition svd: margin is {self.margin!r}; need a number in "
+                                 "[0, inf), or none")
+        else:
+            number("transition svd: margin", self.margin)
+        choice("transition svd: spectrum_rate", self.spectrum_rate, RATES)
+        choice("transition svd: negative", self.negative, NEGATIVE)
         for name in ("prior", "soft", "spectrum_factor"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"transition svd: {name} is {getattr(self, name)}; need a finite "
-                                 "number that is not negative")
+            number(f"transition svd: {name}", getattr(self, name))
 
     @property
     def manifold(self) -> tuple[str, ...]:
