@@ -308,7 +308,8 @@ def test_conventions_know_the_gain():
     theirs = results(net, params, batch)
     theirs["dbh"] = theirs["dbh"] / np.float32(1.5)
     certified = certify(net, params, batch)
-    assert compare(theirs, certified).convention == ""
+    name = "dbh is 1 / gain = 0.666667 times the right one"
+    assert compare(theirs, certified).convention == name
     found = results(net, params, batch._replace(x=batch.x[::-1]))
     verdict = compare({**found, "dx": found["dx"][::-1]}, certified)
     assert verdict.convention == "time is reversed"

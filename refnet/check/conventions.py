@@ -1,259 +1,219 @@
-"""The usual misunderstandings between two implementations, as gradients to compare with.
+"""Which mistake explains a result that is not rounding.
 
-Each candidate is a reading of the net that differs from the reference's in one convention,
-computed in float64 by the reference itself on altered inputs, parameters or tapes. Nets with
-a transition get only those that do not touch the matrix it makes.
-Checked by: tests/test_compare.py::test_convention_is_named.
+A *reading* is what an implementation with one mistake would give, computed in float64 by the
+naive net, or a right quantity reported in another way. It is an explanation only if it agrees
+with everything that was given, the right quantities included; what concerns one quantity names
+that quantity. Two mistakes at once are looked for when one does not suffice.
+Checked by: tests/test_names.py, tests/test_compare.py::test_convention_is_named.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import permutations
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import combinations
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
-from refnet.exact.enclose import Certified, states
-from refnet.maths.activations import Activation
-from refnet.maths.losses import counted_predictions, score
-from refnet.nets.recurrent import RecurrentNet
+from refnet.batch import Array, Params
+from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
+from refnet.check.mistakes import Mistake, mistakes
+from refnet.check.naive import run
+from refnet.exact.enclose import Certified
 
-__all__ = ["candidates"]
+__all__ = ["Readings"]
 
-Candidates = Iterator[tuple[str, Params]]
+FORWARD = ("loss", "outputs")
+PASSES = 1500
+"""Passes that may be spent on pairs of mistakes, for up to 50 steps; fewer for more steps."""
+COARSE = {"float32": 2.0 ** -24, "float16 or TF32": 2.0 ** -11, "bfloat16": 2.0 ** -8}
 
 
-def candidates(certified: Certified, variants: dict[str, Params] | None = None) -> Candidates:
-    """Pairs of a convention and the quantities it changes, by the names of
-    ``Certified.named``; ``variants`` adds readings of the parameters, such as a bias left out.
+class Readings:
+    """The readings of one certified case, computed when they are first needed.
+
+    ``variants``: other readings of the parameters to try, by a label. ``pairs``: whether to look
+    for two mistakes in one pass, which takes seconds.
     """
-    true = {name: value.value for name, value in certified.named().items()}
-    yield from _of_the_report(true)
-    yield from _of_the_reduction(certified, true)
-    if isinstance(certified.net, RecurrentNet) and certified.net.transition is None:
-        yield from _of_the_recursion(_Case(certified), variants or {})
 
-
-def _of_the_report(true: Params) -> Candidates:
-    """The right gradient, reported another way."""
-    for name, value in true.items():
-        if not name.startswith("d"):
-            continue
-        if value.ndim == 2:
-            yield f"{name} is transposed", {name: value.T}
-        if value.ndim == 3:
-            yield f"{name} has batch and time swapped", {name: value.swapaxes(0, 1)}
-            yield f"{name} is reversed in time", {name: value[::-1]}
-    for name in ("dh0", *(name for name in true if name.startswith("db"))):
-        if name in true and true[name].any():
-            zero = np.zeros_like(true[name])
-            yield f"the gradient {name} is missing (zero)", {name: zero}
-            yield f"{name} is doubled: the gradients of two biases are added", {
-                name: 2 * true[name]}
-            yield f"{name} is halved: the gradient is shared by two biases", {
-                name: true[name] / 2}
-    gradients = {name: value for name, value in true.items() if name.startswith("d")}
-    yield "every gradient has the wrong sign", {name: -value for name, value in gradients.items()}
-
-
-def _of_the_reduction(certified: Certified, true: Params) -> Candidates:
-    """Sum for mean and the like: all gradients by one factor."""
-    net, batch = certified.net, certified.batch
-    shape = certified.outputs.value.shape[:-1]
-    divisors = {name: counted_predictions(batch.mask, shape, name)[1]
-                for name in ("sum", "mean", "batch_mean")}
-    factors = {f"the reduction is {name} instead of {net.reduction}":
-               divisors[net.reduction] / divisor for name, divisor in divisors.items()}
-    outputs = certified.outputs.value.shape[-1]
-    if net.loss == "squared_error":
-        factors["the squared error has a factor 1/2"] = 1 / 2
-        factors["the squared error is summed over the outputs, not their mean"] = outputs
-        factors["half the squared error, summed over the outputs"] = outputs / 2
-    for label, factor in factors.items():
-        if factor != 1:
-            yield label, {name: value * factor for name, value in true.items()
-                          if name == "loss" or name.startswith("d")}
-
-
-class _Case:
-    """The net and its inputs in float64, with the gain in the matrices."""
-
-    def __init__(self, certified: Certified) -> None:
-        net = certified.net
-        assert isinstance(net, RecurrentNet)
-        given = {name: np.asarray(value, float) for name, value in certified.params.items()}
-        self.params = net.layer.scaled(given)
-        self.factors = {name: net.gain for name in given if self.params[name] is not given[name]}
-        self.net = replace(net, gain=1, backend="reference")
+    def __init__(self, certified: Certified, variants: dict[str, Params] | None = None,
+                 pairs: bool = True) -> None:
         batch = certified.batch
-        y = batch.y if batch.y.dtype.kind in "iu" else np.asarray(batch.y, float)
-        self.batch = Batch(np.asarray(batch.x, float), y, batch.mask)
-        self.gates = len(self.net.gates)
+        self.pairs = pairs
+        self.certified, self.variants = certified, variants or {}
+        self.net = certified.net
+        self.params = {name: np.asarray(value, float) for name, value in certified.params.items()}
+        self.batch = batch._replace(x=np.asarray(batch.x, float), y=batch.y if batch.y.dtype.kind
+                                    in "iu" else np.asarray(batch.y, float))
+        self.true = {name: value.value for name, value in certified.named().items()}
+        self.mistakes: list[Mistake] = []
+        self.found: list[tuple[str, Params]] = []
 
-    def blocks(self, change: Any) -> Params:
-        """The parameters with ``change(Whh)`` for every gate's block of Whh."""
-        H = self.net.hidden
-        made = [change(self.params["Whh"][n * H:(n + 1) * H]) for n in range(self.gates)]
-        return {**self.params, "Whh": np.concatenate(made)}
+    def _computed(self) -> list[tuple[str, Params]]:
+        if not self.found:
+            with np.errstate(all="ignore"):
+                self.mistakes = list(mistakes(self.net, self.params, self.batch))
+                self.found = [(mistake.name, mistake.run(self.net, self.params, self.batch))
+                              for mistake in self.mistakes]
+                self.found += [(label, run(self.net, {**self.params, **{
+                    name: np.asarray(value, float) for name, value in other.items()}},
+                    self.batch)) for label, other in self.variants.items()]
+        return self.found
 
-    def reordered(self, order: tuple[int, ...], p: Params) -> Params:
-        """Every stacked array of ``p`` with its gates in another order."""
-        out = dict(p)
-        for name in ("Whh", "Wxh", "bh"):
-            parts = np.split(p[name], self.gates)
-            out[name] = np.concatenate([parts[n] for n in order])
-        return out
+    def explain(self, given: Params, wrong: Iterable[str], sigma: Params, u: float) -> str:
+        """The name of what explains the results ``given`` (finite float64 arrays), or "".
 
-    def run(self, params: Params | None = None, batch: Batch | None = None,
-            net: RecurrentNet | None = None, back: Params | None = None,
-            slope: Activation | None = None, shift: int = 0) -> Params:
-        """Every quantity of an altered net.
-
-        ``back``: parameters for the backward pass alone; ``slope``: its activation alone;
-        ``shift``: 1 to take the activation's slope at the state one step earlier.
+        ``wrong``: the names of those that are not rounding; ``sigma`` and the unit roundoff
+        ``u`` say how far rounding goes.
         """
-        params = self.params if params is None else params
-        batch = self.batch if batch is None else batch
-        net = self.net if net is None else net
-        outputs, tape = net.forward(params, batch.x, batch.mask)
-        seen = {"outputs": outputs, **states(net, tape)}
-        counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-        loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor)
-        if slope is not None:
-            net = replace(net, activation=slope)
-        if back is not None:
-            tape = tape._replace(p={**tape.p, **back})
-        if shift:
-            h = tape.cell.h
-            tape = tape._replace(cell=tape.cell._replace(h=np.concatenate([h[:1], h[:-1]])))
-        return {"loss": loss, **seen, **self.named(net.backward(params, tape, doutputs))}
+        wrong = set(wrong) & set(given)
+        if not wrong:
+            return ""
+        search = _Search(self, given, wrong, sigma, u)
+        with np.errstate(all="ignore"):
+            return (search.best(search.exact()) or search.best(search.fitted())
+                    or search.precision() or search.best(search.two()))
 
-    def named(self, gradients: Params) -> Params:
-        """Gradients under the names of ``Certified.named``, with the gain's factor back."""
-        return {f"d{name}": value * self.factors.get(name, 1)
-                for name, value in gradients.items()}
 
-    def pre_activation_gradients(self, shift: int = 0) -> tuple[Array, Array]:
-        """da (T, B, G H), and the states h (T + 1, B, H).
+class _Search:
+    def __init__(self, readings: Readings, given: Params, wrong: set[str], sigma: Params, u: float
+                 ) -> None:
+        self.all, self.given, self.wrong, self.sigma, self.u = readings, given, wrong, sigma, u
+        self.true = readings.true
+        known = [_norm(sigma[name]) / _norm(value) for name, value in self.true.items()
+                 if _norm(value) > 0 and np.isfinite(_norm(sigma[name]))]
+        self.usual = max(known, default=u)
 
-        Inputs of zeros with weights of one are added, whose gradient is da itself.
+    def ratio(self, name: str, value: Array) -> float:
+        """The distance to a reading of one quantity, in units of what would do."""
+        theirs, true = self.given[name], self.true[name]
+        if theirs.shape != value.shape:
+            return np.inf
+        size = _norm(value)
+        relative = _norm(self.sigma[name]) / _norm(true) if _norm(true) else self.usual
+        enough = 12 * (max(_norm(self.sigma[name]), relative * size) + self.u * size)
+        if name in self.wrong and theirs.shape == true.shape:
+            enough = min(enough, _norm(theirs - true) / 10)
+        left = _norm(theirs - value)
+        return 0.0 if left == 0 else left / enough if np.isfinite(left) else np.inf
+
+    def whole(self, reading: Params) -> float:
+        """The largest ratio of all that was given; a wrong one has to be in the reading."""
+        worst = 0.0
+        for name in sorted(self.given, key=lambda name: name not in self.wrong):
+            if name not in reading and name in self.wrong:
+                return np.inf
+            if name in reading:
+                worst = max(worst, self.ratio(name, reading[name]))
+            if not worst <= 1:
+                return np.inf
+        return worst
+
+    def best(self, found: Iterable[tuple[str, Params]]) -> str:
+        """The closest reading; an earlier one unless another is twice as close."""
+        least, label = np.inf, ""
+        for name, reading in found:
+            ratio = self.whole(reading)
+            if ratio <= 1 and (not label or ratio < least / 2):
+                least, label = ratio, name
+        return label
+
+    def exact(self) -> Iterator[tuple[str, Params]]:
+        """Readings without a free constant."""
+        if len(self.wrong) == 1:
+            name, = self.wrong
+            for label, value in edits(name, self.true[name], self.all.certified):
+                yield label, {**self.true, name: value}
+        for label, part in shared_edits(self.true, self.all.certified):
+            yield label, {**self.true, **part}
+        for label, reading in self.all._computed():
+            yield label.format("the weight gradients"), reading
+        if len(self.wrong) == 1:
+            for label, reading in self.all._computed():
+                if "{}" in label and name in reading:
+                    yield label.format(name), {**self.true, name: reading[name]}
+
+    def fitted(self) -> Iterator[tuple[str, Params]]:
+        """Readings with one constant from the given arrays."""
+        for label, part in shared_fitted_edits(self.given, self.true, self.all.certified):
+            yield label, {**self.true, **part}
+        if len(self.wrong) == 1:
+            name, = self.wrong
+            for label, value in fitted_edits(name, self.true[name], self.given[name],
+                                             self.all.certified):
+                yield label, {**self.true, name: value}
+
+    def precision(self) -> str:
+        """Whether the differences are those of a coarser arithmetic.
+
+        The outputs or the loss have to differ too, or every wrong array has to hold numbers of
+        that type: errors in the backward pass alone are seldom rounding.
         """
-        T, B, D = self.batch.x.shape
-        rows = len(self.params["bh"])
-        wide = replace(self.net, inputs=D + rows)
-        params = {**self.params, "Wxh": np.hstack([self.params["Wxh"], np.eye(rows)])}
-        x = np.concatenate([self.batch.x, np.zeros((T, B, rows))], axis=2)
-        found = self.run(params, self.batch._replace(x=x), wide, shift=shift)
-        _, tape = self.net.forward(self.params, self.batch.x, self.batch.mask)
-        return found["dx"][..., D:], tape.cell.h
+        for kind, u in COARSE.items():
+            if u <= self.u:
+                continue
+            near = all(self.given[name].shape == self.true[name].shape and (
+                abs(self.given[name] - self.true[name]) <= 6 * u / self.u * self.sigma[name]).all()
+                for name in self.given)
+            stored = kind == "float32" and all(
+                (self.given[name] == self.given[name].astype(np.float32)).all()
+                for name in self.wrong)
+            if near and (stored or self.wrong & set(FORWARD)):
+                return f"part of the computation is in {kind}: the differences have its size"
+        return ""
 
-    def sums(self, da: Array, x: Array, h: Array) -> Params:
-        """The weight gradients, from da (N, B, G H), x (N, B, D) and h (N, B, H)."""
-        rows = da.reshape(-1, da.shape[-1])
-        return self.named({"Whh": rows.T @ h.reshape(-1, h.shape[-1]),
-                           "Wxh": rows.T @ x.reshape(-1, x.shape[-1]), "bh": rows.sum(axis=0)})
+    def two(self) -> Iterator[tuple[str, Params]]:
+        """Two mistakes at once, of which one may be an edit of one quantity."""
+        certified = self.all.certified
+        computed = self.all._computed()
+        for label, reading in [("", self.true), *computed]:
+            if not self.wrong <= set(reading):
+                continue
+            off = [name for name in self.given if name in reading
+                   and not self.ratio(name, reading[name]) <= 1]
+            if len(off) > (1 if label else 2):
+                continue
+            changed, names = dict(reading), [label.format("the weight gradients")] if label else []
+            for name in off:
+                fits = [(edit, value) for edit, value in edits(name, reading[name], certified)
+                        if self.ratio(name, value) <= 1]
+                if fits:
+                    edit, changed[name] = min(fits, key=lambda pair: self.ratio(name, pair[1]))
+                    names.append(edit)
+            if len(names) == 2:
+                yield "; ".join(names), changed
+        if self.all.pairs and set(FORWARD) & set(self.given):
+            yield from self._pairs()
 
+    def _pairs(self) -> Iterator[tuple[str, Params]]:
+        """Two mistakes in one pass. What was given of the forward pass says which of them can
+        be among the two."""
+        case = self.all
+        common = [mistake for mistake in case.mistakes if mistake.common]
+        budget = PASSES * 50 // max(len(case.batch.x) if case.batch.x.ndim == 3 else 1, 50)
+        seen = {mistake.name: reading for mistake, (_, reading) in zip(case.mistakes, case.found)}
+        common = [mistake for mistake in common if self._only_wrong(seen[mistake.name])]
+        forward = [mistake for mistake in common if mistake.forward]
+        others = [mistake for mistake in common if not mistake.forward]
+        fit = [mistake for mistake in forward if self._forward_fits(seen[mistake.name])]
+        pairs = [(first, second) for first in fit for second in (
+            *others, *(other for other in forward if other is not first))]
+        if self._forward_fits(self.true):
+            pairs += combinations(others, 2)
+        elif not fit:
+            pairs = list(combinations(forward, 2))
+        for first, second in pairs[:budget]:
+            reading = first.run(case.net, case.params, case.batch, *second.passes)
+            yield f"{first.label}; {second.label}", reading
 
-def _of_the_recursion(case: _Case, variants: dict[str, Params]) -> Candidates:
-    """Another recursion, forward, backward or in the sums over time."""
-    yield from _of_the_weights(case)
-    yield from _of_the_inputs(case, variants)
-    if case.net.cell == "rnn":
-        yield from _of_the_slope(case)
-    if case.gates > 1:
-        yield from _of_the_gates(case)
+    def _only_wrong(self, reading: Params) -> bool:
+        """Whether a reading differs from the truth, and only where something is wrong."""
+        off = {name for name in self.given if name in reading
+               and reading[name].shape == self.true[name].shape and not
+               _norm(reading[name] - self.true[name]) <= 12 * _norm(self.sigma[name])}
+        return bool(off) and off <= self.wrong
 
-
-def _of_the_weights(case: _Case) -> Candidates:
-    turned = case.blocks(np.transpose)
-    yield "Whh is transposed in the forward and backward pass", case.run(turned)
-    found = case.run(turned)
-    found["dWhh"] = np.concatenate([part.T for part in np.split(found["dWhh"], case.gates)])
-    yield "Whh is transposed, and its gradient transposed back", found
-    yield "Whh is transposed in the backward recursion only", case.run(back={"Whh": turned["Whh"]})
-    nothing = {"Whh": np.zeros_like(case.params["Whh"])}
-    yield "the gradient is not carried from step to step", case.run(back=nothing)
-    if case.net.cell in ("rnn", "lstm"):
-        da, h = case.pre_activation_gradients()
-        x = case.batch.x
-        true = case.sums(da, x, h[:-1])
-        yield "the gradient of Whh takes h[t] for h[t-1]", {
-            "dWhh": case.sums(da, x, h[1:])["dWhh"]}
-        for label, kept in (("first", slice(1, None)), ("last", slice(None, -1))):
-            part = case.sums(da[kept], x[kept], h[:-1][kept])
-            yield f"the {label} step is dropped from the weight gradients", part
-            for name in true:
-                yield f"the {label} step is dropped from {name}", {name: part[name]}
-
-
-def _of_the_inputs(case: _Case, variants: dict[str, Params]) -> Candidates:
-    x, y, mask = case.batch
-    T, B, D = x.shape
-    every = case.net.readout == "every"
-    yield "the bias bh is left out (one of two biases only)", case.run(
-        {**case.params, "bh": np.zeros_like(case.params["bh"])})
-    for label, params in variants.items():
-        yield label, case.run({**case.params, **{name: np.asarray(value, float)
-                                                 for name, value in params.items()}})
-    found = case.run(batch=case.batch._replace(x=x[::-1]))
-    yield "time is reversed", {**found, "dx": found["dx"][::-1]}
-    yield "time is reversed, and so is the gradient in x", found
-    found = case.run(batch=case.batch._replace(x=x.reshape(B, T, D).swapaxes(0, 1)))
-    yield "x is read with batch and time swapped", {
-        **found, "dx": found["dx"].swapaxes(0, 1).reshape(x.shape)}
-    if T == B:
-        found = case.run(batch=case.batch._replace(x=x.swapaxes(0, 1)))
-        yield "x has batch and time swapped", {**found, "dx": found["dx"].swapaxes(0, 1)}
-    if T > 1:
-        for label, kept in (("first", slice(1, None)), ("last", slice(None, -1))):
-            found = case.run(batch=Batch(x[kept], y[kept] if every else y,
-                                         None if mask is None else mask[kept]))
-            dx = np.zeros(x.shape)
-            dx[kept] = found["dx"]
-            yield f"the {label} step of the sequence is dropped", {**found, "dx": dx}
-    if mask is not None:
-        yield "the mask is ignored", case.run(batch=case.batch._replace(mask=None))
-    if "h0" in case.params:
-        none = np.zeros_like(case.params["h0"])
-        yield "h0 is ignored", {**case.run({**case.params, "h0": none}), "dh0": none}
+    def _forward_fits(self, reading: Params) -> bool:
+        return all(name not in reading or self.ratio(name, reading[name]) <= 1
+                   for name in FORWARD if name in self.given)
 
 
-def _of_the_slope(case: _Case) -> Candidates:
-    """The derivative of the activation, taken of the wrong array."""
-    act = case.net.activation
-    name = act.name
-    yield f"{name}' is taken of a where h belongs", case.run(slope=replace(
-        act, pull=lambda a, h, dh, p, alpha: act.pull(a, a, dh, p, alpha)))
-    yield f"{name}' is taken of h where a belongs", case.run(slope=replace(
-        act, pull=lambda a, h, dh, p, alpha: act.pull(h, act.value(h, p, alpha), dh, p, alpha)))
-    da, h = case.pre_activation_gradients(shift=1)
-    yield f"{name}' is taken of the state one step earlier", {
-        **case.run(shift=1), **case.sums(da, case.batch.x, h[:-1])}
-
-
-def _of_the_gates(case: _Case) -> Candidates:
-    gates = case.net.gates
-    usual = tuple(range(case.gates))
-    for order in permutations(usual):
-        if order == usual:
-            continue
-        names = ", ".join(gates[n] for n in order)
-        found = case.run(case.reordered(order, case.params))
-        back: list[Any] = [order.index(n) for n in usual]
-        plain = {name[1:]: found[name] for name in ("dWhh", "dWxh", "dbh")}
-        turned = {f"d{name}": value for name, value in
-                  case.reordered(tuple(back), plain).items()}
-        yield f"the gates are read in the order {names}", {**found, **turned}
-        true = case.run()
-        shown = case.reordered(order, {name[1:]: true[name] for name in ("dWhh", "dWxh", "dbh")})
-        yield f"the gradients' gates are stacked in the order {names}", {
-            f"d{name}": value for name, value in shown.items()}
-    if case.net.cell == "gru":
-        without = {name: value for name, value in case.params.items() if name != "bhn"}
-        yield "the GRU resets the state before the product, not after", case.run(
-            without, net=replace(case.net, cell="gru_before"))
-    if case.net.cell == "gru_before":
-        added = {**case.params, "bhn": np.zeros(case.net.hidden)}
-        yield "the GRU resets after the product, not before", case.run(
-            added, net=replace(case.net, cell="gru"))
+def _norm(array: Array) -> float:
+    return float(np.linalg.norm(array))

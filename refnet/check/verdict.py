@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.conventions import candidates
+from refnet.check.conventions import Readings
 from refnet.check.forms import deviation, forms, once
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
@@ -127,7 +127,8 @@ def judge(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
 
 def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = None,
             required: tuple[str, ...] | None = None, sigma: Params | None = None,
-            runs: int = RUNS, seed: int = 0, variants: dict[str, Params] | None = None) -> Verdict:
+            runs: int = RUNS, seed: int = 0, variants: dict[str, Params] | None = None,
+            readings: Readings | None = None) -> Verdict:
     """Judge another implementation's results by the certified ones.
 
     ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...
@@ -136,6 +137,7 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
     number without one (of Python's, or an integer) by that of most arrays.
     ``sigma``: what ``spread`` returned, if many results are judged by one certificate.
     ``variants``: other readings of the parameters to try as explanations, by a label.
+    ``readings``: the explanations to try, if many results are judged by one certificate.
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
     note. Raises ValueError only for a ``dtype`` that is none of float16, float32 and float64.
@@ -172,7 +174,9 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
         parts, convention = _formed(parts, theirs, certified, sigma, types)
         verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not convention:
-        convention = _explanation(theirs, certified, found, sigma, unit(usual), variants)
+        wrong = [part.name for part in found.parts if part.verdict == NOT_ROUNDING]
+        convention = (readings or Readings(certified, variants)).explain(
+            _finite(theirs, true), wrong, sigma, unit(usual))
     parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
     judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
     return Verdict(verdict, parts, convention, ", ".join(sorted(judged)), assumed=assumed)
@@ -203,6 +207,13 @@ def _numbers(theirs: Any) -> Array | None:
     except ValueError:
         return None
     return array.astype(np.float64) if array.dtype.kind in "fiu" else None
+
+
+def _finite(theirs: Mapping[str, Any], true: Params) -> Params:
+    """The arrays of ``theirs`` that can be compared with anything."""
+    known = {name: _numbers(theirs[name]) for name in theirs if name in true}
+    return {name: value for name, value in known.items()
+            if value is not None and np.isfinite(value).all()}
 
 
 def judged_types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any], str]:
@@ -275,51 +286,3 @@ def _widened(sigma: Array, form: Array) -> Array:
     is usually off by, ``form``, would be beyond LIMITS[0] sigma. No small bug is excused by a
     form that changes nothing here."""
     return np.where(form > LIMITS[0] / 4 * sigma, np.hypot(sigma, form), sigma)
-
-
-def _explanation(theirs: Mapping[str, Any], certified: Certified, verdict: Verdict,
-                 sigma: Params, u: float, variants: dict[str, Params] | None) -> str:
-    """The convention that brings every wrong quantity back to rounding, or "".
-
-    It has to bring each one within LIMITS[1] spreads, as norms, and to a tenth of its present
-    distance; the closest one wins. Spreads grow with the altered gradient's size.
-    """
-    true = {name: value.value for name, value in certified.named().items()}
-    wrong = {}
-    for part in verdict.parts:
-        values = _numbers(theirs.get(part.name))
-        if part.verdict == NOT_ROUNDING and part.name in true and values is not None \
-                and np.isfinite(values).all():
-            wrong[part.name] = values
-    if not wrong:
-        return ""
-    best, label = np.inf, ""
-    with np.errstate(all="ignore"):
-        for name, reading in candidates(certified, variants):
-            if not set(wrong) <= set(reading):
-                continue
-            ratio = max(_distance(wrong[key], reading[key], true[key], sigma[key], u)
-                        for key in wrong)
-            if ratio < best:
-                best, label = ratio, name
-    return label if best <= 1 else ""
-
-
-def _distance(theirs: Array, reading: Array, true: Array, sigma: Array, u: float) -> float:
-    """The distance to a reading in units of what would do as an explanation."""
-    if theirs.shape != reading.shape:
-        return np.inf
-    size = _norm(reading) / max(_norm(true), float(np.finfo(float).tiny))
-    enough = LIMITS[1] * (_norm(sigma) * max(size, 1) + u * _norm(reading))
-    if theirs.shape == true.shape:
-        enough = min(enough, _norm(theirs - true) / 10)
-    left = _norm(theirs - reading)
-    return 0.0 if left == 0 else left / enough if enough > 0 else np.inf
-
-
-def _norm(array: Array) -> float:
-    """The Euclidean norm, also of entries whose squares underflow or overflow."""
-    largest = float(abs(array).max(initial=0))
-    if largest == 0 or not np.isfinite(largest):
-        return largest
-    return largest * float(np.linalg.norm(array / largest))

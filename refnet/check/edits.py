@@ -1,0 +1,185 @@
+"""A right quantity reported in another way: transposed, negated, scaled, clipped, left out.
+
+Each edit is a name and the array that it makes of the right one; fitted edits take a constant
+from the judged array itself, and are believed only if nothing else explains it.
+Checked by: tests/test_names.py.
+"""
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.check.mistakes.gates import taken
+from refnet.exact.enclose import Certified
+from refnet.nets.recurrent import RecurrentNet
+
+__all__ = ["edits", "fitted_edits", "shared_edits", "shared_fitted_edits"]
+
+Edits = Iterator[tuple[str, Array]]
+STACKED = ("dWhh", "dWxh", "dbh")
+
+
+def edits(name: str, right: Array, certified: Certified) -> Edits:
+    """Edits of one gradient without a free constant."""
+    if not name.startswith("d"):
+        return
+    yield f"{name} has the wrong sign", -right
+    yield f"the gradient {name} is missing (zero)", np.zeros_like(right)
+    if right.ndim == 2:
+        yield f"{name} is transposed", right.T
+        yield (f"{name} is stored in the other memory order (column by column)",
+               right.T.reshape(right.shape))
+    if right.ndim == 3:
+        yield f"{name} has batch and time swapped", right.swapaxes(0, 1)
+        yield f"{name} is reversed in time", right[::-1]
+    if right.ndim and len(right) > 1:
+        unit = "step" if name == "dx" and right.ndim == 3 else "row"
+        yield f"{name} is shifted by one {unit} (later)", np.roll(right, 1, axis=0)
+        yield f"{name} is shifted by one {unit} (earlier)", np.roll(right, -1, axis=0)
+        if right.ndim == 3:
+            nothing = np.zeros_like(right[:1])
+            yield f"{name} is shifted by one step (later), zero first", np.concatenate(
+                [nothing, right[:-1]])
+            yield f"{name} is shifted by one step (earlier), zero last", np.concatenate(
+                [right[1:], nothing])
+    bias = name.startswith("db") or name == "dh0"
+    yield f"{name} is doubled{': the gradients of two biases are added' if bias else ''}", 2 * right
+    yield f"{name} is halved{': the gradient is shared by two biases' if bias else ''}", right / 2
+    yield from _of_the_gates(name, right, certified)
+    yield from _of_the_manifold(name, right, certified)
+
+
+def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
+    net = certified.net
+    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or name not in STACKED:
+        return
+    G = len(net.gates)
+    if name == "dWhh":
+        yield "each gate's block of dWhh is transposed", np.concatenate(
+            [part.T for part in np.split(right, G)])
+    for order in permutations(range(G)):
+        if order != tuple(range(G)):
+            names = ", ".join(net.gates[n] for n in order)
+            yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
+    for n, gate in enumerate(net.gates):
+        part = right.copy()
+        part[n * net.hidden:(n + 1) * net.hidden] = 0
+        yield f"{name} is zero for the gate {gate}", part
+
+
+def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
+    """Gradients of a transition's parts: tangents in place of the Euclidean gradient."""
+    if "." not in name or right.ndim != 2:
+        return
+    M = np.asarray(certified.params[name[1:]], float)
+    if name.rpartition(".")[2] in getattr(certified.net.transition, "manifold", ()):
+        inner = M.T @ right
+        yield (f"{name} is projected onto the tangent space: G - M sym(M'G)",
+               right - M @ (inner + inner.T) / 2)
+        if M.shape == right.shape:
+            yield (f"{name} is the tangent of the canonical metric: G - M G'M",
+                   right - M @ right.T @ M)
+    if right.shape[0] == right.shape[1]:
+        yield f"{name} has its lower triangle alone", np.tril(right, -1)
+        yield f"{name} has its upper triangle alone", np.triu(right, 1)
+        yield f"{name} is made skew-symmetric: (G - G') / 2", (right - right.T) / 2
+        yield f"{name} is made skew-symmetric: G - G'", right - right.T
+
+
+def fitted_edits(name: str, right: Array, theirs: Array, certified: Certified) -> Edits:
+    """Edits whose one constant is taken from ``theirs``; of arrays with two entries or more."""
+    if not name.startswith("d") or theirs.shape != right.shape or right.size < 2:
+        return
+    factor = _factor(right, theirs)
+    if factor is not None:
+        yield f"{name} is {_times(factor, certified)} the right one", factor * right
+    bound = abs(theirs).max()
+    if (abs(right) > bound).any():
+        yield f"{name} is clipped at {bound:.6g}", np.clip(right, -bound, bound)
+    decay = _decay({name: right}, {name: theirs}, certified.params)
+    if decay is not None:
+        yield (f"{name} has {decay:.4g} times the parameter added (weight decay)",
+               right + decay * np.asarray(certified.params[name[1:]], float))
+    index = np.unravel_index(abs(theirs - right).argmax(), right.shape)
+    alone = right.copy()
+    alone[index] = theirs[index]
+    yield f"only the entry {list(map(int, index))} of {name} is wrong", alone
+
+
+def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Params]]:
+    """Edits of several gradients in the same way, without a free constant."""
+    gradients = {name: value for name, value in right.items() if name.startswith("d")}
+    yield "every gradient has the wrong sign", {name: -v for name, v in gradients.items()}
+    yield "every gradient is missing (zero)", {name: 0 * v for name, v in gradients.items()}
+    yield "every weight matrix's gradient is transposed", {
+        name: value.T for name, value in gradients.items() if value.ndim == 2 and "W" in name}
+    net = certified.net
+    if isinstance(net, RecurrentNet) and len(net.gates) > 1:
+        gates = {name: value for name, value in gradients.items() if name in STACKED}
+        for order in permutations(range(len(net.gates))):
+            names = ", ".join(net.gates[n] for n in order)
+            yield f"the gradients' gates are stacked in the order {names}", {
+                name: taken(order)(value) for name, value in gates.items()}
+
+
+def shared_fitted_edits(given: Params, right: Params, certified: Certified
+                        ) -> Iterator[tuple[str, Params]]:
+    """Edits of every gradient that is given, two at least, by one constant."""
+    names = [name for name in given
+             if name.startswith("d") and given[name].shape == right[name].shape]
+    if len(names) < 2:
+        return
+    mine = np.concatenate([right[name].ravel() for name in names])
+    theirs = np.concatenate([given[name].ravel() for name in names])
+    factor = _factor(mine, theirs)
+    if factor is not None:
+        norm = float(np.linalg.norm(theirs))
+        known = next((n for n in (0.1, 0.25, 0.5, 1, 2, 5, 10, 100)
+                      if abs(norm / n - 1) < 1e-4), None) if 0 < factor < 1 else None
+        yield (f"the gradients are clipped to the norm {known:g}" if known else
+               f"every gradient is {_times(factor, certified)} the right one"), {
+            name: factor * right[name] for name in names}
+    bound = abs(theirs).max()
+    if (abs(mine) > bound).any():
+        yield f"every gradient is clipped at {bound:.6g}", {
+            name: np.clip(right[name], -bound, bound) for name in names}
+    own = [name for name in names if name[1:] in certified.params]
+    decay = _decay({name: right[name] for name in own}, given, certified.params)
+    if decay is not None:
+        yield f"every gradient has {decay:.4g} times the parameter added (weight decay)", {
+            name: right[name] + decay * np.asarray(certified.params[name[1:]], float)
+            for name in own}
+
+
+def _factor(right: Array, theirs: Array) -> float | None:
+    size = float((right * right).sum())
+    if not 0 < size < np.inf:
+        return None
+    return float((right * theirs).sum()) / size
+
+
+def _times(factor: float, certified: Certified) -> str:
+    """The factor as a number, and as the sizes that it may come from."""
+    net, x = certified.net, certified.batch.x
+    sizes: dict[str, float] = {"B": x.shape[-2], "C": net.outputs if isinstance(net, RecurrentNet)
+             else net.widths[-1]}
+    if x.ndim == 3:
+        sizes |= {"T": len(x), "T B": len(x) * x.shape[1], "gain": getattr(net, "gain", 1)}
+    for name, size in sizes.items():
+        for value, text in ((size, name), (1 / size, f"1 / {name}" if " " not in name
+                                           else f"1 / ({name})")):
+            if size != 1 and abs(abs(factor) / value - 1) < 1e-4:
+                return f"{'-' if factor < 0 else ''}{text} = {factor:.6g} times"
+    return f"{factor:.6g} times"
+
+
+def _decay(right: Params, theirs: Params, params: Params) -> float | None:
+    """The constant of ``theirs = right + constant * parameter``."""
+    if not right or not all(name[1:] in params for name in right):
+        return None
+    p = np.concatenate([np.asarray(params[name[1:]], float).ravel() for name in right])
+    gap = np.concatenate([(theirs[name] - right[name]).ravel() for name in right])
+    size = float((p * p).sum())
+    return float((p * gap).sum()) / size if 0 < size < np.inf and len(p) > 1 else None

@@ -1,0 +1,134 @@
+"""Mistakes in the loss: reductions, labels, and other losses than the one asked for."""
+
+from math import log
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch
+from refnet.check.mistakes.base import Mistakes, mistake
+from refnet.check.naive import Pass
+from refnet.maths.losses import counted_predictions
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
+
+__all__ = ["of_the_loss"]
+
+
+def of_the_loss(net: Net, batch: Batch) -> Mistakes:
+    """Another loss, and the same one divided by something else."""
+    C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
+    every = isinstance(net, RecurrentNet) and net.readout == "every"
+    lead = batch.x.shape[:2] if every else batch.x.shape[-2:-1]
+    yield from _of_the_reduction(net, batch, lead, C)
+    if net.loss == "cross_entropy":
+        yield from _of_the_softmax(C)
+    elif C > 1:
+        yield mistake("the targets' channels are reversed", y=lambda v, s: v[..., ::-1])
+    if batch.mask is not None and len(lead) == 2:
+        yield mistake("masked predictions add to the gradient, though not to the loss",
+                      each=lambda v, s: (v[0], s.raw[1]))
+        yield mistake("masked predictions add to the loss, though not to the gradient",
+                      each=lambda v, s: (s.raw[0], v[1]))
+        yield mistake("each sequence's loss is divided by its own length, then by B",
+                      each=_by_length)
+
+
+def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
+    own = counted_predictions(batch.mask, lead, net.reduction)[1]
+    others: dict[str, float] = {f"the reduction is {name} instead of {net.reduction}":
+                                counted_predictions(batch.mask, lead, name)[1]
+                                for name in ("sum", "mean", "batch_mean")}
+    if batch.mask is not None:
+        others["the loss is divided by T B, although a mask leaves steps out"] = len(
+            batch.x) * lead[-1]
+    if isinstance(net, RecurrentNet):
+        others["the loss is divided by the steps T, too"] = own * len(batch.x)
+        others["the loss is divided by the steps T instead"] = len(batch.x)
+    others["the loss is divided by the outputs C, too"] = own * C
+    if net.loss == "squared_error":
+        others |= {"the squared error has a factor 1/2": own * 2,
+                   "the squared error is summed over the outputs, not their mean": own / C,
+                   "half the squared error, summed over the outputs": own * 2 / C}
+    else:
+        others["the logarithm has base 2"] = own * log(2)
+    known: set[float] = {own}
+    for label, divisor in others.items():
+        if divisor not in known:
+            known.add(divisor)
+            yield mistake(label, divisor=lambda v, s, n=divisor: n)
+
+
+def _of_the_softmax(C: int) -> Mistakes:
+    if C > 1:
+        yield mistake("the labels are one too large", y=lambda v, s: (v + 1) % C)
+        yield mistake("the labels are one too small", y=lambda v, s: (v - 1) % C)
+        yield mistake("the order of the classes is reversed", y=lambda v, s: C - 1 - v)
+    yield mistake("the softmax is applied twice", each=_softmax_twice)
+    yield mistake("a sigmoid for every class in place of the softmax", each=_binary)
+    yield mistake("label smoothing of 0.1", each=_smoothed)
+    yield mistake("the loss is the squared error of the softmax", each=_brier)
+    yield mistake("the loss is the squared error of the logits", each=_linear)
+    yield mistake("the gradient of the softmax leaves out the label", each=lambda v, s: (
+        v[0], v[1] + _one(s) * s.raw[2][:, None]))
+    yield mistake("the gradient takes the logits for the softmax", each=lambda v, s: (
+        v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]))
+
+
+def _logits(s: Pass) -> Array:
+    return s.outputs.reshape(-1, s.outputs.shape[-1])
+
+
+def _one(s: Pass) -> Array:
+    return np.eye(s.outputs.shape[-1], dtype=s.outputs.dtype)[s.y.reshape(-1)]
+
+
+def _softmax(v: Array) -> Array:
+    e = np.exp(v - v.max(axis=1, keepdims=True))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def _pull_softmax(p: Array, dp: Array) -> Array:
+    return np.asarray(p * (dp - (p * dp).sum(axis=1, keepdims=True)))
+
+
+def _weighted(each: Array, dv: Array, s: Pass) -> tuple[Array, Array]:
+    weights = s.raw[2]
+    return each * weights, dv * weights[:, None]
+
+
+def _softmax_twice(v: Any, s: Pass) -> Any:
+    once, one = _softmax(_logits(s)), _one(s)
+    twice = _softmax(once)
+    return _weighted(-np.log((twice * one).sum(axis=1)), _pull_softmax(once, twice - one), s)
+
+
+def _binary(v: Any, s: Pass) -> Any:
+    a, one = _logits(s), _one(s)
+    losses = np.maximum(a, 0) - a * one + np.log1p(np.exp(-abs(a)))
+    C = a.shape[1]
+    return _weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - one) / C, s)
+
+
+def _smoothed(v: Any, s: Pass) -> Any:
+    p = _softmax(_logits(s))
+    soft = _one(s) * s.x.dtype.type(0.9) + s.x.dtype.type(0.1) / p.shape[1]
+    return _weighted(-(np.log(p) * soft).sum(axis=1), p - soft, s)
+
+
+def _brier(v: Any, s: Pass) -> Any:
+    p = _softmax(_logits(s))
+    wrong, C = p - _one(s), p.shape[1]
+    return _weighted((wrong * wrong).sum(axis=1) / C, _pull_softmax(p, 2 * wrong / C), s)
+
+
+def _linear(v: Any, s: Pass) -> Any:
+    wrong, C = _logits(s) - _one(s), s.outputs.shape[-1]
+    return _weighted((wrong * wrong).sum(axis=1) / C, 2 * wrong / C, s)
+
+
+def _by_length(v: Any, s: Pass) -> Any:
+    counted: Any = s.mask
+    share = counted.sum() / (counted.shape[1] * np.maximum(counted.sum(axis=0), 1))
+    weight = np.broadcast_to(share, counted.shape).reshape(-1).astype(s.x.dtype)
+    return v[0] * weight, v[1] * weight[:, None]
