@@ -200,7 +200,10 @@ class _Search:
         elif not fit:
             pairs = list(combinations(forward, 2))
         for first, second in pairs[:budget]:
-            reading = first.run(case.net, case.params, case.batch, *second.passes)
+            try:
+                reading = first.run(case.net, case.params, case.batch, *second.passes)
+            except (ValueError, IndexError):  # these two do not go together
+                continue
             yield f"{first.label}; {second.label}", reading
 
     def _only_wrong(self, reading: Params) -> bool:

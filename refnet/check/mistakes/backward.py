@@ -42,7 +42,7 @@ def _truncated(net: RecurrentNet, batch: Batch) -> Mistakes:
     if every or batch.mask is not None:
         for k in range(2, min(T, FARTHEST)):
             yield mistake(f"the gradient is truncated: the state is detached every {k} steps",
-                          common=False, carry=_cut(lambda t, k=k: t % k == 0))
+                          common=False, carry=_cut(lambda t, k=k: t and t % k == 0))
     if not every:
         for k in range(2, min(T, FARTHEST)):
             yield mistake(f"the gradient is truncated to the last {k} steps", common=False,

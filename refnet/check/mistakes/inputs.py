@@ -42,10 +42,11 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
     if mask is not None:
         yield mistake("the mask is ignored", mask=lambda v, s: None)
         yield mistake("the mask is shifted by one step (later)",
-                      mask=lambda v, s: shifted(v, True))
+                      mask=_if_given(lambda v: shifted(v, True)))
         yield mistake("the mask is shifted by one step (earlier)",
-                      mask=lambda v, s: np.concatenate([v[1:], np.zeros_like(v[:1])]))
-        yield mistake("the mask is inverted: True is read as padding", mask=lambda v, s: ~v)
+                      mask=_if_given(lambda v: np.concatenate([v[1:], np.zeros_like(v[:1])])))
+        yield mistake("the mask is inverted: True is read as padding",
+                      mask=_if_given(np.logical_not))
         kept = mask[..., None]
         yield mistake("masked steps leave the state as it is", h=_held, carry=_held_back(mask),
                       da=_cleared(mask))
@@ -58,6 +59,10 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
                           grads=changed(lambda g: g[::-1], "h0"))
             yield mistake("c0 is ignored", h0=lambda v, s: np.stack([v[0], 0 * v[1]]),
                           grads=changed(lambda g: np.stack([g[0], 0 * g[1]]), "h0"))
+
+
+def _if_given(change: Any) -> Any:
+    return lambda v, s: None if v is None else change(v)
 
 
 def _held(h: Array, s: Pass) -> Array:
@@ -80,18 +85,13 @@ def _cleared(mask: Array) -> Any:
 
 
 def _dropped_steps(net: RecurrentNet, batch: Batch) -> Mistakes:
-    """Without one step: the states and outputs, of another shape, are left out."""
-    def some(found: Params, s: Pass) -> Params:
-        lost = ("h", "c", "outputs") if net.readout == "every" else ("h", "c")
-        return {name: value for name, value in found.items() if name not in lost}
-
+    """Without one step: the states are those of T - 1 steps."""
     for label, kept in (("first", EARLIER), ("last", LATER)):
-        def cut(v: Any, s: Pass, kept: slice = kept) -> Any:
-            return v if v is None else v[kept]
+        cut = _if_given(lambda v, kept=kept: v[kept])
 
         places = {"y": cut} if net.readout == "every" else {}
         yield mistake(f"the {label} step of the sequence is dropped", {
-            "x": cut, "mask": cut, **places, "report": some,
+            "x": cut, "mask": cut, **places,
             "grads": changed(padded(kept, batch.x.shape), "x")})
 
 

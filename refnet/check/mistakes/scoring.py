@@ -128,7 +128,9 @@ def _linear(v: Any, s: Pass) -> Any:
 
 
 def _by_length(v: Any, s: Pass) -> Any:
-    counted: Any = s.mask
+    counted = s.mask
+    if counted is None:
+        return v
     share = counted.sum() / (counted.shape[1] * np.maximum(counted.sum(axis=0), 1))
     weight = np.broadcast_to(share, counted.shape).reshape(-1).astype(s.x.dtype)
     return v[0] * weight, v[1] * weight[:, None]
