@@ -1,175 +1,156 @@
-"""A naive recurrent net with a place for a bug at every step, and a catalogue of bugs.
+"""The bugs that the judge is measured by: the catalogue of mistakes, and errors without a name.
 
-It is what checkers are judged by: tanh, read-out at the last step, mean cross-entropy, plain
-loops over time in the dtype of its inputs. Its correct form agrees with the reference.
+The second kind are wrong numbers: an epsilon, an approximation, a coarser type, one entry.
 Checked by: tests/test_errorrates.py.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
+from refnet.check.edits import edits
+from refnet.check.mistakes import Mistake, mistakes
+from refnet.check.mistakes.base import Mistakes, mistake
+from refnet.check.naive import Pass
+from refnet.exact.enclose import Certified
+from refnet.nets.gradients import Net
 
-__all__ = ["BUGS", "Bug", "CORRECT", "run"]
+__all__ = ["CORRECT", "bugs", "nameless", "reported"]
 
-
-def _same(value: Array) -> Array:
-    return value
-
-
-def _tail(grads: Params, p: Params, batch: Batch) -> Params:
-    return grads
-
-
-def _slope(a: Array, h: Array, before: Array) -> Array:
-    return np.asarray(1 - h * h)
+CORRECT = mistake("none")
 
 
-@dataclass(frozen=True)
-class Bug:
-    """One misstep: what each field replaces is what ``run`` does by default.
-
-    ``forward``: whether loss and states are wrong too, consistently or not.
-    """
-
-    name: str
-    forward: bool = False
-    x: Callable[[Array], Array] = _same
-    W: Callable[[Array], Array] = _same
-    bias: Callable[[Array], Array] = _same
-    value: Callable[[Array], Array] = np.tanh
-    keep: Callable[[Array, int, int], Array] = lambda h, t, T: h
-    slope: Callable[[Array, Array, Array], Array] = _slope
-    back: Callable[[Array], Array] = _same
-    carry: Callable[[Array, int], Array] = lambda dh, t: dh
-    state: Callable[[Array, int], Array] = lambda h, t: h[t]
-    input: Callable[[Array, int], Array] = lambda x, t: x[t]
-    counted: Callable[[int, int], bool] = lambda t, T: True
-    sum: Callable[[Array], Array] = _same
-    labels: Callable[[Array, int], Array] = lambda y, C: y
-    softmax: Callable[[Array], Array] = lambda e: e / e.sum(axis=1, keepdims=True)
-    last: Callable[[Array], Array] = lambda h: h[-1]
-    finish: Callable[[Params, Params, Batch], Params] = _tail
+def bugs(certified: Certified) -> list[Mistake]:
+    """Every bug that can be planted into one certified case."""
+    net, params, batch = certified.net, certified.params, certified.batch
+    return [*mistakes(net, params, batch), *reported(certified), *nameless(net, batch)]
 
 
-CORRECT = Bug("none")
+def reported(certified: Certified) -> Mistakes:
+    """Every edit of one of the gradients, each of another one: of the weights first."""
+    names = [f"d{name}" for name in certified.gradients]
+    names.sort(key=lambda name: not name.startswith("dW"))
+    for place, name in enumerate(names):
+        right = certified.named()[name].value
+        labels = [label for label, _ in edits(name, right, certified)]
+        for n, label in enumerate(labels):
+            if place < 2 or n < 2 or n % len(names) == place:
+                yield mistake(label, report=_edited(name, n, certified))
 
 
-def run(bug: Bug, p: Params, batch: Batch) -> Params:
-    """Loss and gradients, by refnet's names, in the dtype of x; h0 is zero or p's (B, H)."""
-    x, y = bug.x(batch.x), batch.y
-    T, B, _ = x.shape
-    kind = x.dtype.type
-    W, b, a = bug.W(p["Whh"]), bug.bias(p["bh"]), []
-    h = [p["h0"] if "h0" in p else np.zeros((B, len(b)), x.dtype)]
-    for t in range(T):
-        a.append(x[t] @ p["Wxh"].T + h[t] @ W.T + b)
-        h.append(bug.keep(bug.value(a[t]), t, T))
-    states = np.stack(h)
-    v = h[T] @ p["Why"].T + p["by"]
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    hot = np.eye(v.shape[1], dtype=x.dtype)[bug.labels(y, v.shape[1])]
-    dv = (bug.softmax(e) - hot) / kind(B)
-    loss = (np.log(e.sum(axis=1)) + v.max(axis=1) - v[np.arange(B), y]).mean(dtype=x.dtype)
-    g: Params = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
-    dh, dx = dv @ p["Why"], np.zeros_like(x)
-    for t in reversed(range(T)):
-        da = bug.slope(a[t], h[t + 1], h[t]) * dh
-        dx[t] = da @ p["Wxh"]
-        dh = bug.carry(da @ bug.back(W), t)
-        if bug.counted(t, T):
-            g["Whh"] = bug.sum(g["Whh"] + da.T @ bug.state(states, t))
-            g["Wxh"] = bug.sum(g["Wxh"] + da.T @ bug.input(x, t))
-            g["bh"] = bug.sum(g["bh"] + da.sum(axis=0))
-    g |= {"Why": dv.T @ bug.last(states), "by": dv.sum(axis=0), "x": dx, "h0": dh}
-    g = bug.finish(g, p, batch)
-    return {"loss": np.asarray(loss), **{f"d{name}": value for name, value in g.items()}}
+def _edited(name: str, n: int, certified: Certified) -> Callable[[Params, Pass], Params]:
+    return lambda found, s: {
+        **found, name: list(edits(name, found[name], certified))[n][1].astype(s.x.dtype)}
 
 
-def _edit(name: str, change: Callable[[Array], Any]) -> Callable[[Params, Params, Batch], Params]:
-    return lambda g, p, batch: {**g, name: np.asarray(change(g[name]), g[name].dtype)}
+def nameless(net: Net, batch: Batch) -> Mistakes:
+    """Wrong numbers."""
+    act = net.activation.name
+    for label, factor in (("by 1e-3", 1.001), ("by 1e-6", 1 + 1e-6)):
+        yield mistake(f"{act}' is off {label}", {
+            "act'": lambda f, s, n=factor: lambda a, h, dh: f(a, h, dh) * a.dtype.type(n)})
+    yield mistake(f"{act}' has an epsilon of 1e-5", {
+        "act'": lambda f, s: lambda a, h, dh: f(a, h, dh) + dh * a.dtype.type(1e-5)})
+    if act == "tanh":
+        yield mistake("tanh by a rational approximation", act=lambda f, s: _pade)
+    yield mistake("every activation passes through float16", act=lambda f, s: lambda a: half(f(a)))
+    if batch.x.dtype == np.float64:
+        yield mistake("part of the computation is in float32: the differences have its size", {
+            "p": lambda p, s: {name: single(value) for name, value in p.items()},
+            **{place: lambda v, s: single(v) for place in ("x", "y", "h0")}})
+    yield mistake("a dropout of 5% is left on in the states", h=_dropped)
+    yield from _of_the_softmax(net)
+    if batch.x.ndim == 3:
+        yield from _over_time(batch)
+    yield from _of_the_report(net, batch)
 
 
-def _all(change: Callable[[Array], Any]) -> Callable[[Params, Params, Batch], Params]:
-    return lambda g, p, batch: {name: np.asarray(change(value), value.dtype)
-                                for name, value in g.items()}
-
-
-def _one_entry(factor: float) -> Callable[[Array], Array]:
-    def change(W: Array) -> Array:
-        index = np.unravel_index(abs(W).argmax(), W.shape)
-        out = W.copy()
-        out[index] *= factor
-        return out
-
-    return change
-
-
-def _half(value: Array) -> Array:
+def half(value: Array) -> Array:
+    """Rounded to float16."""
     return np.asarray(value.astype(np.float16).astype(value.dtype))
+
+
+def single(value: Array) -> Array:
+    """Floats as float32; labels as they are."""
+    return value.astype(np.float32) if value.dtype.kind == "f" else value
 
 
 def _pade(a: Array) -> Array:
     return np.asarray(np.clip(a * (27 + a * a) / (27 + 9 * a * a), -1, 1))
 
 
-BUGS = (
-    Bug("W transposed, forward and backward", forward=True, W=np.transpose),
-    Bug("W transposed in the backward recursion", back=np.transpose),
-    Bug("dWhh reported transposed", finish=_edit("Whh", np.transpose)),
-    Bug("gradient not carried between steps", carry=lambda dh, t: 0 * dh),
-    Bug("gradient truncated after 3 steps", carry=lambda dh, t: dh if t > 0 and t % 4 else 0 * dh),
-    Bug("gradient damped by 1% a step", carry=lambda dh, t: dh * dh.dtype.type(0.99)),
-    Bug("h[t+1] for h[t] in dWhh", state=lambda h, t: h[t + 1]),
-    Bug("h[t-1] for h[t] in dWhh", state=lambda h, t: h[max(t - 1, 0)]),
-    Bug("x[t-1] for x[t] in dWxh", input=lambda x, t: x[max(t - 1, 0)]),
-    Bug("tanh' of the pre-activation", slope=lambda a, h, before: 1 - a * a),
-    Bug("tanh' of the state as if it were the pre-activation",
-        slope=lambda a, h, before: 1 - np.tanh(h) ** 2),
-    Bug("tanh' of the state before", slope=lambda a, h, before: 1 - before * before),
-    Bug("tanh' without the square", slope=lambda a, h, before: 1 - h),
-    Bug("tanh' left out", slope=lambda a, h, before: np.ones_like(h)),
-    Bug("tanh' off by 1e-3", slope=lambda a, h, before: (1 - h * h) * h.dtype.type(1.001)),
-    Bug("tanh' off by 1e-6", slope=lambda a, h, before: (1 - h * h) * h.dtype.type(1 + 1e-6)),
-    Bug("tanh' has an epsilon of 1e-5", slope=lambda a, h, before: 1 - h * h + h.dtype.type(1e-5)),
-    Bug("tanh by a rational approximation", forward=True, value=_pade),
-    Bug("sum for mean", finish=lambda g, p, batch: {
-        name: value * value.dtype.type(len(batch.y)) for name, value in g.items()}),
-    Bug("mean over the steps too", finish=lambda g, p, batch: {
-        name: value / value.dtype.type(len(batch.x)) for name, value in g.items()}),
-    Bug("first step dropped from the weights", counted=lambda t, T: t > 0),
-    Bug("last step dropped from the weights", counted=lambda t, T: t < T - 1),
-    Bug("time reversed", forward=True, x=lambda x: x[::-1]),
-    Bug("bias left out", forward=True, bias=lambda b: 0 * b),
-    Bug("bias gradient missing", finish=_edit("bh", lambda g: 0 * g)),
-    Bug("bias gradient doubled", finish=_edit("bh", lambda g: 2 * g)),
-    Bug("dh0 missing", finish=_edit("h0", lambda g: 0 * g)),
-    Bug("dh0 carried one step too far",
-        finish=lambda g, p, batch: {**g, "h0": g["h0"] @ p["Whh"]}),
-    Bug("dx of the next step", finish=_edit("x", lambda g: np.roll(g, 1, axis=0))),
-    Bug("one step in float16", forward=True,
-        keep=lambda h, t, T: _half(h) if t == T // 2 else h),
-    Bug("sums in float16", sum=_half),
-    Bug("first example left out of dWhh", state=lambda h, t: np.concatenate(
-        [0 * h[t][:1], h[t][1:]])),
-    Bug("last example counted twice in dby",
-        finish=lambda g, p, batch: {**g, "by": g["by"] * g["by"].dtype.type(1 + 1 / len(batch.y))}),
-    Bug("gradient clipped at half its largest entry",
-        finish=_edit("Whh", lambda g: np.clip(g, -abs(g).max() / 2, abs(g).max() / 2))),
-    Bug("labels off by one", labels=lambda y, C: (y + 1) % C),
-    Bug("softmax with an epsilon of 1e-3 in the sum",
-        softmax=lambda e: e / (e.sum(axis=1, keepdims=True) + e.dtype.type(1e-3))),
-    Bug("softmax not normalised", softmax=lambda e: e),
-    Bug("state before the last in dWhy", last=lambda h: h[-2]),
-    Bug("one entry off by 0.1%", finish=_edit("Whh", _one_entry(1.001))),
-    Bug("one entry with the wrong sign", finish=_edit("Whh", _one_entry(-1))),
-    Bug("two rows swapped", finish=_edit("Whh", lambda g: np.roll(g, 1, axis=0))),
-    Bug("everything 0.09% too large", finish=_all(lambda g: g * g.dtype.type(1.0009))),
-    Bug("dWhh all zero", finish=_edit("Whh", lambda g: 0 * g)),
-    Bug("weight decay of 1e-4 left in", finish=lambda g, p, batch: {
-        **g, "Whh": g["Whh"] + p["Whh"] * g["Whh"].dtype.type(1e-4)}),
-)
-"""44 bugs; h[t+1] for h[t] in dWhh and the like only show where states differ, so T >= 2."""
+def _dropped(h: Array, s: Pass) -> Array:
+    kept = np.random.default_rng(s.t).random(h.shape) >= 0.05
+    return np.asarray(h * kept / h.dtype.type(0.95))
+
+
+def _of_the_softmax(net: Net) -> Mistakes:
+    if net.loss != "cross_entropy":
+        return
+
+    def grown(v: Any, s: Pass) -> Any:
+        p = v[1].copy()
+        one = np.eye(p.shape[1], dtype=p.dtype)[s.y.reshape(-1)] * s.raw[2][:, None]
+        return v[0], (p + one) / p.dtype.type(1.001) - one
+
+    yield mistake("the softmax has an epsilon of 1e-3 in its sum", each=grown)
+    yield mistake("the loss has an epsilon of 1e-3 in its logarithm", each=lambda v, s: (
+        -np.log(np.exp(-v[0]) + v[0].dtype.type(1e-3)), v[1]))
+
+
+def _over_time(batch: Batch) -> Mistakes:
+    T = len(batch.x)
+    yield mistake("the gradient is damped by 1% a step", carry=lambda v, s: (
+        v[0] * v[0].dtype.type(0.99), v[1] * v[0].dtype.type(0.99)))
+    yield mistake("one step is computed in float16", h=lambda h, s: half(h) if s.t == T // 2 else h)
+    yield mistake("the sums over the steps are in float16", parts=lambda v, s: {
+        name: half(part) for name, part in v.items()})
+    yield mistake("the recursion's gradient passes through float16",
+                  e=lambda v, s: half(v))
+    yield mistake("the first unit is left out of the backward recursion", e=_first_unit)
+    yield mistake("one entry of da is wrong at one step", da=lambda da, s: _one(
+        da, 1.1) if s.t == T // 2 else da)
+    yield mistake("the state is clipped to 0.9", h=lambda h, s: np.clip(
+        h, -h.dtype.type(0.9), h.dtype.type(0.9)))
+    yield mistake("the inputs are standardised", x=lambda v, s: (
+        v - v.mean(axis=(0, 1))) / (v.std(axis=(0, 1)) + v.dtype.type(1e-5)))
+
+
+def _first_unit(e: Array, s: Pass) -> Array:
+    e = e.copy()
+    e[:, 0] = 0
+    return e
+
+
+def _one(array: Array, factor: float) -> Array:
+    index = np.unravel_index(abs(array).argmax(), array.shape)
+    out = array.copy()
+    out[index] *= factor
+    return out
+
+
+def _of_the_report(net: Net, batch: Batch) -> Mistakes:
+    W = "dWhh" if batch.x.ndim == 3 and net.transition is None else "dWhy" if (
+        batch.x.ndim == 3) else f"db{len(net.widths) - 1}"  # type: ignore[union-attr]
+
+    def one(change: Callable[[Array], Array]) -> Callable[[Params, Pass], Params]:
+        return lambda found, s: {**found, W: np.asarray(change(found[W]), s.x.dtype)}
+
+    def every(change: Callable[[Array], Array]) -> Callable[[Params, Pass], Params]:
+        return lambda found, s: {name: np.asarray(change(value), s.x.dtype) if name.startswith(
+            "d") else value for name, value in found.items()}
+
+    yield mistake("one entry is off by 0.1%", report=one(lambda g: _one(g, 1.001)))
+    yield mistake("one entry has the wrong sign", report=one(lambda g: _one(g, -1)))
+    yield mistake("every gradient is 0.09% too large", report=every(lambda g: g * 1.0009))
+    yield mistake("every gradient is clipped to a norm", report=every(lambda g: g * 0.37))
+    yield mistake("one gradient is clipped at half its largest entry", report=one(
+        lambda g: np.clip(g, -abs(g).max() / 2, abs(g).max() / 2)))
+    yield mistake("every gradient is rounded to float16", report=every(half))
+    yield mistake("weight decay of 1e-3 is left in", grads=lambda g, s: {
+        **g, **{name: value + s.p[name] * value.dtype.type(1e-3)
+                for name, value in g.items() if name in s.p}})
+    yield mistake("every gradient has 1e-4 of noise", report=every(lambda g: g * (
+        1 + 1e-4 * np.random.default_rng(g.size).standard_normal(g.shape))))

@@ -5,18 +5,28 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
+from refnet.check.naive import PEEPHOLES
+from refnet.maths.activations import ACTIVATIONS
+from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["random_batch", "random_params", "reference_results"]
+__all__ = ["random_batch", "random_case", "random_mask", "random_params", "reference_results"]
+
+LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
+MADE = ("orthogonal", "svd", "cayley", "householder")
 
 
-def random_params(net: Net, rng: np.random.Generator, dtype: Any) -> Params:
+def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: bool = False
+                  ) -> Params:
     """Parameters that hide nothing: every bias and slope is drawn too, no entry is zero."""
+    start = net.init(rng, dtype=dtype)
+    if peepholes:
+        start |= {name: np.zeros(start["Why"].shape[1], dtype) for name in PEEPHOLES}
     return {name: value if name.count(".") else
             (value + rng.uniform(-0.3, 0.3, value.shape)).astype(dtype)
-            for name, value in net.init(rng, dtype=dtype).items()}
+            for name, value in start.items()}
 
 
 def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
@@ -33,6 +43,40 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
     y: Array = (rng.integers(0, outputs, predictions) if net.loss == "cross_entropy"
                 else rng.normal(size=(*predictions, outputs)).astype(dtype))
     return Batch(x, y)
+
+
+def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
+    """Sequences of random lengths, at least one step each."""
+    return np.asarray(np.arange(steps)[:, None] < rng.integers(1, steps + 1, batch))
+
+
+def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:
+    """A net of random kind, size and weight scale; long and wide ones are rare."""
+    T = int(rng.choice([length for length in LENGTHS if length <= longest]))
+    B = int(rng.integers(1, 9 if T <= 50 else 3))
+    loss = str(rng.choice(["cross_entropy", "cross_entropy", "squared_error"]))
+    kind = str(rng.choice(["rnn", "rnn", "rnn", "lstm", "lstm", "gru", "gru", "gru_before",
+                           "feedforward"]))
+    if kind == "feedforward":
+        H, act = int(rng.integers(2, 25)), str(rng.choice(["tanh", "relu"]))
+        widths = (int(rng.integers(1, 9)), *[H] * int(rng.integers(1, 6)), int(rng.integers(2, 8)))
+        flat = FeedforwardNet(widths, ACTIVATIONS[act], loss=loss)
+        return flat, random_params(flat, rng, dtype), random_batch(flat, rng, dtype, 0, B)
+    H = int(rng.integers(1, 33 if T <= 50 else 13))
+    if T <= 20 and rng.random() < 0.06:
+        H = int(rng.choice([64, 128]))
+    act = str(rng.choice(["tanh", "tanh", "relu"])) if kind == "rnn" else "tanh"
+    made = str(rng.choice(MADE)) if 1 < H <= 12 and rng.random() < 0.2 else "dense"
+    net = RecurrentNet(int(rng.integers(1, 5)), H, int(rng.integers(2, 8)), cell=kind, loss=loss,
+                       activation=ACTIVATIONS[act], readout=str(rng.choice(["last", "every"])),
+                       transition=transition(made))
+    params = random_params(net, rng, dtype, kind == "lstm" and rng.random() < 0.4)
+    if made == "dense":
+        # relu and large scales explode over many steps: float32 overflows, and that is no rounding
+        scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1) * min(1, (20 / H) ** 0.5)
+        params["Whh"] = (params["Whh"] * scale).astype(dtype)
+    batch = random_batch(net, rng, dtype, T, B)
+    return net, params, batch._replace(mask=random_mask(rng, T, B)) if rng.random() < 0.3 else batch
 
 
 def reference_results(net: Net, params: Params, batch: Batch) -> Params:

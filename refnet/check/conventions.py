@@ -8,7 +8,7 @@ Checked by: tests/test_names.py, tests/test_compare.py::test_convention_is_named
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from refnet.exact.enclose import Certified
 __all__ = ["Readings"]
 
 FORWARD = ("loss", "outputs")
-PASSES = 1500
-"""Passes that may be spent on pairs of mistakes, for up to 50 steps; fewer for more steps."""
-COARSE = {"float32": 2.0 ** -24, "float16 or TF32": 2.0 ** -11, "bfloat16": 2.0 ** -8}
+PASSES = 5000
+"""Passes that may be spent on pairs of mistakes, for up to 20 steps; fewer for more steps."""
+COARSER = {2.0 ** -53: ("float32", 2.0 ** -24), 2.0 ** -24: ("float16 or TF32", 2.0 ** -11)}
+"""The type that arithmetic may have slipped into, and its unit roundoff, by one's own."""
 
 
 class Readings:
@@ -132,31 +133,26 @@ class _Search:
 
     def fitted(self) -> Iterator[tuple[str, Params]]:
         """Readings with one constant from the given arrays."""
-        for label, part in shared_fitted_edits(self.given, self.true, self.all.certified):
-            yield label, {**self.true, **part}
         if len(self.wrong) == 1:
             name, = self.wrong
             for label, value in fitted_edits(name, self.true[name], self.given[name],
                                              self.all.certified):
                 yield label, {**self.true, name: value}
+        for label, part in shared_fitted_edits(self.given, self.true, self.all.certified):
+            yield label, {**self.true, **part}
 
     def precision(self) -> str:
-        """Whether the differences are those of a coarser arithmetic.
-
-        The outputs or the loss have to differ too, or every wrong array has to hold numbers of
-        that type: errors in the backward pass alone are seldom rounding.
+        """Whether the differences are those of a coarser arithmetic: then everything is wrong,
+        by no more than its rounding, or the wrong arrays hold float32 numbers alone.
         """
-        for kind, u in COARSE.items():
-            if u <= self.u:
-                continue
-            near = all(self.given[name].shape == self.true[name].shape and (
-                abs(self.given[name] - self.true[name]) <= 6 * u / self.u * self.sigma[name]).all()
-                for name in self.given)
-            stored = kind == "float32" and all(
-                (self.given[name] == self.given[name].astype(np.float32)).all()
-                for name in self.wrong)
-            if near and (stored or self.wrong & set(FORWARD)):
-                return f"part of the computation is in {kind}: the differences have its size"
+        kind, u = COARSER.get(self.u, ("", 0.0))
+        near = all(self.given[name].shape == self.true[name].shape and (
+            abs(self.given[name] - self.true[name]) <= 6 * u / self.u * self.sigma[name]).all()
+            for name in self.given)
+        stored = kind == "float32" and all((self.given[name] == self.given[name].astype(
+            np.float32)).all() for name in self.wrong)
+        if near and (stored or self.wrong & set(FORWARD) and self.wrong == set(self.given)):
+            return f"part of the computation is in {kind}: the differences have its size"
         return ""
 
     def two(self) -> Iterator[tuple[str, Params]]:
@@ -187,7 +183,6 @@ class _Search:
         be among the two."""
         case = self.all
         common = [mistake for mistake in case.mistakes if mistake.common]
-        budget = PASSES * 50 // max(len(case.batch.x) if case.batch.x.ndim == 3 else 1, 50)
         seen = {mistake.name: reading for mistake, (_, reading) in zip(case.mistakes, case.found)}
         common = [mistake for mistake in common if self._only_wrong(seen[mistake.name])]
         forward = [mistake for mistake in common if mistake.forward]
@@ -198,13 +193,22 @@ class _Search:
         if self._forward_fits(self.true):
             pairs += combinations(others, 2)
         elif not fit:
-            pairs = list(combinations(forward, 2))
-        for first, second in pairs[:budget]:
-            try:
-                reading = first.run(case.net, case.params, case.batch, *second.passes)
-            except (ValueError, IndexError):  # these two do not go together
-                continue
-            yield f"{first.label}; {second.label}", reading
+            pairs = [pair for pair in self._affordable(combinations(forward, 2))
+                     if self._forward_fits(self._together(*pair, backward=False))]
+        for first, second in self._affordable(pairs):
+            yield f"{first.label}; {second.label}", self._together(first, second)
+
+    def _affordable(self, pairs: Iterable[tuple[Mistake, Mistake]]
+                    ) -> Iterator[tuple[Mistake, Mistake]]:
+        x = self.all.batch.x
+        return islice(pairs, PASSES * 20 // max(len(x) if x.ndim == 3 else 1, 20))
+
+    def _together(self, first: Mistake, second: Mistake, **how: bool) -> Params:
+        case = self.all
+        try:
+            return first.run(case.net, case.params, case.batch, *second.passes, **how)
+        except (ValueError, IndexError, KeyError):  # these two do not go together
+            return {name: np.full_like(value, np.inf) for name, value in self.true.items()}
 
     def _only_wrong(self, reading: Params) -> bool:
         """Whether a reading differs from the truth, and only where something is wrong."""

@@ -138,9 +138,9 @@ def shared_fitted_edits(given: Params, right: Params, certified: Certified
         norm = float(np.linalg.norm(theirs))
         known = next((n for n in (0.1, 0.25, 0.5, 1, 2, 5, 10, 100)
                       if abs(norm / n - 1) < 1e-4), None) if 0 < factor < 1 else None
-        yield (f"the gradients are clipped to the norm {known:g}" if known else
-               f"every gradient is {_times(factor, certified)} the right one"), {
-            name: factor * right[name] for name in names}
+        label = (f"the gradients are clipped to the norm {known:g}" if known else
+                 f"every gradient is {_times(factor, certified)} the right one")
+        yield label, {name: factor * right[name] for name in names}
     bound = abs(theirs).max()
     if (abs(mine) > bound).any():
         yield f"every gradient is clipped at {bound:.6g}", {
@@ -163,13 +163,13 @@ def _factor(right: Array, theirs: Array) -> float | None:
 def _times(factor: float, certified: Certified) -> str:
     """The factor as a number, and as the sizes that it may come from."""
     net, x = certified.net, certified.batch.x
-    sizes: dict[str, float] = {"B": x.shape[-2], "C": net.outputs if isinstance(net, RecurrentNet)
-             else net.widths[-1]}
+    C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
+    sizes: dict[str, float] = {"B": x.shape[-2], "C": C}
     if x.ndim == 3:
         sizes |= {"T": len(x), "T B": len(x) * x.shape[1], "gain": getattr(net, "gain", 1)}
     for name, size in sizes.items():
-        for value, text in ((size, name), (1 / size, f"1 / {name}" if " " not in name
-                                           else f"1 / ({name})")):
+        below = f"1 / ({name})" if " " in name else f"1 / {name}"
+        for value, text in ((size, name), (1 / size, below)):
             if size != 1 and abs(abs(factor) / value - 1) < 1e-4:
                 return f"{'-' if factor < 0 else ''}{text} = {factor:.6g} times"
     return f"{factor:.6g} times"

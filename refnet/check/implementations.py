@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,11 @@ def compiled(net: Net, params: Params, batch: Batch) -> Params:
 
 def by_autograd(net: Net, params: Params, batch: Batch) -> Params:
     """HIPS/autograd on a forward pass in plain NumPy."""
-    import autograd.numpy as anp
-    from autograd import value_and_grad
+    try:
+        import autograd.numpy as anp
+        from autograd import value_and_grad
+    except ImportError:
+        raise ImportError("this needs autograd: pip install 'refnet[test]'") from None
     assert isinstance(net, RecurrentNet)
     (T, B, _), H, kind = batch.x.shape, net.hidden, batch.x.dtype.type
     counted, divisor = counted_predictions(
@@ -140,12 +144,21 @@ def onnx_forward(net: Net, params: Params, batch: Batch, runtime: str = "onnxrun
     return onnx_nets.results(onnx_nets.model(net, params, batch.x.dtype.type), batch.x, runtime)
 
 
+def by_jax(net: Net, params: Params, batch: Batch) -> Params:
+    """A jitted scan."""
+    assert isinstance(net, RecurrentNet)
+    return jax_nets.results(net, params, batch)
+
+
 @cache
 def _library(order: int, fma: bool, kind: str) -> Any:
     """cells.c, compiled for one order of summation."""
     flags = ["-mfma", "-ffp-contract=fast"] if fma else ["-ffp-contract=off"]
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / f"cells{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
+        if which("cc") is None:
+            raise ValueError("the implementations in C need a compiler called cc on the path; "
+                             "leave them out with --implementations")
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", *flags, f"-DORDER={order}",
                         f"-DREAL={kind}", str(Path(__file__).with_name("cells.c")), "-o",
                         str(made), "-lm"], check=True, capture_output=True)
@@ -153,7 +166,7 @@ def _library(order: int, fma: bool, kind: str) -> Any:
 
 
 def in_c(net: Net, params: Params, batch: Batch, order: int = 0, fma: bool = False) -> Params:
-    """cells.c in one order of summation. Raises FileNotFoundError where there is no cc."""
+    """cells.c in one order of summation. Raises ValueError where there is no C compiler."""
     assert isinstance(net, RecurrentNet)
     kind = batch.x.dtype
     (T, B, D), H, C, G = batch.x.shape, net.hidden, net.outputs, len(net.gates)
@@ -192,15 +205,15 @@ def in_c(net: Net, params: Params, batch: Batch, order: int = 0, fma: bool = Fal
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "reference": reference_results, "permuted": permuted, "compiled": compiled,
-    "loops, BLAS": _naive, "loops, fused": partial(_naive, fused=True),
-    "loops, sequential": partial(_naive, product=_sequential),
-    "loops, sequential, fused": partial(_naive, product=_sequential, fused=True),
-    "loops, backwards": partial(_naive, product=_backwards),
-    "loops, pairwise": partial(_naive, product=_pairwise),
-    "C, bias first": in_c, "C, bias first, fma": partial(in_c, fma=True),
-    "C, backwards": partial(in_c, order=1), "C, four lanes, fma": partial(in_c, order=2, fma=True),
-    "C, pairwise": partial(in_c, order=3), "C, compensated": partial(in_c, order=4),
-    "autograd": by_autograd, "PyTorch": torch_nets.results, "JAX": jax_nets.results,
+    "loops BLAS": _naive, "loops fused": partial(_naive, fused=True),
+    "loops sequential": partial(_naive, product=_sequential),
+    "loops sequential fused": partial(_naive, product=_sequential, fused=True),
+    "loops backwards": partial(_naive, product=_backwards),
+    "loops pairwise": partial(_naive, product=_pairwise),
+    "C bias-first": in_c, "C bias-first fma": partial(in_c, fma=True),
+    "C backwards": partial(in_c, order=1), "C four-lanes fma": partial(in_c, order=2, fma=True),
+    "C pairwise": partial(in_c, order=3), "C compensated": partial(in_c, order=4),
+    "autograd": by_autograd, "PyTorch": torch_nets.results, "JAX": by_jax,
     "onnxruntime": onnx_forward,
     "ONNX reference": partial(onnx_forward, runtime="onnx reference")}
 FRAMEWORKS = ("PyTorch", "JAX", "onnxruntime", "ONNX reference")

@@ -29,6 +29,7 @@ from refnet.maths.losses import counted_predictions
 from refnet.nets.base import pulled
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
+from refnet.nets.layer import GAINED
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Change", "FORWARD", "Pass", "run"]
@@ -42,12 +43,21 @@ PEEPHOLES = {"Wpi": 0, "Wpf": 1, "Wpo": 3}
 
 
 def run(net: Net, params: Params, batch: Batch, *changes: Change,
-        product: Product = np.matmul, fused: bool = False) -> Params:
+        product: Product = np.matmul, fused: bool = False, backward: bool = True) -> Params:
     """Loss, outputs, states and gradients by the names of ``Certified.named``, in the dtype of x.
 
-    ``product``: what multiplies matrices; ``fused``: inputs, state and bias in one product.
+    ``product``: what multiplies matrices; ``fused``: inputs, state and bias in one product;
+    ``backward``: whether the gradients are wanted.
     """
-    return Pass(net, params, batch, changes, product, fused).run()
+    one = Pass(net, params, batch, changes, product, fused)
+    try:
+        return one.run(backward)
+    except _Enough:
+        return {"loss": one.loss, "outputs": one.outputs}
+
+
+class _Enough(Exception):
+    """The forward pass is over, and nothing else was wanted."""
 
 
 def _sigmoid(a: Array) -> Array:
@@ -93,11 +103,12 @@ class Pass:
                 value = change[place](value, self)
         return value
 
-    def run(self) -> Params:
+    def run(self, backward: bool) -> Params:
         """See ``refnet.check.naive.run``."""
+        self.backward = backward
         net, recurrent = self.net, isinstance(self.net, RecurrentNet)
         made, tapes = net.matrices(self.params)
-        self.p = self.at("p", net.scaled(made) if isinstance(net, RecurrentNet) else made)
+        self.p = self.at("p", self._gained(made))
         self.x, self.y = self.at("x", self.batch.x), self.at("y", self.batch.y)
         self.mask = self.at("mask", self.batch.mask)
         self.sigmoid = self.at("sigmoid", _sigmoid)
@@ -111,9 +122,7 @@ class Pass:
         grads = self._recurrent() if recurrent else self._feedforward()
         grads = self.at("grads", {**grads, **self.own})
         if isinstance(net, RecurrentNet):
-            scaled = net.scaled({name: np.ones(1, self.x.dtype) for name in made})
-            grads = {name: value * scaled[name] if name in scaled and net.gain != 1 else value
-                     for name, value in grads.items()}
+            grads = self._gained(grads)
             if "h0" in self.params and self.params["h0"].ndim < grads["h0"].ndim:
                 grads["h0"] = grads["h0"].sum(axis=-2)
             if net.transition is not None:
@@ -126,6 +135,11 @@ class Pass:
             "loss": self.loss, "outputs": self.outputs, **states,
             **{f"d{name}": value for name, value in grads.items()}})
         return found
+
+    def _gained(self, p: Params) -> Params:
+        gain = getattr(self.net, "gain", 1)
+        return p if gain == 1 else {
+            name: value * gain if name in GAINED else value for name, value in p.items()}
 
     def _own(self) -> Params:
         """The activation's own parameters (of this layer)."""
@@ -169,6 +183,8 @@ class Pass:
         each, dv = self.at("each", (each * weights, dv * weights[:, None]))
         divisor = self.at("divisor", divisor)
         self.loss = np.asarray(each.sum() / divisor, v.dtype)
+        if not self.backward:
+            raise _Enough
         return np.asarray((dv / divisor).reshape(v.shape), v.dtype)
 
     def _feedforward(self) -> Params:

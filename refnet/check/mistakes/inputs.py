@@ -7,6 +7,7 @@ import numpy as np
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.mistakes.base import Mistakes, changed, each_block, mistake, padded
 from refnet.check.naive import Pass
+from refnet.nets.layer import GAINED
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["of_inputs", "of_parameters", "of_readout"]
@@ -127,13 +128,11 @@ def of_parameters(net: RecurrentNet, params: Params) -> Mistakes:
                 lambda W, n=columns, m=rows: W.reshape(n, m).T, name), grads=changed(
                 lambda W, n=columns, m=rows: W.T.reshape(m, n), name))
     if net.gain != 1:
-        gained = tuple(name for name in net.scaled({name: np.ones(1) for name in (
-            *params, "Whh")}) if name not in ("Why", "by", "h0"))
-        shrink, grow = changed(lambda v: v / net.gain, *gained), changed(
-            lambda v: v * net.gain, *gained)
+        shrink, grow = (changed(lambda v, n=factor: v * n, *GAINED)
+                        for factor in (1 / net.gain, net.gain))
         yield mistake("the gain is ignored", p=shrink, grads=shrink)
         yield mistake("the gain is applied twice", p=grow, grads=grow)
-        rest = changed(lambda v: v / net.gain, *(name for name in gained if name != "Whh"))
+        rest = changed(lambda v: v / net.gain, *(name for name in GAINED if name != "Whh"))
         yield mistake("the gain multiplies Whh alone", p=rest, grads=rest)
         yield mistake("the gain is left out of the gradients", grads=shrink)
 
