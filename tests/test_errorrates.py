@@ -2,21 +2,26 @@
 
 import argparse
 import json
+from shutil import which
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check import errorrates  # noqa: E402
-from refnet.check.bugs import BUGS, CORRECT, run  # noqa: E402
+from refnet.check.bugs import nameless  # noqa: E402
 from refnet.check.cases import random_batch, random_params  # noqa: E402
+from refnet.check.checkers import checker_rows  # noqa: E402
 from refnet.check.cli import add_commands  # noqa: E402
+from refnet.check.implementations import IMPLEMENTATIONS  # noqa: E402
+from refnet.check.mistakes import mistakes  # noqa: E402
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING  # noqa: E402
 from refnet.nets.gradients import loss_and_gradients  # noqa: E402
 from refnet.nets.recurrent import RecurrentNet  # noqa: E402
 
-HERE = [name for name in ("NumPy", "permuted NumPy")]
-SMALL_SIZES = ((5, 4, 2), (20, 8, 3))
+HERE = ("reference", "permuted", "loops BLAS", "loops fused", "loops sequential fused",
+        "loops backwards", "loops pairwise")
+IN_C = tuple(name for name in IMPLEMENTATIONS if name.startswith("C "))
 
 
 def command(*arguments):
@@ -27,29 +32,55 @@ def command(*arguments):
 
 
 def test_no_false_alarm_on_correct_results():
-    rows = list(errorrates.correct_rows(24, seed=1, longest=50, implementations=tuple(HERE)))
-    assert len(rows) == 48
+    rows = list(errorrates.correct_rows(40, seed=1, longest=20, implementations=HERE))
+    assert len(rows) > 150
     assert {row["verdict"] for row in rows} == {EXPLAINED}
-    assert {row["cell"] for row in rows} == {"rnn", "lstm", "gru"}
+    assert {row["cell"] for row in rows} == {"rnn", "lstm", "gru", "gru_before", "feedforward"}
     assert {row["dtype"] for row in rows} == {"float32", "float64"}
+    assert {row["mask"] for row in rows} == {row["peepholes"] for row in rows} == {True, False}
+    assert len({row["transition"] for row in rows}) > 1
+
+
+def test_c_raises_no_alarm():
+    if which("cc") is None:
+        pytest.skip("there is no C compiler")
+    rows = list(errorrates.correct_rows(10, seed=3, longest=20, implementations=IN_C))
+    assert {row["what"] for row in rows} == set(IN_C)
+    assert {row["verdict"] for row in rows} == {EXPLAINED}
+    assert len({row["cell"] for row in rows}) == 4
 
 
 def test_other_implementations_raise_no_alarm():
-    pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
-    pytest.importorskip("jax", reason="JAX (extra jax) is not installed")
-    rows = list(errorrates.correct_rows(6, seed=2, longest=20,
-                                        implementations=("PyTorch", "JAX")))
+    for name in ("torch", "jax", "autograd", "onnxruntime"):
+        pytest.importorskip(name, reason=f"{name} (extras) is not installed")
+    names = ("PyTorch", "JAX", "autograd", "onnxruntime", "ONNX reference")
+    rows = list(errorrates.correct_rows(12, seed=2, longest=10, implementations=names))
+    assert {row["what"] for row in rows} == set(names)
     assert {row["verdict"] for row in rows} == {EXPLAINED}
 
 
-def test_no_bug_passes_that_rounding_could_not_hide():
-    rows = list(errorrates.bug_rows(sizes=SMALL_SIZES))
+@pytest.mark.parametrize("what", ["rnn h0", "gru every mask", "feedforward"])
+def test_no_bug_passes_that_rounding_could_not_hide(what):
+    case = next(n for n, (name, *_) in enumerate(errorrates.CASES) if name == what)
+    rows = list(errorrates.bug_rows(cases=[case]))
     found = errorrates.summary(rows)
-    assert found["kinds_of_bugs"] == len(BUGS) >= 30
-    assert found["bugs"] == 4 * len(BUGS) and found["correct"] == 4
+    assert found["correct"] == 2 and found["bugs"] > (100 if what == "feedforward" else 200)
     assert found["missed"] == 0 and found["false_alarms"] == 0
     assert found["found"] + found["hidden_in_rounding"] == found["bugs"]
     assert found["found"] >= 0.98 * found["bugs"]
+    assert found["by_their_own"] >= 0.85 * found["named"]
+
+
+def test_bugs_are_of_every_kind():
+    """At least 100 kinds; no two of one case have one name."""
+    kinds = set()
+    for name, net, T, B in errorrates.CASES:
+        rng = np.random.default_rng(0)
+        params, batch = random_params(net, rng, float), random_batch(net, rng, float, T, B)
+        here = [one.name for one in (*mistakes(net, params, batch), *nameless(net, batch))]
+        assert len(set(here)) == len(here), name
+        kinds |= set(here)
+    assert len(kinds) > 200
 
 
 def test_summary_counts_misses_and_false_alarms():
@@ -63,42 +94,33 @@ def test_summary_counts_misses_and_false_alarms():
     assert (found["found"], found["bugs"], found["largest_z_of_correct"]) == (1, 3, 7.0)
 
 
-def test_the_naive_net_is_the_reference():
-    net = RecurrentNet(3, 4, 3)
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, float), random_batch(net, rng, float, 6, 2)
-    ours, theirs = loss_and_gradients(net, params, batch), run(CORRECT, params, batch)
-    for name, value in ours.gradients.items():
-        # float64 both: n < 1e4 operations, entries of order 1
-        assert abs(theirs[f"d{name}"] - value).max() < 1e4 * np.finfo(float).eps, name
-
-
-def test_every_bug_changes_the_result():
-    net = RecurrentNet(3, 4, 3)
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, float), random_batch(net, rng, float, 6, 2)
-    right = run(CORRECT, params, batch)
-    for bug in BUGS:
-        wrong = run(bug, params, batch)
-        assert any((wrong[name] != right[name]).any() for name in right), bug.name
-        if not bug.forward:
-            assert wrong["loss"] == right["loss"], bug.name
+def test_tables_keep_counts_and_exceptions():
+    rows = [{"kind": "correct", "what": "c", "z": 1.0, "verdict": EXPLAINED},
+            {"kind": "bug", "what": "b", "z": 9.0, "verdict": EXPLAINED, "true_z": 99.0},
+            {"kind": "bug", "what": "b", "z": 99.0, "verdict": NOT_ROUNDING, "true_z": 99.0,
+             "convention": "b"}]
+    tables = errorrates.tables(rows)
+    assert tables["correct"] == [{"what": "c", "correct": 1, "false_alarms": 0,
+                                  "largest_z_of_correct": 1.0}]
+    assert tables["bugs"] == [{"what": "b", "bugs": 2, "found": 1, "hidden_in_rounding": 0,
+                               "missed": 1, "named": 1, "by_their_own": 1}]
+    assert tables["rows"] == [rows[1]]
 
 
 def test_checkers_side_by_side():
     pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
     pytest.importorskip("jax", reason="JAX (extra jax) is not installed")
-    few = tuple(bug for bug in BUGS if bug.name in (
-        "tanh' off by 1e-6", "everything 0.09% too large", "dWhh reported transposed"))
-    rows = list(errorrates.checker_rows(bugs=few))
+    few = ("tanh' is off by 1e-6", "every gradient is 0.09% too large", "dWhh is transposed")
+    rows = list(checker_rows(few=few))
     short = {row["bug"]: row for row in rows if row["case"] == "short"}
     assert short["none"]["refnet float32"] and short["none"]["gradcheck"]
     assert not short["none"]["assert_allclose"]  # its default rejects correct float32 gradients
-    assert short["everything 0.09% too large"]["gradcheck"]
-    assert short["tanh' off by 1e-6"]["check_grads"]
+    assert short["every gradient is 0.09% too large"]["gradcheck"]
+    assert short["tanh' is off by 1e-6"]["check_grads"]
     for bug in few:
-        assert not short[bug.name]["refnet float32"] and not short[bug.name]["refnet float64"]
-    assert not short["dWhh reported transposed"]["gradcheck"]
+        assert not short[bug]["refnet float64"]
+        assert short[bug]["refnet float32"] == ("1e-6" in bug)  # no more than rounding in float32
+    assert not short["dWhh is transposed"]["gradcheck"]
 
 
 OWN = '''

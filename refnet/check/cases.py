@@ -62,11 +62,11 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
         widths = (int(rng.integers(1, 9)), *[H] * int(rng.integers(1, 6)), int(rng.integers(2, 8)))
         flat = FeedforwardNet(widths, ACTIVATIONS[act], loss=loss)
         return flat, random_params(flat, rng, dtype), random_batch(flat, rng, dtype, 0, B)
-    H = int(rng.integers(1, 33 if T <= 50 else 13))
-    if T <= 20 and rng.random() < 0.06:
+    made = str(rng.choice(MADE)) if rng.random() < 0.1 else "dense"
+    H = int(rng.integers(1, 33 if T <= 50 else 13)) if made == "dense" else int(rng.integers(2, 13))
+    if T <= 20 and rng.random() < 0.06 and made == "dense":
         H = int(rng.choice([64, 128]))
     act = str(rng.choice(["tanh", "tanh", "relu"])) if kind == "rnn" else "tanh"
-    made = str(rng.choice(MADE)) if 1 < H <= 12 and rng.random() < 0.2 else "dense"
     net = RecurrentNet(int(rng.integers(1, 5)), H, int(rng.integers(2, 8)), cell=kind, loss=loss,
                        activation=ACTIVATIONS[act], readout=str(rng.choice(["last", "every"])),
                        transition=transition(made))

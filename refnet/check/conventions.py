@@ -78,21 +78,24 @@ class _Search:
                  ) -> None:
         self.all, self.given, self.wrong, self.sigma, self.u = readings, given, wrong, sigma, u
         self.true = readings.true
-        known = [_norm(sigma[name]) / _norm(value) for name, value in self.true.items()
-                 if _norm(value) > 0 and np.isfinite(_norm(sigma[name]))]
-        self.usual = max(known, default=u)
+        self.spread = {name: _norm(sigma[name]) for name in self.true}
+        size = {name: _norm(value) for name, value in self.true.items()}
+        known = {name: self.spread[name] / size[name] for name in size
+                 if size[name] > 0 and np.isfinite(self.spread[name])}
+        usual = max(known.values(), default=u)
+        self.relative = {name: known.get(name, usual) for name in size}
+        self.gap = {name: _norm(given[name] - self.true[name]) for name in self.wrong
+                    if given[name].shape == self.true[name].shape}
 
     def ratio(self, name: str, value: Array) -> float:
         """The distance to a reading of one quantity, in units of what would do."""
-        theirs, true = self.given[name], self.true[name]
+        theirs = self.given[name]
         if theirs.shape != value.shape:
             return np.inf
-        size = _norm(value)
-        relative = _norm(self.sigma[name]) / _norm(true) if _norm(true) else self.usual
-        enough = 12 * (max(_norm(self.sigma[name]), relative * size) + self.u * size)
-        if name in self.wrong and theirs.shape == true.shape:
-            enough = min(enough, _norm(theirs - true) / 10)
-        left = _norm(theirs - value)
+        size, left = _norm(value), _norm(theirs - value)
+        enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
+        if name in self.gap:
+            enough = min(enough, self.gap[name] / 10)
         return 0.0 if left == 0 else left / enough if np.isfinite(left) else np.inf
 
     def whole(self, reading: Params) -> float:
@@ -214,7 +217,7 @@ class _Search:
         """Whether a reading differs from the truth, and only where something is wrong."""
         off = {name for name in self.given if name in reading
                and reading[name].shape == self.true[name].shape and not
-               _norm(reading[name] - self.true[name]) <= 12 * _norm(self.sigma[name])}
+               _norm(reading[name] - self.true[name]) <= 12 * self.spread[name]}
         return bool(off) and off <= self.wrong
 
     def _forward_fits(self, reading: Params) -> bool:

@@ -240,4 +240,6 @@ def refused(name: str, net: Net, params: Params, batch: Batch) -> bool:
         return True
     if name == "ONNX reference" and net.activation.name != "tanh":
         return True
-    return name == "onnxruntime" and batch.x.dtype != np.float32
+    # ONNX Runtime's RNN has a tanh that is accurate only absolutely: 570 units roundoff off at 1e-3
+    return name == "onnxruntime" and (batch.x.dtype != np.float32 or (
+        net.cell == "rnn" and net.activation.name == "tanh"))

@@ -1,0 +1,62 @@
+"""The naive nets agree with the reference, and every change of theirs has an effect."""
+
+import numpy as np
+import pytest
+
+from refnet.check.cases import random_batch, random_mask, random_params
+from refnet.check.naive import run
+from refnet.maths.activations import ACTIVATIONS
+from refnet.matrices.transitions import transition
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
+
+CELLS = ("rnn", "lstm", "gru", "gru_before")
+OPTIONS = {"gain": 1.5, "learn_h0": True, "loss": "squared_error", "reduction": "batch_mean",
+           "clip_step": 0.01}
+
+
+def agree(net, mask=False, peepholes=False, **how):
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, float, peepholes), random_batch(net, rng, float, 6, 3)
+    if mask:
+        batch = batch._replace(mask=random_mask(rng, 6, 3))
+    ours, theirs = loss_and_gradients(net, params, batch), run(net, params, batch, **how)
+    # float64 both: n < 1e4 operations, entries of order 1
+    bound = 1e4 * np.finfo(float).eps
+    assert abs(theirs["loss"] - ours.loss) < bound
+    assert abs(theirs["outputs"] - ours.outputs).max() < bound
+    gradients = {f"d{name}": value for name, value in ours.gradients.items() if name != "clipped"}
+    assert {name for name in theirs if name.startswith("d")} == set(gradients)
+    for name, value in gradients.items():
+        assert theirs[name].shape == value.shape, name
+        assert abs(theirs[name] - value).max() < bound, name
+
+
+@pytest.mark.parametrize("readout", ["last", "every"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_agrees_with_the_reference(cell, readout):
+    for mask in (False, True):
+        agree(RecurrentNet(2, 4, 3, cell=cell, readout=readout), mask, cell == "lstm")
+        agree(RecurrentNet(2, 4, 3, cell=cell, readout=readout, **OPTIONS), mask)
+    agree(RecurrentNet(2, 4, 3, cell=cell, readout=readout), fused=True)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_agrees_with_parametrised_activations_and_transitions(cell):
+    agree(RecurrentNet(2, 4, 3, cell=cell, activation=ACTIVATIONS["prelu"]))
+    agree(RecurrentNet(2, 4, 3, cell=cell, gain=2, transition=transition("cayley")))
+
+
+@pytest.mark.parametrize("name", ["tanh", "prelu", "modrelu"])
+def test_agrees_for_feedforward_nets(name):
+    agree(FeedforwardNet((4, 5, 5, 3), ACTIVATIONS[name]))
+    agree(FeedforwardNet((4, 5, 5, 3), ACTIVATIONS[name], transition("svd"), "squared_error"))
+
+
+def test_the_forward_pass_alone():
+    net = RecurrentNet(2, 4, 3)
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, float), random_batch(net, rng, float, 6, 3)
+    whole, part = run(net, params, batch), run(net, params, batch, backward=False)
+    assert set(part) == {"loss", "outputs"} and part["loss"] == whole["loss"]
