@@ -119,7 +119,8 @@ def test_checkers_side_by_side():
     assert short["tanh' is off by 1e-6"]["check_grads"]
     for bug in few:
         assert not short[bug]["refnet float64"]
-        assert short[bug]["refnet float32"] == ("1e-6" in bug)  # no more than rounding in float32
+        if "1e-6" not in bug:  # which in float32 is little more than rounding
+            assert not short[bug]["refnet float32"]
     assert not short["dWhh is transposed"]["gradcheck"]
 
 
