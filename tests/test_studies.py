@@ -35,7 +35,7 @@ def tiny_jobs(iterations=40, number=3):
 
 def tiny_study(**options):
     return Study("tiny", "A tiny study", lambda found, seeds, quick: tiny_jobs(**options),
-                 lambda found, seeds, quick: "", 0)
+                 lambda found, seeds, quick: "")
 
 
 def without_times(row):
@@ -124,7 +124,7 @@ def test_nothing_is_done_twice(undisturbed, monkeypatch):
 def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
     jobs = [*tiny_jobs(number=1), Job("bad", function="refnet.studies.manchev:orthogonalise",
                                       arguments={"distribution": "x", "seed": 0, "runs": 1})]
-    study = Study("bad", "", lambda found, seeds, quick: jobs, lambda *ask: "", 0)
+    study = Study("bad", "", lambda found, seeds, quick: jobs, lambda *ask: "")
     with ThreadPoolExecutor(1) as pool:
         failed = run(study, Store(tmp_path), executor=pool)
     assert list(failed) == ["bad"] and "ValueError" in failed["bad"]
@@ -298,7 +298,7 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
     study = grid("g", "G", [
         Cell("a", {"task": "copy"}, ("94.10",)), Cell("b", {"task": "copy", "length": 9}, ()),
         Cell("c", {"task": "copy", "length": 8}, ("7",))],
-        [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")], 1)
+        [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")])
     rows = {"a, seed 0": row(accuracy=.5, test_accuracy=.25), "a, seed 1": row(accuracy=.75),
             "b, seed 0": row("solved", 40, accuracy=1.0)}
     lines = [[cell.strip() for cell in line.split("|")[1:-1]]
@@ -343,6 +343,10 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     from refnet.cli import main
     monkeypatch.chdir(tmp_path)
     assert main(["study", "--list"]) == 0 and "table-iii" in capsys.readouterr().out
+    assert main(["study", "orhan-pitkow", "--measure", "--quick"]) == 0
+    line = capsys.readouterr().out.splitlines()[2].split("|")
+    assert 0 < float(line[3]) < 1 and 0 < float(line[4]) < 100
+    assert main(["study", "--protocols"]) == 0 and "spectrum_factor" in capsys.readouterr().out
     assert main(["study", "table-iii", "--status"]) == 0
     assert capsys.readouterr().out.count("not run") == 9
     assert main(["study", "table-iii", "--table"]) == 0

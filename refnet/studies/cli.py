@@ -66,8 +66,9 @@ def _study(args: argparse.Namespace) -> int:
         return 0
     if args.list or args.measure:
         chosen = list(STUDIES.values()) if args.name is None else [find(args.name)]
-        print(table(["study", "hours for a seed" + ", at most" * args.measure, "MB",
-                     "runs of a seed", "what"], [_needs(study, args) for study in chosen]))
+        needs = ["hours, at most", "MB of arrays"] if args.measure else []
+        print(table(["study", "runs of a seed", *needs, "what"],
+                    [_needs(study, args) for study in chosen]))
         return 0
     if args.name is None:
         raise ValueError("name a study, such as: refnet study table-iii --quick (refnet study "
@@ -103,11 +104,12 @@ def _study(args: argparse.Namespace) -> int:
 def _needs(study: "Study", args: argparse.Namespace) -> list[Any]:
     """A line of the list."""
     jobs = study.jobs(lambda job: None, 1, args.quick)
-    hours, megabytes = study.hours, None
-    if args.measure and any(job.config for job in jobs):
+    needs: list[Any] = []
+    if args.measure:
         from refnet.studies.costs import measure
-        hours, megabytes = measure(jobs)
-    return [study.name, f"{hours:.2g}", megabytes, len(jobs), study.title]
+        cost = measure(jobs)
+        needs = [f"{cost.hours:.2g}", f"{cost.megabytes:.3g}"] if cost.hours else ["-", "-"]
+    return [study.name, len(jobs), *needs, study.title]
 
 
 def _cluster(address: str) -> Any:

@@ -44,7 +44,7 @@ def solved_at(row: dict[str, Any]) -> float | None:
     return row["iterations"] if row["state"] == "solved" else None
 
 
-def grid(name: str, title: str, cells: list[Cell], figures: list[Figure], hours: float,
+def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
          curve: tuple[str, ...] = (), panels: Callable[[str], str] = lambda label: "",
          note: str = "") -> Study:
     """The study of these cells. ``curve``: the columns that rows keep; the first is drawn, with
@@ -97,4 +97,4 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure], hours:
                 here.legend(fontsize=7)
         write_atomically(path, lambda file: canvas.savefig(file, format="png", dpi=100))
 
-    return Study(name, title, jobs, made, hours, figure if curve else None)
+    return Study(name, title, jobs, made, figure if curve else None)

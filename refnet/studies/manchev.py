@@ -111,7 +111,7 @@ RATES = {.1: "91.40", .01: "91.65", .001: "90.66", .0001: "88.80", .00001: "72.8
 
 STUDIES = [
     Study("orthogonalisation", "The orthogonalisation experiment of Manchev & Spratling, II-A: "
-          "10,000 random 100 x 100 matrices", _experiments, _experiment_table, .02),
+          "10,000 random 100 x 100 matrices", _experiments, _experiment_table),
     grid("figure-2", "Figure 2 of Manchev & Spratling: spectral radius and gradient norm on "
          "temporal order, T = 60", [
              Cell(net, {"task": "temporal-order", "length": 60, "method": method,
@@ -120,22 +120,22 @@ STUDIES = [
              for net, method in NETS.items()],
          [("iterations until solved", solved_at, ".0f"),
           ("spectral radius at the end", lambda row: row["final"].get("spectral_radius"), ".3f")],
-         .5, ("spectral_radius", "gradient_norm", "accuracy")),
+         ("spectral_radius", "gradient_norm", "accuracy")),
     grid("table-iii", "Table III of Manchev & Spratling: MNIST, ten hidden layers, best accuracy "
          "in %", [
              Cell(net, {"task": "mnist", "method": method, "protocol": PROTOCOL}, (printed,),
                   quick={"iterations": 6000})
              for net, method, printed in (("FF", "plain", "11.35"), ("FF+OPEN", "open", "97.03"),
                                           ("FF+OINIT", "oinit", "96.77"))],
-         [("best accuracy, %", accuracy, ".2f")], .6, ("accuracy", "loss")),
+         [("best accuracy, %", accuracy, ".2f")], ("accuracy", "loss")),
     grid("table-iv", "Table IV of Manchev & Spratling: MNIST, ten hidden layers, OPEN with lambda "
          "= 1.0", [
              Cell(f"alpha = {rate:g}", {"task": "mnist", "method": "open", "strength": 1.0,
                                         "rate": rate, "protocol": PROTOCOL}, (printed,),
                   quick={"iterations": 4000}) for rate, printed in RATES.items()],
-         [("best accuracy, %", accuracy, ".2f")], 1.5, ("accuracy", "loss")),
+         [("best accuracy, %", accuracy, ".2f")], ("accuracy", "loss")),
     Study("table-i", "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
-          _rungs, _ladder_table, 15),
+          _rungs, _ladder_table),
     grid("table-ii", "Table II and Figures 3a, 3b of Manchev & Spratling: MNIST pixel by pixel, a "
          "million iterations", [
              Cell(net, {"task": "sequential-mnist", "method": method, "protocol": PROTOCOL},
@@ -143,6 +143,6 @@ STUDIES = [
              for net, method, printed in (("SRNN+OINIT", "oinit", "86.81"),
                                           ("SRNN+OPEN", "open", "91.81"),
                                           ("SRNN", "plain", "11.35"))],
-         [("best accuracy, %", accuracy, ".2f")], 12,
+         [("best accuracy, %", accuracy, ".2f")],
          ("accuracy", "spectral_radius", "defect", "gradient_norm")),
 ]

@@ -29,7 +29,6 @@ class Study:
     title: str
     jobs: Callable[[Found, int, bool], list[Job]]
     table: Callable[[Found, int, bool], str]
-    hours: float
     figure: Callable[[Found, int, bool, Path], None] | None = None
 
 

@@ -163,33 +163,33 @@ def _timing_table(found: Found, seeds: int, quick: bool) -> str:
 
 STUDIES = [
     Study("table-5", "Table 5 of Vorontsov et al.: run time of SGD and geoSGD, copy task, T = 100",
-          _timings, _timing_table, .05),
+          _timings, _timing_table),
     grid("figure-1", "Figure 1 of Vorontsov et al.: the copy task by length and margin",
          [cell for length in (200, 500, 1000) for cell in _copy(length, MARGINS)],
-         [("iterations until 99%", solved_at, ".0f")], 6, ("accuracy", "s_min", "s_max"), _panel),
+         [("iterations until 99%", solved_at, ".0f")], ("accuracy", "s_min", "s_max"), _panel),
     grid("figure-4", "Figure 4 of Vorontsov et al.: the copy task with soft constraints", _SOFT,
          [("iterations until 99%", solved_at, ".0f"),
           ("accuracy at the end, %", lambda row: 100 * row["final"].get("accuracy", 0), ".1f")],
-         20, ("accuracy",), _panel),
+         ("accuracy",), _panel),
     grid("table-1", "Table 1 of Vorontsov et al.: ordered sequential MNIST, test accuracy in %",
          _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], 60, SPECTRUM),
+         [("accuracy, %", accuracy, ".2f")], SPECTRUM),
     grid("table-2", "Table 2 and Figures 3, 6 of Vorontsov et al.: permuted sequential MNIST",
          _rows("permuted-mnist", _printed(TABLE_2), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], 60, SPECTRUM),
+         [("accuracy, %", accuracy, ".2f")], SPECTRUM),
     grid("table-3", "Table 3 of Vorontsov et al.: Penn Treebank, sentences of up to 75 characters",
          _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}),
-         _CHARACTERS, 30, ("bpc", *SPECTRUM[1:])),
+         _CHARACTERS, ("bpc", *SPECTRUM[1:])),
     grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
          _rows("ptb:characters=300", _printed(TABLE_4), {"hidden": 64, "iterations": 100,
                                                          "evaluate_every": 100}),
-         _CHARACTERS, 300, ("bpc", *SPECTRUM[1:])),
+         _CHARACTERS, ("bpc", *SPECTRUM[1:])),
     grid("figure-5", "Figure 5 of Vorontsov et al.: adding, T = 1000, mean squared error", [
         Cell(f"margin {margin}", {"task": "adding", "transition": f"svd:margin={margin}",
                                   "protocol": PROTOCOL},
              quick={"task": "adding:samples=500", "length": 30, "iterations": 500})
         for margin in ("0", "1", "10", "100", "none")],
-        [("best mean squared error", lambda row: row["best"].get("mse"), ".4f")], 120,
+        [("best mean squared error", lambda row: row["best"].get("mse"), ".4f")],
         ("mse", *SPECTRUM[2:])),
     grid("appendix", "Appendix and 3.1.3 of Vorontsov et al.: PReLU and OPLU on the copy task, "
          "gain 1.05 on MNIST", [
@@ -211,9 +211,9 @@ STUDIES = [
              Cell("permuted-mnist, OPLU, margin 0.1", {
                  "task": "permuted-mnist", "activation": "oplu", "protocol": PROTOCOL},
                  ("over 90",))],
-         [("accuracy, %", accuracy, ".2f")], 40, ("accuracy",), _panel),
+         [("accuracy, %", accuracy, ".2f")], ("accuracy",), _panel),
     grid("copy-10000", "Figure 1 of Vorontsov et al., right: the copy task at T = 10,000",
          [Cell(cell.label, cell.settings | {"checkpoint": "sqrt"})
           for cell in _copy(10_000, MARGINS)],
-         [("iterations until 99%", solved_at, ".0f")], 300, ("accuracy",)),
+         [("iterations until 99%", solved_at, ".0f")], ("accuracy",)),
 ]
