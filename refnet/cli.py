@@ -1,6 +1,7 @@
 """The command line: ``refnet train``, ``orthogonalize``, ``check``, ``vectors``, ``info``."""
 
 import argparse
+import os
 import signal
 import sys
 import traceback
@@ -45,7 +46,8 @@ ORTHOGONALIZE_EXAMPLES = """example:
 def main(arguments: list[str]) -> int:
     """Run one command. The exit status: 0 if it did what was asked, 1 if a judged result is not
     explained by rounding, 2 on an error, said in one line, or wrong arguments, 3 if training
-    diverged (a loss that is not finite), 130 or 143 after Ctrl-C or SIGTERM.
+    diverged (a loss that is not finite), 130 or 143 after Ctrl-C or SIGTERM, 141 if nobody reads
+    its output any more.
 
     Checked by: tests/test_cli.py.
     """
@@ -65,7 +67,12 @@ def main(arguments: list[str]) -> int:
     debug = "--debug" in arguments  # before the command or after it
     args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
     try:
-        return int(args.run(args))
+        status = int(args.run(args))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who reads the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print(f"refnet {args.command}: interrupted", file=sys.stderr)
         return 130

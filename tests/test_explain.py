@@ -104,4 +104,13 @@ def test_commands(tmp_path):
                                (("explain", "geometry", "--matrix", "chain"), "not for geometry"),
                                (("explain", "powers", "--size", "1"), "at least 2 units")):
         status, _, error = command(*arguments)
-        assert status and message in error and len(error.splitlines()) == 1
+        assert status == 2 and message in error and len(error.splitlines()) == 1
+
+
+def test_output_that_nobody_reads_to_its_end():
+    """`refnet errata | head -1` ends without a traceback, like other programs (128 + SIGPIPE)."""
+    with subprocess.Popen([sys.executable, "-m", "refnet", "errata", "--markdown"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

@@ -168,12 +168,13 @@ def _arrays(case: Case) -> Params:
     return arrays
 
 
-def write(folder: Path, cases: Iterator[Case] | None = None,
+def write(folder: Path | str, cases: Iterator[Case] | None = None,
           progress: Callable[[str], None] = lambda name: None) -> None:
     """Write every case in the three encodings, and manifest.json with the sha256 of each.
 
     The same bytes on every machine. An existing folder's files of these names are replaced.
     """
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     entries = {}
     for case in cases or catalogue():
@@ -195,11 +196,12 @@ def write(folder: Path, cases: Iterator[Case] | None = None,
     write_atomically(folder / "manifest.json", lambda file: file.write(text.encode()))
 
 
-def load(folder: Path) -> dict[str, Certified]:
+def load(folder: Path | str) -> dict[str, Certified]:
     """The cases of a folder that ``write`` made, with ``exact`` the rounded values.
 
     Raises ValueError if the manifest is not one, or a file is missing or altered.
     """
+    folder = Path(folder)
     return {name: _case_of(folder, name, entry)[0] for name, entry in _entries(folder).items()}
 
 
@@ -245,7 +247,7 @@ def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
                      ), part("sigma.")
 
 
-def judge(folder: Path, theirs: Path) -> dict[str, Verdict]:
+def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
     """The verdict on every case, from what another program wrote to ``theirs``.
 
     ``theirs`` holds NAME.json, NAME.npz or NAME.safetensors for every case it ran, with
@@ -254,6 +256,7 @@ def judge(folder: Path, theirs: Path) -> dict[str, Verdict]:
     rounding* with a note; it does not keep the others from being judged.
     Raises ValueError if ``folder`` has no manifest or ``theirs`` is not a folder with results.
     """
+    folder, theirs = Path(folder), Path(theirs)
     if not theirs.is_dir():
         raise ValueError(f"{theirs} is not a folder; it has to hold results such as "
                          "rnn-last.json")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact.convert import flint
+from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM
 from refnet.maths.numeric import MATMUL
 

@@ -5,25 +5,15 @@ Checked by: tests/test_certify.py::test_lift_and_round_are_inverse.
 
 from collections.abc import Callable
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from refnet.arguments import instance, one_of, takes
 from refnet.batch import Array, Params
+from refnet.exact.library import flint
 
-__all__ = ["flint", "lift", "lift_all", "rounded"]
-
-
-def flint() -> ModuleType:
-    """The python-flint module; ImportError naming the extra if it is not installed."""
-    try:
-        import flint as module
-    except ImportError:
-        raise ImportError("balls and fast rationals need python-flint: "
-                          "pip install 'refnet[certify]'") from None
-    return module  # type: ignore[no-any-return]
+__all__ = ["lift", "lift_all", "rounded"]
 
 
 def _ratio(value: Any) -> tuple[int, int]:

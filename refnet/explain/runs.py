@@ -1,5 +1,6 @@
 """Trained runs analysed and compared: ``refnet analyse`` and ``refnet compare``."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def _first(run: Loaded) -> Batch:
     return run.task.batch(run.iteration, SEQUENCES, run.config.seed)  # type: ignore[no-any-return]
 
 
-def analyse(folder: Path) -> Explanation:
+def analyse(folder: Path | str) -> Explanation:
     """The matrices, gradient flow, exponents, memory and peak order of a trained run."""
     run = load(folder)
     tables, net = [_matrices(run)], run.net
@@ -141,7 +142,7 @@ def _draw_matrices(ax: Any, run: Loaded) -> None:
     ax.set_xlabel("iteration")
 
 
-def compare(folders: list[Path]) -> Explanation:
+def compare(folders: Sequence[Path | str]) -> Explanation:
     """Runs side by side: where their settings differ, their best results, their curves overlaid."""
     runs = [load(folder) for folder in folders]
     metrics = {run.task.metric for run in runs}

@@ -173,7 +173,7 @@ def _better(task: Any, row: dict[str, Any], best: dict[str, Any]) -> bool:
     return not best or sign * row[task.metric] > sign * best[task.metric]
 
 
-def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: None,
+def train(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
           stop: Callable[[], bool] = lambda: False) -> Summary:
     """Train from the start in a new run folder; ``stop`` is asked before every step.
 
@@ -186,11 +186,11 @@ def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: 
     >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
     ...                 evaluate_every=10, backend="reference")
     >>> with TemporaryDirectory() as folder:
-    ...     summary = train(config, Path(folder) / "run")
+    ...     summary = train(config, f"{folder}/run")
     >>> summary.state, summary.iteration
     ('finished', 20)
     """
-    experiment = build(config)
+    experiment, folder = build(config), Path(folder)
     started: list[Run] = []
 
     def fill(part: Path) -> None:
@@ -210,7 +210,7 @@ def train(config: Config, folder: Path, observe: Observer = lambda kind, facts: 
                      observe, stop)
 
 
-def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts: None,
+def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
            stop: Callable[[], bool] = lambda: False) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
     stopped. ``config`` may differ from the run's own in ``iterations`` alone.
@@ -225,12 +225,12 @@ def resume(config: Config, folder: Path, observe: Observer = lambda kind, facts:
     >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
     ...                 evaluate_every=10, backend="reference")
     >>> with TemporaryDirectory() as folder:
-    ...     _ = train(config, Path(folder) / "run")
-    ...     summary = resume(replace(config, iterations=30), Path(folder) / "run")
+    ...     _ = train(config, f"{folder}/run")
+    ...     summary = resume(replace(config, iterations=30), f"{folder}/run")
     >>> summary.iteration
     30
     """
-    experiment = build(config)
+    experiment, folder = build(config), Path(folder)
     path = folder / "checkpoint.npz"
     if not folder.is_dir():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
