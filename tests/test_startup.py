@@ -65,3 +65,18 @@ if __name__ == "__main__":
 def test_nothing_is_compiled_at_import():
     result = run_python("from refnet.compiled import rnn, _jit; print(_jit.compiled_kernels())")
     assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_a_numba_without_its_private_parts(tmp_path):
+    """A warning, and the same bits from kernels that are compiled plainly and not kept."""
+    known = run_python(SMALL_RUN + "print(gradient())", NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+    strip = "import numba.core.caching, numba.core.cpu, warnings\n"
+    for missing in ("del numba.core.caching._Cache", "del numba.core.cpu.CPUTargetOptions"):
+        code = (f"{strip}{missing}\nwith warnings.catch_warnings(record=True) as seen:\n"
+                "    warnings.simplefilter('always')\n    from refnet.compiled import info, rnn\n"
+                f"{SMALL_RUN}\nprint(gradient())\n"
+                "assert 'is not as refnet knows it' in str(seen[0].message)\n"
+                "assert info()['cache'] == 'none'\n")
+        found = run_python(code, NUMBA_CACHE_DIR=str(tmp_path / "none"))
+        assert found.returncode == 0, found.stderr
+        assert found.stdout == known.stdout and not (tmp_path / "none").exists()

@@ -23,8 +23,7 @@ def info() -> dict[str, Any]:
     import numpy as np
 
     from refnet.compiled import vector
-    from refnet.compiled._cache import cache_folder
-    from refnet.compiled._jit import JIT, compiled_kernels
+    from refnet.compiled._jit import JIT, cache_place, compiled_kernels
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "machine": platform.machine(),
@@ -37,6 +36,6 @@ def info() -> dict[str, Any]:
         "threads": numba.get_num_threads(),
         "threading layer": "none: Python threads that release the interpreter lock",
         "blas": f"{blas['name']} {blas['version']}",
-        "cache": str(cache_folder()),
+        "cache": cache_place(),
         "kernels": compiled_kernels(),
     }

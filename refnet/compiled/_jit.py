@@ -8,8 +8,10 @@ that nothing need count references to them (``_nrt``), which would take its time
 
 import gc
 import os
+import warnings
 from collections.abc import Callable
 from functools import cache, partial
+from importlib import import_module
 from itertools import count
 from queue import SimpleQueue
 from threading import Thread
@@ -21,15 +23,46 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from refnet.compiled._cache import KernelCache
-
-__all__ = ["JIT", "compiled_kernels", "inner", "jit", "run"]
+__all__ = ["JIT", "cache_place", "compiled_kernels", "inner", "jit", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 JIT: bool = not config.DISABLE_JIT
 _KERNELS: list[Any] = []
-_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False,
-            "no_cfunc_wrapper": True, "_nrt": False}
+_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+_PRIVATE_OPTIONS = {"no_cfunc_wrapper": True, "_nrt": False}
+_PRIVATE = {
+    "numba.core.cpu:CPUTargetOptions": ("no_cfunc_wrapper", "no_cpython_wrapper", "_nrt"),
+    "numba.core.registry:CPUDispatcher": ("compile", "get_call_template"),
+    "numba.core.caching:_Cache": ("load_overload", "save_overload"),
+    "numba.core.compiler:CompileResult": ("_rebuild", "_reduce"),
+    "numba.core:serialize": ("dumps",),
+}
+"""What is used of Numba beside its public interface."""
+
+
+def _kernel_cache() -> Any:
+    """The class of the kernels' cache, or None, with a warning, if this Numba lacks something of
+    what is private: kernels are then compiled plainly, anew in every process.
+
+    Checked by: tests/test_startup.py::test_a_numba_without_its_private_parts.
+    """
+    try:
+        for place, names in _PRIVATE.items():
+            module, name = place.split(":")
+            owner = getattr(import_module(module), name)
+            for attribute in names:
+                if not hasattr(owner, attribute):
+                    raise AttributeError(f"{place} has no {attribute}")
+        from refnet.compiled._cache import KernelCache  # it is made of what was looked for
+    except (AttributeError, ImportError) as error:
+        warnings.warn(f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels "
+                      "work, but every process compiles them anew. Install Numba 0.61 to 0.68",
+                      RuntimeWarning, stacklevel=2)
+        return None
+    return KernelCache
+
+
+_CACHE: Any = _kernel_cache() if JIT else None
 
 
 def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,17 +91,27 @@ def jit(function: Function, inner: bool = False) -> Function:
     ``inner``: only kernels call it, so that it needs no way in from Python, which takes its
     time to compile too.
     """
-    kernel: Any = numba.njit(**_OPTIONS, no_cpython_wrapper=inner)(function)
-    if JIT:
-        kernel._cache = KernelCache(function)
+    private = {} if _CACHE is None else {**_PRIVATE_OPTIONS, "no_cpython_wrapper": inner}
+    kernel: Any = numba.njit(**_OPTIONS, **private)(function)
+    if _CACHE is not None:
+        kernel._cache = _CACHE(function)
         kernel.compile = _undisturbed(kernel.compile)
         # or a function would be compiled again for every constant that it is called with
         kernel.get_call_template = _plainly(kernel.get_call_template)
+    if JIT:
         _KERNELS.append(kernel)
     return kernel  # type: ignore[no-any-return]
 
 
 inner = partial(jit, inner=True)
+
+
+def cache_place() -> str:
+    """The folder of the compiled kernels, or "none"."""
+    if _CACHE is None:
+        return "none"
+    from refnet.compiled._cache import cache_folder
+    return str(cache_folder())
 
 
 def compiled_kernels() -> list[str]:

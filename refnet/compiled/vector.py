@@ -24,7 +24,10 @@ __all__ = ["BYTES", "FLUSH", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "ex
            "fetch", "float_control", "fma", "lanes", "number", "sigmoid", "tanh", "tile",
            "whole_registers"]
 
-_FEATURES = get_host_cpu_features()
+try:
+    _FEATURES = get_host_cpu_features()
+except RuntimeError:  # LLVM cannot tell on some ARM systems
+    _FEATURES = {}
 # BYTES: the size of a vector register; on Zen 4, which executes 64 bytes as two halves, 32, because
 # that needs less padding. ROWS and VECTORS: the sizes of a tile. The largest one's accumulators, a
 # row of loaded vectors and one broadcast value fit into the registers: 4 * 5 + 5 + 1 of 32
