@@ -39,16 +39,16 @@ def python(version: str) -> str | None:
 
 def build(folder: Path) -> tuple[Path, Path]:
     """The unpacked source distribution, without its copy of the package, and the wheel."""
-    code = ("import sys; from setuptools import build_meta as b; "
-            "b.build_sdist(sys.argv[1]); b.build_wheel(sys.argv[1])")
     with TemporaryDirectory() as copy:
         clean = Path(copy) / "refnet"
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True,
                                  capture_output=True).stdout
         clean.mkdir()
         subprocess.run(["tar", "-x"], input=archive, cwd=clean, check=True)
-        subprocess.run([sys.executable, "-c", code, str(folder)], cwd=clean, check=True,
-                       capture_output=True)
+        for kind in ("sdist", "wheel"):
+            code = f"from setuptools import build_meta as b; b.build_{kind}({str(folder)!r})"
+            subprocess.run([sys.executable, "-c", code], cwd=clean, check=True,
+                           capture_output=True)
     sdist, wheel = next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
     with tarfile.open(sdist) as packed:
         packed.extractall(folder, filter="data")
