@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from benchmarks.records import record
 from benchmarks.runs import FOLDER, MARGINS
 from refnet.runs.files import write_atomically
+from refnet.runs.plots import curves
 from refnet.runs.rows import finite, read_rows
 
 RESULTS = FOLDER.parent
@@ -114,12 +115,20 @@ def histogram() -> Figure:
     return figure
 
 
+def characters() -> Figure:
+    """The Penn Treebank by characters."""
+    return curves(read_rows(rows_of("ptb-margin-1")), "bpc",
+                  "Penn Treebank by characters: 256 tanh units, singular values within 1 of 1, "
+                  "one seed")
+
+
 FIGURES: dict[str, tuple[Callable[[], Figure], tuple[Path, ...]]] = {
     "training.png": (training, tuple(rows_of(f"temporal-order-{method}") for method in METHODS)),
     "copy-200-by-margin.png": (margins, tuple(rows_of(f"copy-200-margin-{margin}")
                                               for margin in MARGINS)),
     "speed.png": (speed, (RESULTS / "peers.json",)),
     "judge.png": (histogram, (RATES,)),
+    "runs/ptb-margin-1/curves.png": (characters, (rows_of("ptb-margin-1"),)),
 }
 """File -> how it is drawn, and the records it is drawn from."""
 

@@ -1,7 +1,7 @@
-"""The README's tables, generated from recorded results: ``python -m benchmarks.readme``.
+"""The pages' tables and figures, made of recorded results: ``python -m benchmarks.readme``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it is typed.
-tests/test_readme.py checks that the README is what this makes of the records.
+tests/test_readme.py checks that the pages are what this makes of the records.
 """
 
 import json
@@ -11,11 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import draw
 from benchmarks.peers import SHARE, between
+from benchmarks.records import record
 from benchmarks.runs import FOLDER, MARGINS, RUNS
 from refnet.runs.rows import read_rows, table
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training",
+                                                  "benchmarks")]
 
 
 def summary(name: str) -> dict:
@@ -24,6 +28,10 @@ def summary(name: str) -> dict:
 
 def command(name: str) -> str:
     return f"`refnet train {RUNS[name]}`"
+
+
+def commands(*names: str) -> str:
+    return "\n```sh\n" + "\n".join(f"refnet train {RUNS[name]}" for name in names) + "\n```\n"
 
 
 def minutes(seconds: float) -> str:
@@ -35,29 +43,31 @@ def classification(*names: str) -> str:
     for name in names:
         run = summary(name)
         best = run["best"]
-        rows.append([command(name), run["state"], run["iterations"], f"{best['accuracy']:.2%}",
-                     f"{run['final']['spectral_radius']:.3f}", minutes(run["seconds"])])
-    return table(["command", "ended", "iterations", "best test accuracy",
-                  "spectral radius at the end", "wall time"], rows)
+        rows.append([run["config"]["method"], run["state"], run["iterations"],
+                     f"{best['accuracy']:.2%}", f"{run['final']['spectral_radius']:.3f}",
+                     minutes(run["seconds"])])
+    return table(["method", "ended", "iterations", "best test accuracy",
+                  "spectral radius at the end", "wall time"], rows) + commands(*names)
 
 
 def copies() -> str:
     rows = []
-    for name in (*(f"copy-200-margin-{margin}" for margin in MARGINS), "copy-500-margin-0.1"):
+    names = (*(f"copy-200-margin-{margin}" for margin in MARGINS), "copy-500-margin-0.1")
+    for name in names:
         run = summary(name)
         final = run["final"]
-        rows.append([command(name), run["state"], run["iterations"], f"{final['accuracy']:.2%}",
+        rows.append([run["config"]["length"], name.rsplit("-", 1)[1], run["state"],
+                     run["iterations"], f"{final['accuracy']:.2%}",
                      f"{final['s_min']:.3f} to {final['s_max']:.3f}", minutes(run["seconds"])])
-    return table(["command", "ended", "iterations", "accuracy on the ten symbols",
-                  "singular values", "wall time"], rows)
+    return table(["T", "margin", "ended", "iterations", "accuracy on the ten symbols",
+                  "singular values", "wall time"], rows) + commands(names[2], names[-1])
 
 
 def adding() -> str:
     run = summary("adding-200-lstm")
-    return table(["command", "ended", "iterations", "mean squared error", "baseline",
-                  "wall time"],
-                 [[command("adding-200-lstm"), run["state"], run["iterations"],
-                   run["best"]["mse"], 1 / 6, minutes(run["seconds"])]])
+    return table(["ended", "iterations", "mean squared error", "baseline", "wall time"],
+                 [[run["state"], run["iterations"], run["best"]["mse"], 1 / 6,
+                   minutes(run["seconds"])]]) + commands("adding-200-lstm")
 
 
 def characters() -> str:
@@ -81,20 +91,27 @@ def spectrum() -> str:
         ["iteration", "test accuracy", "smallest singular value", "mean", "largest"], rows)
 
 
-def result(name: str) -> dict:
-    return json.loads((FOLDER.parent / f"{name}.json").read_text())
-
-
 def frameworks() -> str:
-    worst: dict[tuple[str, ...], dict] = {}
-    for name in ("check_torch", "check_jax", "check_onnx"):
-        for row in result(name)["rows"]:
-            key = (row["framework"], row["version"], row["what"], row["dtype"])
-            if key not in worst or row.get("z", 0) > worst[key].get("z", 0):
-                worst[key] = row
-    rows = [[f"{key[0]} {key[1]}", *key[2:], row.get("z"), row.get("worst"),
-             f"T = {row['T']}, H = {row['H']}", row["verdict"]] for key, row in worst.items()]
-    return table(["framework", "what", "dtype", "worst z", "in", "at", "verdict"], rows)
+    """How many results of a framework are explained by rounding; the others one by one."""
+    rows = [row for name in ("check_torch", "check_jax", "check_onnx")
+            for row in record(name)["rows"]]
+    counted: dict[str, list[dict]] = {}
+    others: dict[tuple[str, ...], dict] = {}
+    for row in rows:
+        label = f"{row['framework']} {row['version']}"
+        if row["verdict"] == "explained by rounding":
+            counted.setdefault(label, []).append(row)
+            continue
+        key = (label, row["what"], row["dtype"], row["verdict"])
+        if key not in others or (row.get("z") or 0) > (others[key].get("z") or 0):
+            others[key] = row
+    explained = [[label, len(found), ", ".join(sorted({row["dtype"] for row in found})),
+                  max(row["z"] for row in found)] for label, found in counted.items()]
+    listed = [[*key, row.get("z"), f"T = {row['T']}, H = {row['H']}"]
+              for key, row in others.items()]
+    return (table(["framework", "results explained by rounding", "dtypes", "largest z"], explained)
+            + "\nThe others, at the worst size of each:\n\n"
+            + table(["framework", "what", "dtype", "verdict", "z", "at"], listed))
 
 
 def checkers() -> str:
@@ -104,7 +121,7 @@ def checkers() -> str:
               "allclose": "np.allclose", "assert_allclose": "np.testing.assert_allclose"}
     rows = []
     for name in names:
-        judged = [row for row in result("check_checkers")["rows"] if row[name] is not None]
+        judged = [row for row in record("check_checkers")["rows"] if row[name] is not None]
         right = [row[name] for row in judged if row["bug"] == "none"]
         wrong = [row for row in judged if row["bug"] != "none"]
         caught = sum(not row[name] for row in wrong)
@@ -114,7 +131,7 @@ def checkers() -> str:
 
 
 def rates() -> str:
-    counts = result("check_rates")["summary"]
+    counts = record("check_rates")["summary"]
     return table(["", "results", "judged wrongly", "largest z of a correct one"], [
         ["correct results", counts["correct"], counts["false_alarms"],
          counts["largest_z_of_correct"]],
@@ -133,7 +150,7 @@ def peers() -> str:
              *(both(row["ratios"][name]) if name in row["ratios"] else None
                for name in ("torch", "torch.compile", "jax", "numpy")),
              both(row[SHARE], ".0%"), both(row["two threads over one"])]
-            for row in result("peers")["sizes"]]
+            for row in record("peers")["sizes"]]
     return table(["cell (T, D, H, B)", "dtype", "refnet, ms", "PyTorch", "compile", "JAX", "NumPy",
                   "of the large product", "2 threads / 1"], rows)
 
@@ -142,13 +159,13 @@ def roofline() -> str:
     parts = ("product forward", "product backward", "weight gradient", "activation", "rest")
     rows = [[str(tuple(row["size"])), f"{row['step'] * 1e3:.1f}",
              *(f"{row[part] / row['step']:.0%}" for part in parts),
-             f"{row['GFLOP/s of the step']:.0f}"] for row in result("peers")["roofline"]
+             f"{row['GFLOP/s of the step']:.0f}"] for row in record("peers")["roofline"]
             if row["dtype"] == "float32"]
     return table(["(T, D, H, B)", "ms", *parts, "GFLOP/s"], rows)
 
 
 def steps() -> str:
-    runs = result("steps")["runs"]
+    runs = record("steps")["runs"]
     rows = [[row["run"], f"({row['T']}, {row['D']}, {row['H']}, {row['B']})",
              f"{row['step'] * 1e3:.1f}",
              *(f"{part / row['step']:.0%}" for part in row["parts"].values())] for row in runs]
@@ -158,12 +175,12 @@ def steps() -> str:
 def startup() -> str:
     rows = [[row["net"], row["dtype"], *(f"{row[f'{state} cache']['gradient']:.2f} s"
                                          for state in ("empty", "full"))]
-            for row in result("startup")["nets"]]
+            for row in record("startup")["nets"]]
     return table(["cell", "dtype", "nothing compiled", "all compiled"], rows)
 
 
 def lengths() -> str:
-    found = result("peers")["lengths"]
+    found = record("peers")["lengths"]
     return table(list(found[0]), [[f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
                                    for value in row.values()] for row in found])
 
@@ -171,7 +188,7 @@ def lengths() -> str:
 def table5() -> str:
     peers = ("cayley", "matrix_exp", "trivialisation")
     rows = []
-    for size in result("table5")["sizes"]:
+    for size in record("table5")["sizes"]:
         ratios, times = size["ratios"], size["milliseconds"]
         rows.append([size["hidden"], between(times["refnet sgd"], 1),
                      between(ratios["geosgd / sgd"]), size["paper_geosgd / sgd"],
@@ -184,7 +201,7 @@ def table5() -> str:
 def checkpoints() -> str:
     rows = [[f"{row['T']:,}", *(between(entry, 1, 1e3) for entry in row["seconds"].values()),
              between(row["ratio"]), *(f"{size / 1e6:.1f}" for size in row["peak bytes"].values())]
-            for row in result("checkpoints")["lengths"]]
+            for row in record("checkpoints")["lengths"]]
     return table(["T", "none, ms a step", "sqrt, ms a step", "sqrt / none", "none, MB at the peak",
                   "sqrt, MB"], rows)
 
@@ -213,7 +230,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def generate(text: str) -> str:
-    """The README with every table made anew; raises KeyError for a marker without a table."""
+    """A page with every table made anew; raises KeyError for a marker without a table."""
     def fill(match: re.Match[str]) -> str:
         name = match.group(1)
         return f"<!-- {name} -->\n{TABLES[name]()}<!-- /{name} -->"
@@ -221,7 +238,9 @@ def generate(text: str) -> str:
 
 
 def main() -> int:
-    README.write_text(generate(README.read_text()))
+    for page in PAGES:
+        page.write_text(generate(page.read_text()))
+    draw()
     return 0
 
 

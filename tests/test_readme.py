@@ -1,27 +1,63 @@
-"""The README's tables are what the records say, and its commands exist."""
+"""The pages' tables and figures are what the records say, and what the README shows works."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks.readme import README, TABLES, generate
+from benchmarks.figures import FIGURES, RESULTS, digest
+from benchmarks.readme import PAGES, ROOT, TABLES, generate
 from refnet.cli import main
 
 
-def test_tables_are_generated_from_the_records():
-    assert generate(README.read_text()) == README.read_text()
+README = ROOT / "README.md"
 
 
-def test_every_table_stands_in_the_readme():
-    assert set(re.findall(r"<!-- ([a-z0-9-]+) -->", README.read_text())) == set(TABLES)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_tables_are_generated_from_the_records(page):
+    assert generate(page.read_text()) == page.read_text()
+
+
+def test_every_table_stands_in_one_page():
+    found = [name for page in PAGES
+             for name in re.findall(r"<!-- ([a-z0-9-]+) -->", page.read_text())]
+    assert sorted(found) == sorted(TABLES)
 
 
 def test_an_edited_number_would_be_found():
-    text = README.read_text()
+    text = (ROOT / "refnet" / "training" / "README.md").read_text()
     edited = re.sub(r"(<!-- temporal-order -->.*?)\d", r"\g<1>7.7", text, count=1,
                     flags=re.DOTALL)
     assert edited != text and generate(edited) == text
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_figure_is_stale(name, tmp_path):
+    """Each holds the digest of the records that it was drawn from."""
+    records = FIGURES[name][1]
+    assert digest(records).encode() in (RESULTS / name).read_bytes()
+    (tmp_path / "changed").write_bytes(records[0].read_bytes() + b" ")
+    assert digest([tmp_path / "changed", *records[1:]]) != digest(records)
+
+
+def test_the_readme_is_one_page():
+    assert len(README.read_bytes()) <= 9000
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "refnet" / "README.md"],
+                         ids=lambda page: page.parent.name)
+def test_links_lead_somewhere(page):
+    for place in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+        assert (page.parent / place).exists(), place
+
+
+def test_the_examples_of_the_readme_run(capsys):
+    pytest.importorskip("flint")
+    scope = {}
+    for code in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL):
+        exec(code, scope)
+    shown = re.search(r"```\n(not rounding.*?)```", README.read_text(), re.DOTALL).group(1)
+    assert capsys.readouterr().out == shown
 
 
 @pytest.mark.parametrize("command", ["train", "orthogonalize", "check", "vectors", "info"])

@@ -48,4 +48,6 @@ def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, 
             from refnet.runs.plots import plot_curves
         except ImportError:
             return
-        plot_curves(folder / "curves.png", rows, task.metric, f"{config.task}, {config.method}")
+        length = f", T = {config.length}" if config.length else ""
+        plot_curves(folder / "curves.png", rows, task.metric,
+                    f"{config.task}{length}, {config.method}, transition {config.transition}")
