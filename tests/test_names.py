@@ -311,3 +311,14 @@ def test_mistakes_written_in_pytorch(cell, how, mask):
     verdict = judge(torch_results(judge.net, judge.params, judge.batch, how))
     assert verdict.convention == ("" if how == "nothing" else how)
     assert verdict.passed == (how == "nothing")
+
+
+def test_large_nets_are_not_searched_for_hours():
+    """What is spent on a name is bounded; the most usual mistakes come first."""
+    small = Judge(R(2, 3, 2)).readings
+    assert small.passes() > 1000
+    params = {name: np.broadcast_to(0.0, shape) for name, shape in (
+        ("Whh", (2000, 2000)), ("Wxh", (2000, 10)), ("Why", (10, 2000)))}
+    small.params, small.batch = params, small.batch._replace(x=np.broadcast_to(
+        0.0, (1000, 4, 10)))
+    assert 1 <= small.passes() < 20

@@ -21,8 +21,12 @@ from refnet.exact.enclose import Certified
 __all__ = ["Readings"]
 
 FORWARD = ("loss", "outputs")
-PASSES = 5000
-"""Passes that may be spent on pairs of mistakes, for up to 20 steps; fewer for more steps."""
+WORK = 3e11
+"""Multiplications that may be spent on one mistake, and again on two: about a minute each."""
+STEP = 1e6
+"""What a step of a small net costs, in multiplications of a large one."""
+PAIRS = 5000
+"""The most pairs of mistakes that are tried."""
 COARSER = {2.0 ** -53: ("float32", 2.0 ** -24), 2.0 ** -24: ("float16 or TF32", 2.0 ** -11)}
 """The type that arithmetic may have slipped into, and its unit roundoff, by one's own."""
 
@@ -50,13 +54,21 @@ class Readings:
     def _computed(self) -> list[tuple[str, Params]]:
         if not self.found:
             with np.errstate(all="ignore"):
-                self.mistakes = list(mistakes(self.net, self.params, self.batch))
+                self.mistakes = list(islice(mistakes(self.net, self.params, self.batch),
+                                            self.passes()))
                 self.found = [(mistake.name, mistake.run(self.net, self.params, self.batch))
                               for mistake in self.mistakes]
                 self.found += [(label, run(self.net, {**self.params, **{
                     name: np.asarray(value, float) for name, value in other.items()}},
                     self.batch)) for label, other in self.variants.items()]
         return self.found
+
+    def passes(self) -> int:
+        """How many passes WORK allows."""
+        weights = sum(value.size for value in self.params.values() if value.ndim == 2)
+        x = self.batch.x
+        rows, steps = (x.shape[0] * x.shape[1], len(x)) if x.ndim == 3 else (len(x), 1)
+        return int(WORK / (3 * rows * weights + STEP * steps))
 
     def explain(self, given: Params, wrong: Iterable[str], sigma: Params, u: float) -> str:
         """The name of what explains the results ``given`` (finite float64 arrays), or "".
@@ -96,7 +108,7 @@ class _Search:
         enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
         if name in self.gap:
             enough = min(enough, self.gap[name] / 10)
-        return 0.0 if left == 0 else left / enough if np.isfinite(left) else np.inf
+        return 0.0 if left == 0 else left / enough if enough > 0 and np.isfinite(left) else np.inf
 
     def whole(self, reading: Params) -> float:
         """The largest ratio of all that was given; a wrong one has to be in the reading."""
@@ -203,8 +215,7 @@ class _Search:
 
     def _affordable(self, pairs: Iterable[tuple[Mistake, Mistake]]
                     ) -> Iterator[tuple[Mistake, Mistake]]:
-        x = self.all.batch.x
-        return islice(pairs, PASSES * 20 // max(len(x) if x.ndim == 3 else 1, 20))
+        return islice(pairs, min(self.all.passes(), PAIRS))
 
     def _together(self, first: Mistake, second: Mistake, **how: bool) -> Params:
         case = self.all
@@ -226,4 +237,9 @@ class _Search:
 
 
 def _norm(array: Array) -> float:
-    return float(np.linalg.norm(array))
+    """The Euclidean norm, also of entries whose squares underflow or overflow."""
+    size = float(np.linalg.norm(array))
+    if 1e-140 < size < 1e140 or not np.isfinite(array).all():
+        return size
+    largest = float(abs(array).max(initial=0))
+    return largest * float(np.linalg.norm(array / largest)) if largest else 0.0

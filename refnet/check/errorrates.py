@@ -75,7 +75,7 @@ def correct_rows(nets: int, seed: int = 0, longest: int = 784,
                  implementations: tuple[str, ...] = tuple(IMPLEMENTATIONS), first: int = 0) -> Rows:
     """One row for every implementation of random nets ``first`` to ``nets``, half in float32.
 
-    JAX, which compiles every net anew, runs every fourth one.
+    JAX, which takes a second to compile a net, runs half of them.
     """
     for number in range(first, nets):
         rng = np.random.default_rng([seed, number])
