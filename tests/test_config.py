@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from refnet.cli import main
+from refnet.nets.gradients import jvp, loss_and_gradients
 from refnet.training.config import Config, applicable, check, declaration, from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.protocols import configure, preset
@@ -155,3 +156,39 @@ def test_a_negative_singular_value_is_kept_or_cut_by_name():
         assert (dp[0] == 0) == zero and (dp[1:] != 0).all()
     assert transition("svd", margin=2, spectrum_factor=.1).rates == {"p": .1}
     assert transition("svd", spectrum_factor=.1).rates == {"s": .1}
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm"])
+@pytest.mark.parametrize("transition", ["dense", "svd:margin=0.5"])
+def test_an_embedding_has_exact_gradients(cell, transition):
+    """Wxh = W E: the gradients of W and E are those of the net with the matrix W E, pulled back
+    through the product, and agree with a tangent of the forward pass; a planted bug does not."""
+    config = Config(task="copy:samples=5", length=3, hidden=4, embedding=3, cell=cell,
+                    transition=transition, recurrent="orthogonal", dtype="float64",
+                    backend="reference", weight_decay=.25)
+    experiment = build(config)
+    params = experiment.start()[0]
+    assert params["Wxh.E"].shape == (3, 10) and "Wxh" not in params
+    batch = experiment.task.batch(0, 2, 0)
+    rng = np.random.default_rng(1)
+    v = {name: rng.normal(size=value.shape) for name, value in params.items()}
+    found = loss_and_gradients(experiment.net, params, batch).gradients
+    pulled = sum((found[name] * v[name]).sum() for name in params)
+    pushed = float(jvp(experiment.net, params, batch, v)[1])
+    size = sum(np.abs(found[name] * v[name]).sum() for name in params)
+    # sums of some hundred terms, each rounded a few times
+    bound = 1e4 * np.finfo(float).eps * size
+    assert abs(pulled - pushed) <= bound
+    swapped = pulled - (found["Wxh.E"] * v["Wxh.E"]).sum() + (
+        (params["Wxh.W"].T @ params["Wxh.W"] @ found["Wxh.E"]) * v["Wxh.E"]).sum()
+    assert abs(swapped - pushed) > 1e3 * bound
+    # weight decay is that of the product
+    with_decay = loss_and_gradients(experiment.net, params, batch, penalty=experiment.penalty)
+    W = params["Wxh.W"] @ params["Wxh.E"]
+    decay = with_decay.gradients["Wxh.E"] - found["Wxh.E"]
+    assert np.allclose(decay, params["Wxh.W"].T @ (.5 * W), atol=1e-12)
+
+
+def test_an_embedding_is_no_matrix_to_orthogonalise():
+    with pytest.raises(ValueError, match="which embedding 3 makes a product"):
+        build(Config(embedding=3, method="oinit", orthogonal="all"))

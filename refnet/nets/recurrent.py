@@ -20,7 +20,7 @@ from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.kinds import same_kind
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import Number, matmul
-from refnet.matrices.initializers import glorot_uniform
+from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
                               an_activation, float_type, matrix_of, parameter_shapes, pulled)
@@ -41,7 +41,9 @@ class RecurrentNet:
     ``readout``: "last" or "every" step. ``gain`` multiplies the pre-activation (Vorontsov et al.,
     3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared by the batch; otherwise it is zero,
     unless ``params["h0"]`` gives it as (H,) or (B, H). ``clip_step``: bound of the pre-activation
-    gradient's entries inside the recursion. ``backend``: "reference" (any dtype) or "compiled"
+    gradient's entries inside the recursion. ``embedding``: if above 0, the inputs go through a
+    matrix of so many rows first, ``Wxh = Wxh.W Wxh.E``, as characters do in the released code of
+    Vorontsov et al., whose start is N(0, .01^2). ``backend``: "reference" (any dtype) or "compiled"
     (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.nets.layer``).
@@ -70,6 +72,7 @@ class RecurrentNet:
     clip_step: Number | None = None
     backend: str = "reference"
     checkpoint: str = "none"
+    embedding: int = 0
 
     def __post_init__(self) -> None:
         choice("cell", self.cell, tuple(CELLS))
@@ -80,6 +83,7 @@ class RecurrentNet:
         choice("checkpoint", self.checkpoint, ("none", "sqrt"))
         for name in ("inputs", "hidden", "outputs"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
+        object.__setattr__(self, "embedding", whole("embedding", self.embedding, least=0))
         number("gain", self.gain, "(-inf, inf)")
         if self.clip_step is not None:
             number("clip_step", self.clip_step, "(0, inf]")
@@ -128,12 +132,22 @@ class RecurrentNet:
         own = {"Whh": (G * H, H)} if self.transition is None else {
             f"{slot}.{part}": shape for slot in self.slots
             for part, shape in self.transition.shapes(H, H).items()}
-        own |= {"Wxh": (G * H, self.inputs), "Why": (self.outputs, H), "by": (self.outputs,),
+        own |= {**dict(zip(self._input_parts, self._input_shapes(G * H))),
+                "Why": (self.outputs, H), "by": (self.outputs,),
                 **{name: value.shape for name, value in cell.init(H).items()},
                 **dict.fromkeys(cell.OPTIONAL, (H,))}
         lead = () if cell.STATES == 1 else (cell.STATES,)
         return {**{name: (shape,) for name, shape in own.items()},
                 **parameter_shapes(self.activation, H), "h0": ((*lead, H), (*lead, "B", H))}
+
+    @property
+    def _input_parts(self) -> tuple[str, ...]:
+        """What the input matrix is, or is the product of."""
+        return ("Wxh.W", "Wxh.E") if self.embedding else ("Wxh",)
+
+    def _input_shapes(self, rows: int) -> tuple[tuple[int, int], ...]:
+        width, D = self.embedding, self.inputs
+        return ((rows, width), (width, D)) if width else ((rows, D),)
 
     @cached_property
     def required(self) -> frozenset[str]:
@@ -174,9 +188,12 @@ class RecurrentNet:
         start = {slot: (matrix_of("recurrent", draw, (H, H), rng) if gate == cell.CANDIDATE
                         else matrix_of("gates", gates or draw, (H, H), rng))
                  for slot, gate in zip(self.slots, self.gates)}
+        shape, *embedding = self._input_shapes(H)
+        made = [np.concatenate([matrix_of("inputs", inputs or weights, shape, rng)
+                                for _ in range(G)]),
+                *(gaussian(wide, rng, sd=0.01) for wide in embedding)]
         params: Params = {
-            "Wxh": np.concatenate([matrix_of("inputs", inputs or weights, (H, self.inputs), rng)
-                                   for _ in range(G)]),
+            **dict(zip(self._input_parts, made)),
             "Why": matrix_of("weights", weights, (self.outputs, H), rng),
             "by": np.zeros(self.outputs),
             **cell.init(H, **cell_options),
@@ -193,7 +210,9 @@ class RecurrentNet:
         return {name: value.astype(dtype) for name, value in params.items()}
 
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
-        """The parameters with Whh, and each of its slots, made; and the transition's tapes."""
+        """The parameters with Wxh, Whh and each of its slots made; and the transition's tapes."""
+        if self.embedding:
+            params = {**params, "Wxh": matmul(params["Wxh.W"], params["Wxh.E"])}
         if self.transition is None:
             blocks = params["Whh"].reshape(len(self.slots), self.hidden, self.hidden)
             return {**params, **dict(zip(self.slots, blocks))}, {}
@@ -212,7 +231,7 @@ class RecurrentNet:
         lead = () if states == 1 else (states,)
         need = (*lead, x.shape[1], self.hidden)
         if "h0" not in params:
-            return np.zeros(need, np.result_type(x, params["Wxh"]))
+            return np.zeros(need, np.result_type(x, params["by"]))
         h0 = params["h0"]
         return h0 if h0.shape == need else np.array(np.broadcast_to(h0[..., None, :], need))
 
@@ -274,12 +293,19 @@ class RecurrentNet:
             grads["h0"] = grads["h0"].sum(axis=-2)
         if self.transition is None and not extra:
             grads["Whh"] = grads.pop("Whh")  # the last entry in any case
-            return grads
+            return self._pull_inputs(tape.p, grads)
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
         grads = pulled(self, tape.p, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
         if self.transition is None:
             found = [grads.pop(slot) for slot in self.slots]
             grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
+        return self._pull_inputs(tape.p, grads)
+
+    def _pull_inputs(self, p: Params, grads: Params) -> Params:
+        """With ``Wxh = W E``: ``dW = dWxh E'``, ``dE = W' dWxh``."""
+        if self.embedding:
+            dWxh = grads.pop("Wxh")
+            grads |= {"Wxh.W": matmul(dWxh, p["Wxh.E"].T), "Wxh.E": matmul(p["Wxh.W"].T, dWxh)}
         return grads
 
     def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool,

@@ -99,6 +99,8 @@ class Config:
     depth: int = _setting(10, "hidden layers", least=1, where=FEEDFORWARD)
     activation: str = _setting("tanh", "activation, such as tanh, relu, leaky_relu:alpha=0.5 or "
                                        "prelu:start=0.7")
+    embedding: int = _setting(0, "rows of a matrix that the inputs go through first; 0 is none",
+                              least=0, where=RECURRENT)
     gain: float = _setting(1.0, "factor on the pre-activation", where=RECURRENT)
     learn_h0: bool = _setting(False, "train the initial state", where=RECURRENT)
     transition: str = _setting("dense", "what the recurrent or hidden matrices are made of: dense, "

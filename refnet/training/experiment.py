@@ -151,6 +151,9 @@ def _initializer(config: Config, setting: str) -> Initializer | None:
 
 def _check_methods(config: Config, made: Transition | None) -> None:
     """Raise ValueError for a method that the transition leaves nothing to do for."""
+    if config.embedding and config.method != "plain" and config.orthogonal == "all":
+        raise ValueError("orthogonal all acts on the input matrix itself, which embedding "
+                         f"{config.embedding} makes a product; use orthogonal hidden")
     if made is None or config.method == "plain" or made.orthogonalised is not None:
         return
     if config.method != "open" or config.open_as != "penalty":
@@ -182,7 +185,8 @@ def _net(config: Config, task: Any) -> Net:
                         readout=task.readout, loss=task.loss, reduction=config.reduction,
                         gain=config.gain, learn_h0=config.learn_h0,
                         clip_step=config.clip_at if config.clip == "step" else None,
-                        backend=config.backend, checkpoint=config.checkpoint)
+                        backend=config.backend, checkpoint=config.checkpoint,
+                        embedding=config.embedding)
 
 
 def build(config: Config) -> Experiment:

@@ -130,6 +130,7 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
              {"transition": "svd:margin=0.1,spectrum_rate=printed,negative=relu"}),
         Rule({"task": "copy"}, {"task": {"encoding": "scalar"}}),
         Rule({"task": "adding"}, {"task": {"protocol": "vorontsov-code"}}),
+        Rule({"task": "ptb"}, {"embedding": 512}),
         # the spectrum's rate stays 1e-4 where the others' is 1e-3
         Rule({"task": "ptb", "transition": "svd"}, {"transition":
              "svd:margin=0.1,spectrum_rate=printed,negative=relu,spectrum_factor=0.1"}),
