@@ -61,7 +61,8 @@ def undisturbed(tmp_path_factory):
 OTHERS = {
     "task": "adding", "length": 11, "net": None, "cell": "gru", "hidden": 7, "depth": None,
     "activation": "relu", "embedding": 3, "gain": 1.05, "learn_h0": True,
-    "transition": "expm", "weights": "he", "input_weights": "he", "recurrent": "orthogonal", "gate_recurrent": ("ramp", {"cell": "gru"}),
+    "transition": "expm", "weights": "he", "input_weights": "he",
+    "recurrent": "orthogonal", "gate_recurrent": ("ramp", {"cell": "gru"}),
     "reduction": "sum", "method": "oinit", "orthogonal": ("all", {"method": "oinit"}),
     "oinit_rate": (.05, {"method": "oinit"}), "oinit_cost": (1e-3, {"method": "oinit"}),
     "oinit_steps": (7, {"method": "oinit"}), "strength": (.5, {"method": "open"}),
