@@ -35,6 +35,13 @@ def test_round_trip_keeps_every_bit(path):
             assert loaded.groups[group][name].tobytes() == value.tobytes()
 
 
+def test_objects_are_refused(tmp_path):
+    group = {"Whh": np.array([None])}
+    with pytest.raises(TypeError, match="params/Whh is an array of objects"):
+        checkpoint.save(tmp_path / "checkpoint.npz",
+                        SAVED._replace(groups={**SAVED.groups, "params": group}), CONFIG)
+
+
 def test_saving_leaves_no_temporary_file(path):
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint.npz"]
 

@@ -77,8 +77,12 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
             "groups": sorted(checkpoint.groups), "record": checkpoint.record}
     text = json.dumps({**meta, "sha256": _digest(arrays, meta)}, allow_nan=False)
     arrays["meta"] = np.array(text)
-    write_atomically(path, lambda file: np.savez(
-        file, allow_pickle=False, **arrays))
+    for name, value in arrays.items():
+        if value.dtype.hasobject:
+            raise TypeError(f"checkpoint: {name} is an array of objects, which would have to be "
+                            "pickled; floats, integers and text can be saved")
+    # no allow_pickle=False: NumPy 2.0 takes that for one more array
+    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
 def _iteration(path: Path) -> int:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -38,7 +39,7 @@ def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
     for n, (column, label, scale) in enumerate(panels):
         axes = figure.add_subplot(lines, COLUMNS, n + 1)
         y = finite([row.get(column) for row in rows])
-        if scale == "log" and (y > 0).any():
+        if scale == "log" and (y > 0).any() and np.nanmax(y) > 10 * np.nanmin(y[y > 0]):
             axes.set_yscale("log")
             y[y <= 0] = float("nan")
         axes.plot(x, y, marker="o" if len(rows) < 40 else None, markersize=3)
