@@ -81,7 +81,7 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
         if value.dtype.hasobject:
             raise TypeError(f"checkpoint: {name} is an array of objects, which would have to be "
                             "pickled; floats, integers and text can be saved")
-    # no allow_pickle=False: NumPy 2.0 takes that for one more array
+    # no allow_pickle=False: NumPy before 2.2 takes that for one more array
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
