@@ -230,6 +230,14 @@ def test_a_wrong_client_is_found_out(few, tmp_path, before, after, convention):
     ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": [null]}}}', "not a number"),
     ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": ["NaN"]}}}', "shape"),
     ("json", lambda data: b'{"arrays": {}}', "is missing"),
+    ("json", lambda data: b'{"arrays": ' + b"[" * 100_000, "nested"),
+    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "dtype": [], "data": [1]}}}',
+     "none of"),
+    ("json", lambda data: b'{"dtype": {}, "arrays": {}}', "none of float16"),
+    ("json", lambda data: data.replace(b'"dWhh"', b'"extra"'), "is no name of a result"),
+    ("json", lambda data: b" " * 2 ** 21, "need at most"),
+    ("npz", lambda data: data.replace(b"dWhh.npy", b"dWhh.txt"), "is no name of a result"),
+    ("safetensors", lambda data: (4).to_bytes(8, "little") + b"[[]]", "no object"),
 ])
 def test_damaged_results_never_pass(few, tmp_path, encoding, damage, note):
     reference_answers(few, tmp_path, encoding=encoding)
@@ -238,6 +246,28 @@ def test_damaged_results_never_pass(few, tmp_path, encoding, damage, note):
     verdict = vectors.judge(few, tmp_path)["rnn-last"]
     assert verdict.verdict == NOT_ROUNDING
     assert any(note in part.note for part in verdict.parts), verdict
+
+
+def test_one_case_that_cannot_be_judged_leaves_the_others(few, tmp_path, monkeypatch):
+    reference_answers(few, tmp_path)
+    compare = vectors.compare
+
+    def failing(arrays, certified, **options):
+        if certified.net.cell == "lstm":
+            raise AttributeError("planted")
+        return compare(arrays, certified, **options)
+
+    monkeypatch.setattr(vectors, "compare", failing)
+    verdicts = vectors.judge(few, tmp_path)
+    assert "AttributeError: planted" in verdicts.pop("lstm-last").worst.note
+    assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}
+
+
+def spoil_case(folder, change):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["cases"])
+    path.write_text(json.dumps(manifest))
 
 
 def test_nan_and_missing_results_never_pass(few, tmp_path):
@@ -268,6 +298,7 @@ def test_pickles_are_not_opened(few, tmp_path):
     (lambda d: (d / "manifest.json").write_text(
         '{"format": "other", "version": 1, "cases": {}}'), "another format"),
     (lambda d: (d / "manifest.json").write_text('{"cases": ' + "[" * 100000), "not a manifest"),
+    (lambda d: (d / "manifest.json").write_text("[" * 100_000), "not a manifest"),
 ])
 def test_damaged_vectors_are_refused(few, tmp_path, spoil, message):
     copy = tmp_path / "copy"
@@ -275,6 +306,24 @@ def test_damaged_vectors_are_refused(few, tmp_path, spoil, message):
     spoil(copy)
     with pytest.raises(ValueError, match=message):
         vectors.judge(copy, few)
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda cases: cases["rnn-last"].pop("sha256"), "lacks something"),
+    (lambda cases: cases["rnn-last"].pop("net"), "lacks something"),
+    (lambda cases: cases["rnn-last"]["net"].update(cell=[]), "another form"),
+    (lambda cases: cases.update({"rnn-last": 3}), "lacks something"),
+    (lambda cases: cases.update({"../x": 3}), "is missing"),
+])
+def test_a_case_that_the_manifest_does_not_describe_is_refused(few, tmp_path, change, message):
+    copy = tmp_path / "copy"
+    shutil.copytree(few, copy)
+    spoil_case(copy, change)
+    with pytest.raises(ValueError, match=message):
+        vectors.load(copy)
+    reference_answers(few, tmp_path)
+    verdicts = vectors.judge(copy, tmp_path)
+    assert verdicts["lstm-last"].verdict == EXPLAINED
 
 
 def test_a_folder_without_results_is_refused(few, tmp_path):

@@ -8,13 +8,15 @@ Checked by: tests/test_vectors.py.
 import io
 import json
 import zipfile
-import zlib
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.runs.read import DAMAGE, contents, json_of
+from refnet.runs.unpack import npz_of, safetensors_of
 
 __all__ = ["ENCODINGS", "decode", "encode", "from_json", "to_json"]
 
@@ -39,19 +41,19 @@ def from_json(entry: Any) -> Array:
     if not isinstance(entry, dict) or not {"shape", "data"} <= set(entry):
         raise ValueError("an array needs a shape and flat data")
     dtype = entry.get("dtype", "float64")
-    if dtype not in TYPES:
-        raise ValueError(f"dtype {dtype!r} is none of {', '.join(TYPES)}")
+    if not isinstance(dtype, str) or dtype not in TYPES:
+        raise ValueError(f"dtype {str(dtype)[:80]!r} is none of {', '.join(TYPES)}")
     shape, data = entry["shape"], entry["data"]
     if not isinstance(shape, list) or not isinstance(data, list) or \
-            not all(isinstance(n, int) and n >= 0 for n in shape):
+            not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("a shape is a list of integers, and data is one flat list")
     values = [WORDS.get(value, value) if isinstance(value, str) else value for value in data]
     if not all(isinstance(value, (int, float)) for value in values):
         raise ValueError("data holds something that is not a number, NaN or Infinity")
-    if len(values) != int(np.prod(shape)):
-        raise ValueError(f"data has {len(values)} numbers; its shape {shape} needs "
-                         f"{int(np.prod(shape))}")
-    return np.array(values, dtype).reshape(shape)
+    if len(values) != prod(shape):
+        raise ValueError(f"data has {len(values)} numbers, which do not make shape {shape}")
+    with np.errstate(over="ignore", invalid="ignore"):  # a float32 may be written as 1e300
+        return np.array(values, dtype).reshape(shape)
 
 
 def encode(arrays: Params, encoding: str, about: dict[str, Any]) -> bytes:
@@ -86,28 +88,26 @@ def encode(arrays: Params, encoding: str, about: dict[str, Any]) -> bytes:
     return len(text).to_bytes(8, "little") + text + b"".join(blobs[name] for name in names)
 
 
-def decode(path: Path) -> tuple[Params, dict[str, Any]]:
+def decode(path: Path, limit: int = 2 ** 26) -> tuple[Params, dict[str, Any]]:
     """The arrays of a file in any of the three encodings, and what else its JSON holds.
 
-    Raises ValueError, naming the file, on whatever is not one: nothing is ever unpickled.
+    Raises ValueError, naming the file, on whatever is not one, and on a file of more than
+    ``limit`` bytes, packed or unpacked.
     """
     encoding = path.suffix[1:]
+    if encoding not in ENCODINGS:
+        raise ValueError(f"{path.name} is none of .json, .npz, .safetensors")
     try:
-        if encoding == "json":
-            return _from_json_file(path.read_text(encoding="utf-8"))
         if encoding == "npz":
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}, {}
-        if encoding == "safetensors":
-            return _from_safetensors(path.read_bytes()), {}
-    except (ValueError, KeyError, TypeError, EOFError, OSError, OverflowError, RecursionError,
-            NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            return npz_of(path, limit), {}
+        data = contents(path, limit)
+        return _from_json_file(data) if encoding == "json" else (safetensors_of(data), {})
+    except (OSError, *DAMAGE) as error:
         raise ValueError(f"{path.name} cannot be read: {error}") from None
-    raise ValueError(f"{path.name} is none of .json, .npz, .safetensors")
 
 
-def _from_json_file(text: str) -> tuple[Params, dict[str, Any]]:
-    content = json.loads(text)
+def _from_json_file(data: bytes) -> tuple[Params, dict[str, Any]]:
+    content = json_of(data)
     if not isinstance(content, dict) or not isinstance(content.get("arrays"), dict):
         raise ValueError('it has no "arrays"')
     arrays = {}
@@ -115,25 +115,5 @@ def _from_json_file(text: str) -> tuple[Params, dict[str, Any]]:
         try:
             arrays[name] = from_json(entry)
         except (ValueError, OverflowError) as error:
-            raise ValueError(f"{name}: {error}") from None
+            raise ValueError(f"{name[:80]!r}: {error}") from None
     return arrays, content
-
-
-def _from_safetensors(data: bytes) -> Params:
-    size = int.from_bytes(data[:8], "little")
-    if len(data) < 8 + size:
-        raise ValueError(f"the header should take {size} bytes, the file has {len(data)}")
-    header = json.loads(data[8:8 + size])
-    kinds = {code: name for name, code in TYPES.items()}
-    arrays = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        dtype = np.dtype(kinds[entry["dtype"]]).newbyteorder("<")
-        start, end = entry["data_offsets"]
-        body = data[8 + size + start:8 + size + end]
-        if len(body) != int(np.prod(entry["shape"])) * dtype.itemsize:
-            raise ValueError(f"{name}: {len(body)} bytes do not make shape {entry['shape']}")
-        arrays[name] = np.frombuffer(body, dtype).reshape(entry["shape"]).astype(
-            dtype.newbyteorder("="))
-    return arrays

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 
 from refnet.runs.files import write_text
 
@@ -55,15 +54,6 @@ def target(name: str) -> Path:
 def save(path: Path | None, rows: list[dict[str, Any]], **facts: Any) -> None:
     """Write the rows as JSON, with the environment and ``facts``, if there is a path."""
     if path is not None:
-        from refnet.runs.rows import environment
+        from refnet.runs.rows import environment, plain
         content = {"environment": environment(), **facts, "rows": rows}
-        write_text(path, json.dumps(_plain(content), indent=1, allow_nan=False) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no infinities: they become strings, as everywhere in refnet."""
-    if isinstance(value, float) and not np.isfinite(value):
-        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+        write_text(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")

@@ -27,7 +27,8 @@ from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
-from refnet.runs.files import write_atomically
+from refnet.runs.files import sweep, write_atomically
+from refnet.runs.read import DAMAGE, contents, json_of
 
 __all__ = ["catalogue", "judge", "load", "write"]
 
@@ -176,6 +177,7 @@ def write(folder: Path | str, cases: Iterator[Case] | None = None,
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
     entries = {}
     for case in cases or catalogue():
         name, net = case[:2]
@@ -209,10 +211,10 @@ def _entries(folder: Path) -> dict[str, Any]:
     """What the manifest says of every case."""
     path = folder / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json_of(contents(path, 2 ** 24))
         known = manifest["format"] == "refnet golden vectors" and manifest["version"] == 1
         cases = dict(manifest["cases"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, KeyError, TypeError, *DAMAGE) as error:
         raise ValueError(f"{path} is not a manifest of golden vectors ({error}); write them with: "
                          "refnet vectors write DIR") from None
     if not known:
@@ -222,15 +224,25 @@ def _entries(folder: Path) -> dict[str, Any]:
 
 
 def _case_of(folder: Path, name: str, entry: Any) -> tuple[Certified, Params]:
-    """A case and the sigma of its results; ValueError if its file is missing or altered."""
+    """A case and the sigma of its results; ValueError if its file is missing or altered, or the
+    manifest does not describe it."""
     file = folder / f"{name}.npz"
-    if not file.exists():
+    if file.name != f"{name}.npz" or not file.exists():
         raise ValueError(f"{file} is missing, although the manifest names it")
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != entry["sha256"][file.name]:
+    try:
+        net, expected = _net(entry["net"]), str(entry["sha256"][file.name])
+    except (KeyError, TypeError, AttributeError, *DAMAGE) as error:
+        raise ValueError(f"{folder / 'manifest.json'}: case {name[:80]!r} lacks something, or has "
+                         f"it in another form ({type(error).__name__}: {error}); write the "
+                         "vectors again with: refnet vectors write DIR") from None
+    found = hashlib.sha256(contents(file, 2 ** 26)).hexdigest()
+    if found != expected:
         raise ValueError(f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
-                         f"{entry['sha256'][file.name][:12]}...; write the vectors again")
-    return _certified(_net(entry["net"]), decode(file)[0])
+                         f"{expected[:12]}...; write the vectors again")
+    try:
+        return _certified(net, decode(file)[0])
+    except KeyError as error:
+        raise ValueError(f"{file} has no array {error}; write the vectors again") from None
 
 
 def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
@@ -273,7 +285,8 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
         return _refused("there is no result for this case")
     try:
         certified, sigma = _case_of(folder, name, entry)
-        arrays, about = decode(paths[0])
+        numbers = sum(np.size(found.value) for found in certified.named().values())
+        arrays, about = decode(paths[0], 2 ** 20 + 64 * numbers)
         return _verdict(certified, sigma, arrays, about.get("dtype"))
     except ValueError as error:
         return _refused(str(error))

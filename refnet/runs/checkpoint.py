@@ -30,8 +30,9 @@ import numpy as np
 
 from refnet.batch import Params
 from refnet.runs.files import write_atomically
-from refnet.runs.read import json_of, npz_of
+from refnet.runs.read import json_of
 from refnet.runs.rows import plain
+from refnet.runs.unpack import npz_of
 
 __all__ = ["Checkpoint", "CheckpointError", "load", "save"]
 

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.runs.files import write_atomically
+from refnet.runs.files import sweep, write_atomically
 from refnet.runs.progress import counter
 
 __all__ = ["Source", "cache", "find", "folders", "load", "parse_idx", "unpack"]
@@ -82,6 +82,7 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
             failures.append(f" {address}: {error}.")
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
+        sweep(target.parent)
         write_atomically(target, lambda file: file.write(packed))
         return parsed
     looked = ", ".join(str(folder) for folder in folders(source.folder))

@@ -6,12 +6,13 @@ A setting with options of its own is a *spec*, such as ``svd:margin=0.1`` (refne
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from refnet.runs.read import DAMAGE, contents, toml_of
 
 __all__ = ["Config", "Declaration", "Where", "applicable", "check", "check_given", "declaration",
            "from_toml", "to_toml"]
@@ -240,8 +241,8 @@ def to_toml(config: Config) -> str:
 def from_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, checked by name, type and range; absent ones stay absent."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        settings = toml_of(contents(path, 2 ** 16))
+    except (OSError, *DAMAGE) as error:
         raise ValueError(f"{path}: not a readable TOML file: {error}") from None
     for name, value in settings.items():
         try:
