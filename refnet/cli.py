@@ -1,4 +1,4 @@
-"""The command line: ``refnet train``, ``orthogonalize``, ``check``, ``vectors``, ``info``."""
+"""The command line: ``refnet train``, ``runs``, ``orthogonalize``, ``check``, ``vectors`` and others."""
 
 import argparse
 import os
@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> int:
     add_commands(commands)
     add_study(commands)
     add_explanations(commands)
+    _add_runs(commands)
     _add_info(commands)
     debug = "--debug" in arguments  # before the command or after it
     args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
@@ -225,6 +226,30 @@ def _orthogonalize(args: argparse.Namespace) -> int:
                      f"{result.sd:.2f}", *result.extremes, f"{text:.2f}"])
     print(table(["start", "runs", "converged", "mean steps", "sd", "fewest", "most",
                  "the paper's mean"], rows))
+    return 0
+
+
+def _add_runs(commands: Any) -> None:
+    parser = commands.add_parser(
+        "runs", help="the training runs below a folder: state, progress and how to go on",
+        description="The run folders in and below a folder, each with its state (running, solved, "
+        "finished, interrupted, diverged, stopped by a kill, or damaged), its progress and the "
+        "command to go on. Example: refnet runs")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
+                        help="where to look (default: runs)")
+    parser.set_defaults(run=_runs)
+
+
+def _runs(args: argparse.Namespace) -> int:
+    from refnet.runs.rows import table
+    from refnet.training.listing import runs
+    if not args.folder.is_dir():
+        raise FileNotFoundError(f"{args.folder} is not a folder; name the one that holds the runs")
+    rows = [[facts["run"], facts["state"],
+             "-" if facts["iteration"] is None else f"{facts['iteration']}/{facts['iterations']}",
+             facts["next"] or "-"] for facts in runs(args.folder)]
+    print(table(["run", "state", "progress", "next"], rows) if rows else
+          f"no runs in {args.folder}")
     return 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from test_train import TINY, arrays, rows
 
+from refnet.cli import main
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import CheckpointError
 from refnet.runs.files import naming, temporary, write_text
@@ -239,3 +240,23 @@ def test_a_full_disk_leaves_the_last_checkpoint(run):
     train(replace(TINY, iterations=50), run.parent / "whole")
     assert arrays(run) == arrays(run.parent / "whole")
     assert rows(run) == rows(run.parent / "whole")
+
+
+def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
+    below = run.parent
+    train(TINY, below / "a", stop=lambda: True)
+    train(TINY, below / "deep" / "b", stop=lambda: True)
+    (below / "deep" / "b" / "summary.json").unlink()
+    shutil.copytree(run, below / "c")
+    (below / "c" / "checkpoint.npz").write_bytes(b"x")
+    (below / "d").mkdir()
+    with hold(below / "a"):
+        assert main(["runs", str(below)]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()[2:]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert [cell[0] for cell in cells] == [str(below / n) for n in ("a", "c", "deep/b", "run")]
+    assert cells[0][1].startswith(f"running: process {os.getpid()} on ") and cells[0][2] == "0/30"
+    assert cells[1][1] == "damaged" and "checkpoint.npz" in cells[1][3]
+    assert cells[2][1:] == ["stopped", "0/30", f"refnet train --resume {below / 'deep' / 'b'}"]
+    assert cells[3][1:] == ["finished", "30/30", f"refnet train --resume {run} --iterations N"]
+    assert main(["runs", str(below / "nowhere")]) == 2

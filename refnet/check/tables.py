@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-
 from refnet.runs.files import write_text
 
 __all__ = ["cell", "save", "show", "size", "target"]

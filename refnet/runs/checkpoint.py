@@ -23,6 +23,7 @@ touched. Checked by: tests/test_checkpoint.py, and tests/data/run, a run of this
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +31,11 @@ import numpy as np
 
 from refnet.batch import Params
 from refnet.runs.files import write_atomically
-from refnet.runs.read import json_of
+from refnet.runs.read import DAMAGE, json_of
 from refnet.runs.rows import plain
 from refnet.runs.unpack import npz_of
 
-__all__ = ["Checkpoint", "CheckpointError", "load", "save"]
+__all__ = ["Checkpoint", "CheckpointError", "load", "peek", "save"]
 
 FORMAT = 2
 
@@ -67,7 +68,9 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
 
     Raises CheckpointError if the present one is of a later iteration: another process wrote it.
     """
-    reached = _iteration(path)
+    reached = -1
+    with suppress(OSError, ValueError):  # one that cannot be read is as good as none
+        reached = peek(path)["iteration"]
     if reached > checkpoint.position["iteration"]:
         raise CheckpointError(f"{path}: is of iteration {reached}, later than the iteration "
                               f"{checkpoint.position['iteration']} of this run, so that another "
@@ -86,13 +89,19 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
-def _iteration(path: Path) -> int:
-    """The iteration of the checkpoint that is there; -1 if none, or none that can be read."""
+def peek(path: Path) -> dict[str, Any]:
+    """The position alone, without its arrays and without a check of its digest.
+
+    Raises OSError or ValueError if there is none, or none that can be read.
+    """
     try:
-        meta = json_of(str(npz_of(path, only="meta")["meta"]).encode())
-        return int(meta["position"]["iteration"])
-    except (OSError, KeyError, TypeError, ValueError):
-        return -1
+        position: dict[str, Any] = json_of(str(npz_of(path, only="meta")["meta"]).encode()
+                                           )["position"]
+        int(position["iteration"])
+    except (KeyError, TypeError, *DAMAGE) as error:
+        raise ValueError(f"{path}: not a whole refnet checkpoint "
+                         f"({type(error).__name__}: {error})") from None
+    return position
 
 
 def load(path: Path, config: dict[str, Any]) -> Checkpoint:
@@ -109,8 +118,7 @@ def load(path: Path, config: dict[str, Any]) -> Checkpoint:
         meta = json_of(str(arrays.pop("meta")).encode())
         claimed = meta.pop("sha256")
         version = meta["format"]
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError,
-            MemoryError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, *DAMAGE) as error:
         raise CheckpointError(f"{path}: not a whole refnet checkpoint "
                               f"({type(error).__name__}: {error}); {repair}") from None
     if version != FORMAT:

@@ -1,0 +1,60 @@
+"""The runs below a folder: how far each is, and how to go on. Checked by: tests/test_folder.py."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from refnet.runs.checkpoint import peek
+from refnet.runs.folder import holder
+from refnet.runs.read import contents, json_of
+from refnet.training.config import Config, from_toml
+
+__all__ = ["describe", "runs"]
+
+
+def runs(folder: Path) -> Iterator[dict[str, Any]]:
+    """``describe`` of every run folder in and below ``folder``, in the order of their names."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "config.toml" in files and ("checkpoint.npz" in files or "rows.jsonl" in files):
+            folders.clear()
+            yield describe(Path(place))
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """What is known of one run: ``run``, ``state``, ``iteration``, ``iterations`` (the limit),
+    ``best`` (its row) and ``next``: the command to go on, or what is wrong.
+
+    ``state``: running, solved, finished (at the limit), interrupted, diverged, stopped (a kill)
+    or damaged.
+    """
+    facts: dict[str, Any] = {"run": str(folder), "state": "damaged", "iteration": None,
+                             "iterations": None, "best": {}, "next": ""}
+    try:
+        config = Config(**from_toml(folder / "config.toml"))
+        position = peek(folder / "checkpoint.npz")
+    except (OSError, ValueError) as error:
+        return {**facts, "next": " ".join(str(error).split())}
+    facts |= {"iteration": position["iteration"], "iterations": config.iterations,
+              "best": position.get("best", {})}
+    busy = holder(folder)
+    state = f"running: {busy}" if busy else _ended(folder, position["iteration"])
+    if not busy and state == "stopped" and position["iteration"] >= config.iterations:
+        state = "finished"
+    onward = {"interrupted": f"refnet train --resume {folder}",
+              "stopped": f"refnet train --resume {folder}",
+              "finished": f"refnet train --resume {folder} --iterations N",
+              "diverged": f"refnet train --config {folder / 'config.toml'} --rate X"}
+    return {**facts, "state": state, "next": onward.get(state, "")}
+
+
+def _ended(folder: Path, iteration: int) -> str:
+    """The state in summary.json, if that is of this checkpoint; else a kill stopped the run."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        summary = json_of(contents(folder / "summary.json", 2 ** 20))
+        state = str(summary["state"])
+        if state == "diverged" or summary["iterations"] == iteration:
+            return state
+    return "stopped"
