@@ -1,4 +1,4 @@
-"""The command line: ``refnet train``, ``runs``, ``orthogonalize``, ``check``, ``vectors`` and others."""
+"""The command line: ``refnet train``, ``runs``, ``check``, ``vectors`` and the others."""
 
 import argparse
 import os
