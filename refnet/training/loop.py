@@ -244,12 +244,12 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
                                   f"{', '.join(new)}, which can only have their defaults")
         match saved.record:
             case {"rows": {"lines": int(), "bytes": int(), "sha256": str()} as counted,
-                  "machines": [*machines]}:
+                  "machines": [*_, str()] as machines}:
                 rows = Rows.resumed(folder / "rows.jsonl", counted)
             case _:
                 raise CheckpointError(f"{path}: does not say which rows the run has; start the "
                                       "run again")
-        if machine() not in machines[-1:]:
+        if machine() != machines[-1]:
             logging.getLogger("refnet").warning(
                 "%s: until iteration %d on %s, from here on %s: from now on the same as there "
                 "within rounding only, which training may magnify", folder, run.iteration,

@@ -1,0 +1,296 @@
+"""Mutated files of every kind that refnet reads: ``python -m benchmarks.fuzz [--files N]``.
+
+Whole files are made once, and each is read after random damage: flipped bits, cuts, repeats,
+extreme numbers, deep brackets, and archives whose members are damaged but whose checksums hold.
+A reader may raise ValueError or OSError in one line; what has a digest may be accepted only if it
+holds what was written. CPU seconds and peak memory of each file are measured.
+"""
+
+import argparse
+import gzip
+import io
+import json
+import os
+import re
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SECONDS, BYTES = 2, 200_000_000
+"""What one file may take."""
+
+
+class Kind(NamedTuple):
+    """A file's bytes, what reads it, and whether what was read is what was written."""
+
+    name: str
+    data: bytes
+    read: Callable[[Path], Any]
+    same: Callable[[Any], bool] = lambda found: True
+
+
+def config() -> Any:
+    from refnet.training.config import Config
+    return Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=30,
+                  evaluate_every=10, optimizer="rmsprop", rate=0.01, backend="reference")
+
+
+def kinds(folder: Path) -> list[Kind]:
+    """One whole file of each kind, written by refnet's own code."""
+    from refnet.check import vectors
+    from refnet.check.encodings import ENCODINGS, decode, encode
+    from refnet.runs import checkpoint
+    from refnet.runs.folder import holder
+    from refnet.runs.read import contents, json_of
+    from refnet.runs.rows import Rows, read_rows
+    from refnet.tasks.files import parse_idx, unpack
+    from refnet.tasks.ptb import encode as parse_text
+    from refnet.training.config import from_toml
+    from refnet.training.experiment import build
+    from refnet.training.listing import describe
+    from refnet.training.loop import Run, identity as settings_of, train
+    made = folder / "made"
+    train(config(), made)
+    identity, optimizer = settings_of(config()), build(config()).optimizer
+    saved = checkpoint.load(made / "checkpoint.npz", identity)
+    rows = Rows.resumed(made / "rows.jsonl", saved.record["rows"]).rows
+
+    def same_checkpoint(found: Any) -> bool:
+        return bool(found.position == saved.position and all(
+            found.groups[group][name].tobytes() == value.tobytes()
+            for group, values in saved.groups.items() for name, value in values.items()))
+
+    def read_checkpoint(path: Path) -> Any:
+        found = checkpoint.load(path, identity)
+        Run.from_checkpoint(found, optimizer, path)
+        return found
+
+    def listed(path: Path) -> Any:
+        (path.parent / "rows.jsonl").touch()
+        for name in ("config.toml", "checkpoint.npz"):
+            if path.name != name and not (path.parent / name).exists():
+                (path.parent / name).write_bytes((made / name).read_bytes())
+        return describe(path.parent)
+
+    few = (case for case in vectors.catalogue() if case[0] == "rnn-last")
+    vectors.write(folder / "golden", few)
+    golden = folder / "golden"
+    arrays = {"dWhh": np.ones((4, 4), np.float32), "loss": np.float32(1).reshape(())}
+    certified = vectors._load(golden)["rnn-last"]
+
+    def manifest(path: Path) -> Any:
+        for name in ("rnn-last.npz",):
+            (path.parent / name).write_bytes((golden / name).read_bytes())
+        return vectors.load(path.parent)
+
+    def altered(path: Path) -> Any:
+        (path.parent / "manifest.json").write_bytes((golden / "manifest.json").read_bytes())
+        return vectors.load(path.parent)
+
+    images = (0x803).to_bytes(4, "big") + b"".join(n.to_bytes(4, "big") for n in (5, 3, 2)) \
+        + bytes(range(30))
+    text = b" a line of text \n" * 20
+
+    def unpacked(path: Path) -> Any:
+        with open(path, "rb") as file:
+            return unpack(file, len(images), str(path))
+
+    def characters(path: Path) -> Any:
+        with open(path, "rb") as file:
+            return parse_text(unpack(file, len(text), str(path)), str(path))
+
+    def judged(path: Path) -> Any:
+        return vectors._judged("rnn-last", *certified, path.parent)
+
+    found = [
+        Kind("checkpoint.npz", (made / "checkpoint.npz").read_bytes(), read_checkpoint,
+             same_checkpoint),
+        Kind("checkpoint.npz ", (made / "checkpoint.npz").read_bytes(),
+             lambda path: checkpoint.peek(path)),
+        Kind("rows.jsonl", (made / "rows.jsonl").read_bytes(),
+             lambda path: Rows.resumed(path, saved.record["rows"]).rows,
+             lambda found: bool(found == rows)),
+        Kind("rows.jsonl ", (made / "rows.jsonl").read_bytes(), read_rows),
+        Kind("config.toml", (made / "config.toml").read_bytes(), from_toml),
+        Kind("summary.json", (made / "summary.json").read_bytes(), listed),
+        Kind(".lock", b"process 1 on host since 2026-01-01 00:00:00\n",
+             lambda path: holder(path.parent)),
+        Kind("manifest.json", (golden / "manifest.json").read_bytes(), manifest),
+        Kind("rnn-last.npz", (golden / "rnn-last.npz").read_bytes(), altered),
+        *(Kind(f"rnn-last.{encoding}  ", encode(arrays, encoding, {"dtype": "float32"}), judged)
+          for encoding in ENCODINGS),
+        *(Kind(f"x.{encoding}", (golden / f"rnn-last.{encoding}").read_bytes(),
+               lambda path: decode(path, 2 ** 20)) for encoding in ENCODINGS),
+        Kind("images.gz", gzip.compress(images),
+             lambda path: parse_idx(unpacked(path), (5, 3, 2), str(path))),
+        Kind("images", images, lambda path: parse_idx(unpacked(path), (5, 3, 2), str(path))),
+        Kind("text.gz", gzip.compress(text), characters),
+        Kind("any.json", b'{"a": [1, 2.5, "x", null, {"b": []}]}',
+             lambda path: json_of(contents(path, 2 ** 20))),
+    ]
+    return found
+
+
+WORDS = (b"[" * 3000, b"{" * 3000, b'{"a":' * 3000, b"NaN", b"Infinity", b"1e400", b"-1", b"0",
+         b"9" * 5000, b"99999999999999999999", b"null", b"true", b"\xff\xfe", b"\0", b'"', b"\n",
+         b"'|O8'", b"(1000000, 1000000)", b"..", b"\\u0000", b"e" * 100, b".a" * 500, b"PK\5\6")
+
+
+def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+    """A copy with one to four random damages."""
+    out = bytearray(data)
+    for _ in range(rng.integers(1, 5)):
+        a, b = sorted(int(n) for n in rng.integers(0, len(out) + 1, 2))
+        match int(rng.integers(0, 9)):
+            case 0 | 1 if out:
+                out[min(a, len(out) - 1)] ^= 1 << int(rng.integers(8))
+            case 2:
+                del out[a:]
+            case 3:
+                del out[a:min(b, a + 64)]
+            case 4:
+                out[a:a] = WORDS[rng.integers(len(WORDS))]
+            case 5:
+                out[a:a] = out[a:b] * int(rng.integers(1, 4))
+            case 6:
+                numbers = [m.span() for m in re.finditer(rb"\d+", bytes(out[:20_000]))]
+                if numbers:
+                    start, end = numbers[rng.integers(len(numbers))]
+                    out[start:end] = WORDS[rng.integers(3, 11)]
+            case 7:
+                other = others[rng.integers(len(others))]
+                out[a:a + 8] = other[b % (len(other) + 1):][:64]
+            case _:
+                out[a:a + 4] = int(rng.integers(0, 2 ** 32)).to_bytes(4, "little")
+        del out[2_000_000:]
+    return bytes(out)
+
+
+def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+    """A zip archive with one damaged member, or one packed, whose checksums hold again."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = sorted(members)[rng.integers(len(members))]
+    if rng.integers(4):
+        start = members[name][:128]
+        members[name] = damaged(start, others, rng) + members[name][128:]
+    else:
+        members[name] += bytes(int(rng.integers(2 ** 24)))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", int(rng.choice([0, 8]))) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return file.getvalue()
+
+
+def resealed_meta(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+    """A checkpoint whose description is damaged, and whose digest holds again."""
+    from refnet.runs.checkpoint import _digest
+    with np.load(io.BytesIO(data)) as file:
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(str(arrays.pop("meta")))
+    meta.pop("sha256")
+    place: Any = meta
+    while True:
+        key = sorted(place)[rng.integers(len(place))]
+        if not isinstance(place[key], dict) or not place[key] or rng.integers(4) == 0:
+            break
+        place = place[key]
+    if rng.integers(2):
+        place.pop(key)
+    else:
+        place[key] = [None, [], {}, -1, 1e300, "x", True, "a" * 10_000][rng.integers(8)]
+    if rng.integers(4) == 0 and arrays:
+        arrays.pop(sorted(arrays)[rng.integers(len(arrays))])
+    text = json.dumps({**meta, "sha256": _digest(arrays, meta)})
+    out = io.BytesIO()
+    np.savez(out, allow_pickle=False, meta=np.array(text), **arrays)
+    return out.getvalue()
+
+
+def _peak() -> int:
+    """Bytes of the largest resident set since ``_reset``."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _reset() -> int:
+    """Forget the largest resident set; the present one."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _peak()
+
+
+def fuzz(files: int, seed: int = 0) -> dict[str, Any]:
+    """How each of the mutated files was read, by kind; what was not as promised, in full."""
+    rng = np.random.default_rng(seed)
+    table: dict[str, dict[str, Any]] = {}
+    wrong: list[str] = []
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        sources = kinds(folder)
+        others = [kind.data for kind in sources]
+        for number in range(files):
+            kind = sources[number % len(sources)]
+            mutate = damaged
+            if kind.name.strip().endswith(".npz") and rng.integers(2):
+                mutate = resealed if "checkpoint" not in kind.name or rng.integers(2) \
+                    else resealed_meta
+            data = mutate(kind.data, others, rng)
+            at = folder / "read"
+            at.mkdir(exist_ok=True)
+            for old in at.iterdir():
+                old.unlink()
+            path = at / kind.name.strip()
+            path.write_bytes(data)
+            before, start = _reset(), time.process_time()
+            outcome = "accepted"
+            try:
+                found = kind.read(path)
+                if mutate is not resealed_meta and not kind.same(found):
+                    wrong.append(f"{number} {kind.name}: accepted, and is not what was written")
+            except (ValueError, OSError) as error:
+                outcome = "refused"
+                if "\n" in str(error) or not str(error):
+                    wrong.append(f"{number} {kind.name}: not one line: {error!r}")
+            except BaseException as error:
+                outcome = "failed"
+                wrong.append(f"{number} {kind.name}: {type(error).__name__}: {error}")
+            seconds, used = time.process_time() - start, _peak() - before
+            if seconds > SECONDS or used > BYTES:
+                wrong.append(f"{number} {kind.name}: {seconds:.1f} s, {used:,} bytes")
+            row = table.setdefault(kind.name.strip(), dict.fromkeys(
+                ("files", "accepted", "refused", "failed", "seconds", "megabytes"), 0))
+            row["files"] += 1
+            row[outcome] += 1
+            row["seconds"] = round(max(row["seconds"], seconds), 3)
+            row["megabytes"] = round(max(row["megabytes"], used / 1e6), 1)
+    return {"files": files, "seed": seed, "kinds": table, "wrong": wrong}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Read mutated files of every kind.",
+                                     epilog="Example: python -m benchmarks.fuzz --files 2000")
+    parser.add_argument("--files", type=int, default=20_000, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    args = parser.parse_args()
+    from refnet.runs.rows import table
+    found = fuzz(args.files, args.seed)
+    columns = ["files", "accepted", "refused", "failed", "seconds", "megabytes"]
+    print(table(["kind", *columns], [[name, *(row[column] for column in columns)]
+                                     for name, row in found["kinds"].items()]))
+    print("\n".join(found["wrong"]) or "nothing but what is documented")
+    return 1 if found["wrong"] else 0
+
+
+if __name__ == "__main__":
+    if not os.path.exists("/proc/self/clear_refs"):
+        sys.exit("benchmarks.fuzz: needs Linux's /proc to measure memory")
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""What a run survives, with few trials of each kind; all: ``python -m benchmarks.campaign``."""
+
+import os
+
+import pytest
+
+from benchmarks import campaign, fuzz
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux")
+FEW = {"kills": 6, "signals": 6, "full disks": 2, "two at once": 1, "moved": 1, "cold starts": 1,
+       "together": 1, "damaged caches": 6, "memory": 400, "files": 600}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow) if name in ("signals", "together", "memory") else
+    name for name in campaign.PARTS])
+def test_few_trials(name, tmp_path, monkeypatch):
+    if name == "files":
+        pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    found = campaign.PARTS[name][0](FEW[name])
+    assert found["trials"] == FEW[name] and found["wrong"] == []
+
+
+def test_fuzzing_notices_what_it_looks_for(monkeypatch, tmp_path):
+    """Planted: a reader that raises something else, one that takes memory, and one that accepts."""
+    def failing(path):
+        raise KeyError("planted")
+
+    data = bytes(range(256))
+    kinds = [fuzz.Kind("a", data, failing), fuzz.Kind("b", data, lambda path: b"x" * 300_000_000),
+             fuzz.Kind("c", data, lambda path: path.read_bytes(), lambda found: found == data)]
+    monkeypatch.setattr(fuzz, "kinds", lambda folder: kinds)
+    wrong = fuzz.fuzz(6)["wrong"]
+    for sign in ("a: KeyError: 'planted'", "b: ", "c: accepted, and is not what was written"):
+        assert any(sign in line for line in wrong), wrong
