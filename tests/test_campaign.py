@@ -7,13 +7,14 @@ import pytest
 from benchmarks import campaign, fuzz
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux")
+SLOW = ("signals", "together", "memory", "cold starts")
 FEW = {"kills": 6, "signals": 6, "full disks": 2, "two at once": 1, "moved": 1, "cold starts": 1,
        "together": 1, "damaged caches": 6, "memory": 400, "files": 600}
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.slow) if name in ("signals", "together", "memory") else
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else
     name for name in campaign.PARTS])
 def test_few_trials(name, tmp_path, monkeypatch):
     if name == "files":

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from test_train import TINY, arrays, rows
@@ -19,6 +20,7 @@ from refnet.runs.checkpoint import CheckpointError
 from refnet.runs.files import naming, temporary, write_text
 from refnet.runs.folder import BusyError, create, hold, holder
 from refnet.runs.read import FileError
+from refnet.training.config import Config, from_toml
 from refnet.training.loop import NotFiniteError, resume, train
 
 HOLD = """
@@ -260,3 +262,37 @@ def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
     assert cells[2][1:] == ["stopped", "0/30", f"refnet train --resume {below / 'deep' / 'b'}"]
     assert cells[3][1:] == ["finished", "30/30", f"refnet train --resume {run} --iterations N"]
     assert main(["runs", str(below / "nowhere")]) == 2
+
+
+SAMPLE = Path(__file__).parent / "data" / "run"
+
+
+def test_a_run_of_the_first_version_goes_on(tmp_path):
+    """Stopped after 12 of 20 steps, in float64: its last row agrees to 1e-9 with the recorded one,
+    which is 1e5 roundings a step in every number: room for any machine, for no mistake."""
+    run = shutil.copytree(SAMPLE, tmp_path / "run")
+    before = (SAMPLE / "rows.jsonl").read_text()
+    summary = resume(Config(**from_toml(run / "config.toml")), run)
+    assert summary.state == "finished" and summary.iteration == 20
+    assert (run / "rows.jsonl").read_text().startswith(before) and len(rows(run)) == 4
+    for name, value in json.loads((SAMPLE / "expected.json").read_text()).items():
+        assert summary.final[name] == pytest.approx(value, rel=1e-9), name
+
+
+def test_a_later_version_may_have_more_settings(tmp_path, monkeypatch):
+    """A setting that the checkpoint does not know has its default, and no other value."""
+    run = shutil.copytree(SAMPLE, tmp_path / "run")
+    load = checkpoint.load
+
+    def older(path, config):
+        saved = load(path, config)
+        del saved.record["config"]["gain"]
+        return saved
+
+    monkeypatch.setattr(checkpoint, "load", older)
+    config = Config(**from_toml(run / "config.toml"))
+    resume(config, run, stop=lambda: True)
+    monkeypatch.setattr(checkpoint, "load", lambda path, settings: older(
+        path, {**settings, "gain": 1.0}))
+    with pytest.raises(CheckpointError, match="before there were the settings gain"):
+        resume(replace(config, gain=2.0), run)
