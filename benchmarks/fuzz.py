@@ -82,7 +82,7 @@ def kinds(folder: Path) -> list[Kind]:
     vectors.write(folder / "golden", few)
     golden = folder / "golden"
     arrays = {"dWhh": np.ones((4, 4), np.float32), "loss": np.float32(1).reshape(())}
-    certified = vectors._load(golden)["rnn-last"]
+    entry = vectors._entries(golden)["rnn-last"]
 
     def manifest(path: Path) -> Any:
         for name in ("rnn-last.npz",):
@@ -106,7 +106,7 @@ def kinds(folder: Path) -> list[Kind]:
             return parse_text(unpack(file, len(text), str(path)), str(path))
 
     def judged(path: Path) -> Any:
-        return vectors._judged("rnn-last", *certified, path.parent)
+        return vectors._judged(golden, "rnn-last", entry, path.parent)
 
     found = [
         Kind("checkpoint.npz", (made / "checkpoint.npz").read_bytes(), read_checkpoint,
