@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from types import FrameType
 
-__all__ = ["interrupt", "interruptible", "settle"]
+__all__ = ["ended", "interrupt", "interruptible", "settle"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -16,7 +16,7 @@ def settle() -> None:
 
     BLAS changes the last bits with its number of threads, and idle ones take a core from the
     compiled core's, which does not. glibc would give each step's tape back to the system, which
-    clears every page anew for the next one while all threads wait: up to a sixth of a step.
+    clears every page again for the next one while all threads wait: up to a sixth of a step.
 
     Call it before NumPy is imported, as the command line does:
 
@@ -40,6 +40,13 @@ def interruptible() -> None:
     """From here on Ctrl-C and SIGTERM end the process by ``interrupt``."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
+
+
+def ended() -> None:
+    """From here on Ctrl-C and SIGTERM are ignored: all is done, and Python itself, while it ends,
+    would let them kill the process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:

@@ -133,6 +133,8 @@ def test_what_a_kill_leaves_is_removed_by_the_next_run(tmp_path):
         train(TINY, tmp_path / "first", stop=lambda: True)
         assert (tmp_path / name).exists()
     (tmp_path / "first" / ".checkpoint.npz.123.part").write_text("half")
+    (tmp_path / ".empty.12345678.refnet.part").mkdir()  # killed before it had a lock
+    (tmp_path / name / "config.toml").write_text("half")
     train(TINY, tmp_path / "second", stop=lambda: True)
     assert not (tmp_path / name).exists()
     resume(TINY, tmp_path / "first", stop=lambda: True)

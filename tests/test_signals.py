@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -26,3 +28,11 @@ def test_a_second_signal_ends_a_run_at_once(tmp_path):
     status, output, errors = interrupted(tmp_path, COMMANDS["train"] + ["--batch", "2000"], 4,
                                          times=2)
     assert status == 130 and errors.splitlines() in (["refnet: interrupted"], [])
+
+
+def test_a_full_standard_output_is_named(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "refnet", "info"], stdout=full,
+                              stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "refnet: standard output: No space left on device\n"

@@ -336,7 +336,7 @@ def test_a_folder_without_results_is_refused(few, tmp_path):
 @pytest.mark.parametrize("spoil, note", [
     (lambda golden, own: (golden / "rnn-last.npz").unlink(), "is missing"),
     (lambda golden, own: (golden / "rnn-last.npz").write_bytes(b"x"), "is altered"),
-    (lambda golden, own: own.write_text('{"arrays": ' + "[" * 100000), "recursion"),
+    (lambda golden, own: own.write_text('{"arrays": ' + "[" * 100000), "nested"),
     (lambda golden, own: own.write_text(
         '{"arrays": {"dWhh": {"shape": [1], "data": [1' + "0" * 400 + "]}}}"), "too large"),
     (lambda golden, own: own.write_text('{"arrays": {"dWhh": {"shape": [1], "dtype": [], '

@@ -1,27 +1,26 @@
 """Writing files so that a crash leaves either the old one or the new one, whole.
 
-A file is written under a temporary name beside its place, ``.NAME.*.part``, and renamed. What a
-kill leaves of these is removed by ``sweep``; errors of the operating system name the file.
+A file is written under a temporary name beside its place, ``.NAME.*.refnet.part``, and renamed.
+What a kill leaves of these is removed by ``sweep``; errors of the operating system name the file.
 Checked by: tests/test_folder.py, tests/test_checkpoint.py.
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["discard", "naming", "sweep", "sync_folder", "temporary", "write_atomically",
-           "write_text"]
+__all__ = ["LOCK", "MARK", "discard", "naming", "remove", "sweep", "sync_folder", "temporary",
+           "write_atomically", "write_text"]
 
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
 
-MARK = ".refnet.part"
+LOCK, MARK = ".lock", ".refnet.part"
 MINUTE = 60
-"""A temporary file not written to for so many seconds belongs to nobody."""
+"""Seconds after which a temporary file that nobody has written to counts as left over."""
 
 
 @contextmanager
@@ -44,22 +43,26 @@ def temporary(path: Path) -> Iterator[Path]:
     try:
         yield made
     finally:
-        _remove(made)
+        remove(made)
         _OPEN.discard(made)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
+def remove(path: Path) -> None:
+    """Remove a file or a folder if it is there; of a folder its lock last, so that what a kill
+    leaves of it is recognised."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            for inside in sorted(path.iterdir(), key=lambda inside: inside.name == LOCK):
+                remove(inside)
+            path.rmdir()
+        else:
             path.unlink(missing_ok=True)
 
 
 def discard() -> None:
     """Remove every temporary file of this process, which is about to end at once."""
     for path in tuple(_OPEN):
-        _remove(path)
+        remove(path)
 
 
 def sweep(folder: Path, mine: bool = False) -> None:
@@ -69,7 +72,7 @@ def sweep(folder: Path, mine: bool = False) -> None:
         for path in folder.glob(".*.part" if mine else f".*{MARK}"):
             if path.is_file() and path not in _OPEN and (
                     mine or time.time() - path.stat().st_mtime > MINUTE):
-                _remove(path)
+                remove(path)
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,7 +9,6 @@ import errno
 import logging
 import os
 import platform
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from refnet.runs.files import MARK, MINUTE, naming, sweep, sync_folder, temporary
+from refnet.runs.files import LOCK, MARK, naming, remove, sweep, sync_folder, temporary
 
 __all__ = ["BusyError", "create", "hold", "holder"]
 
-LOCK = ".lock"
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "9p", "afs", "ceph", "gpfs", "beegfs",
            "glusterfs", "fuse.glusterfs", "fuse.sshfs", "virtiofs"}
 _log = logging.getLogger("refnet")
@@ -76,7 +74,7 @@ def _open(folder: Path) -> IO[bytes]:
     """The folder's lock file, locked. Raises BusyError if another process has it."""
     with naming(folder / LOCK):
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        file = os.fdopen(descriptor, "r+b", buffering=0)
+    file = os.fdopen(descriptor, "r+b", buffering=0)
     try:
         for wait in (0.02,) * 10 + (0,):
             if _lock(file):
@@ -95,6 +93,20 @@ def _open(folder: Path) -> IO[bytes]:
     return file
 
 
+def _make(folder: Path) -> IO[bytes]:
+    """A new folder's lock file, locked; until it is, another process may take the folder for left
+    over and remove it."""
+    while True:
+        with naming(folder):
+            folder.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            file = _open(folder)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
+                    return file
+            _close(file)
+
+
 def _named(file: IO[bytes]) -> str:
     file.seek(0)
     text = file.read(200).decode("utf-8", "replace")
@@ -110,14 +122,15 @@ def _close(file: IO[bytes]) -> None:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[None]:
-    """The folder is this process's for the block; what a kill left of files is removed.
+def hold(folder: Path, new: bool = False) -> Iterator[None]:
+    """The folder is this process's for the block; what a kill left of files is removed. ``new``:
+    it is made first.
 
     Raises BusyError, which names the holder, if another process (or another thread of this one)
     has it. The lock holds between machines if the file system's server keeps locks: where that is
     uncertain, a line says so.
     """
-    file = _open(folder)
+    file = _make(folder) if new else _open(folder)
     try:
         kind = _file_system(folder)
         if kind in NETWORK:
@@ -159,9 +172,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[None]:
         folder.parent.mkdir(parents=True, exist_ok=True)
     _sweep_folders(folder.parent)
     with temporary(folder) as part:
-        with naming(folder):
-            part.mkdir()
-        with hold(part):
+        with hold(part, new=True):
             fill(part)
             sync_folder(part)
             if os.name == "posix":
@@ -190,7 +201,11 @@ def _publish(part: Path, folder: Path) -> None:
 def _sweep_folders(parent: Path) -> None:
     """Remove the unfinished run folders that a kill left beside the new one."""
     for path in parent.glob(f".*{MARK}"):
-        with suppress(OSError):
-            begun = (path / LOCK).exists() or time.time() - path.stat().st_mtime > MINUTE
-            if path.is_dir() and begun and not holder(path):
-                shutil.rmtree(path, ignore_errors=True)
+        if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):
+                if not (path / LOCK).exists():
+                    path.rmdir()  # a kill came before there was a lock: it is empty
+                    continue
+                with open(path / LOCK, "r+b", buffering=0) as file:
+                    if _lock(file):
+                        remove(path)
