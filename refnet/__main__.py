@@ -15,15 +15,13 @@ def main() -> int:
     settle()
     from refnet.cli import main as run
     try:
-        status = run(sys.argv[1:])
-        sys.stdout.flush()
-        return status
-    except OSError as error:  # a full disk, or a reader that has ended
-        print(f"refnet: standard output: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try again, and say so
-        return 2
+        return run(sys.argv[1:])
     finally:
         ended()
+        try:
+            sys.stdout.flush()
+        except OSError:  # said already; or Python would try again, and say so
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The command line: ``refnet train``, ``runs``, ``check``, ``vectors`` and the others."""
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -86,6 +87,9 @@ def main(arguments: list[str]) -> int:
 
 def _one_line(error: Exception) -> str:
     said = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO) \
+            and error.filename is None:  # every file is named
+        said += ": standard output"
     if isinstance(error, (ArithmeticError, ImportError, OSError, TypeError, ValueError)) and said:
         return said
     return f"{type(error).__name__}: {said} (--debug shows where it comes from)"
