@@ -1,9 +1,9 @@
 """The one decorator that holds every option of the compiler, and the threads.
 
-No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where two
-roundings shall be one, the kernels say ``fma``. ``error_model="numpy"`` gives x / 0 = inf
+No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where a
+product and a sum are to be rounded once, the kernels say ``fma``. ``error_model="numpy"`` gives x / 0 = inf
 instead of an exception, without which no division is vectorised. Kernels make no arrays, so
-that nothing need count references to them (``_nrt``), which would take its time to compile.
+that no references to them are counted (without ``_nrt``), which would take time to compile.
 """
 
 import gc
@@ -123,7 +123,7 @@ def compiled_kernels() -> list[str]:
 if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
     def _read(context: Any, mail: Any) -> Any:
-        """``mail[0]``, fetched anew at every call."""
+        """``mail[0]``, read from memory at every call."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             place = ctx.make_array(mail)(ctx, builder, args[0]).data
             return builder.load_atomic(place, "monotonic", 8)
@@ -149,8 +149,8 @@ else:
 
 
 class _Crew:
-    """Threads that take tasks from one queue, started when first needed: of more than have
-    work, a sleeping one might be sent for instead of one that watches."""
+    """Threads that take tasks from one queue. Each is started when it is first needed: if there
+    were more threads than tasks, a task might go to one that sleeps instead of one that is awake."""
 
     def __init__(self) -> None:
         self.tasks: SimpleQueue[Any] = SimpleQueue()

@@ -15,7 +15,9 @@ import numpy as np
 from refnet.batch import Array
 from refnet.matrices.initializers import initialize
 from refnet.runs.files import write_atomically
+from refnet.runs.read import DAMAGE, contents
 from refnet.runs.rows import table
+from refnet.runs.unpack import npy_of
 from refnet.training.specs import read_spec
 
 __all__ = ["Explanation", "Table", "check_figure", "named_matrix", "save", "style"]
@@ -97,8 +99,8 @@ def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:
     """
     if spec.endswith(".npy"):
         try:
-            W = np.load(spec, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            W = npy_of(contents(Path(spec), 2 ** 30))
+        except (OSError, *DAMAGE) as error:
             raise ValueError(f"{spec}: not a readable .npy file: {error}") from None
         if W.ndim != 2 or W.shape[0] != W.shape[1] or W.dtype.kind not in "fiu":
             raise ValueError(f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "

@@ -16,7 +16,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.runs.read import json_of, size_of
 
-__all__ = ["npz_of", "safetensors_of"]
+__all__ = ["npy_of", "npz_of", "safetensors_of"]
 
 KINDS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "BOOL": "|b1"}
 
@@ -25,7 +25,7 @@ _HEADER = re.compile(rb"\{\s*+(?:'\w{1,20}+'\s*+:\s*+(?:'[^'\\]{1,20}+'|True|Fal
 _ENTRY = re.compile(r"'(\w+)'\s*:\s*(?:'([^']*)'|(True|False)|\(([\d,\s]*)\))")
 
 
-def _npy(data: bytes) -> Array:
+def npy_of(data: bytes) -> Array:
     """The array of a .npy file: numbers, booleans or text of a fixed width."""
     if data[:6] != b"\x93NUMPY" or len(data) < 12:
         raise ValueError("does not begin like a .npy file")
@@ -99,7 +99,7 @@ def _members(archive: zipfile.ZipFile, size: int, limit: int | None, only: str) 
         with archive.open(info) as member:
             data = member.read(info.file_size + 1)
         try:
-            arrays[name] = _npy(data)
+            arrays[name] = npy_of(data)
         except ValueError as error:
             raise ValueError(f"{name[:80]!r}: {error}") from None
     return arrays

@@ -106,7 +106,7 @@ def _locate(run: Run, batch: Batch, result: Result) -> None:
     NaN or an infinity; return if none has (a norm that merely overflowed)."""
     arrays: list[tuple[str, Array]] = [("the batch's x", batch.x)]
     arrays += [(f"parameter {name}", value) for name, value in run.params.items()]
-    arrays += [("the outputs", result.outputs), ("the loss", result.loss)]
+    arrays += [("the array of outputs", result.outputs), ("the loss", result.loss)]
     arrays += [(f"the gradient of {name}", value) for name, value in result.gradients.items()]
     _refuse_infinite(f"step {run.iteration + 1}", arrays)
 

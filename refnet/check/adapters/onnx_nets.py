@@ -15,6 +15,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.adapters import exact_sum, reorder
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.read import size_of
 
 __all__ = ["RUNTIMES", "from_onnx", "load", "model", "read", "results", "to_onnx"]
 
@@ -105,6 +106,7 @@ def model(net: RecurrentNet, params: Params, dtype: Any = np.float32) -> Any:
 def read(path: Path) -> Any:
     """The model in a file, checked for being a valid one."""
     onnx = _onnx()
+    size_of(path, 2 ** 31)
     made = onnx.load(str(path))
     onnx.checker.check_model(made)
     return made
