@@ -1,9 +1,10 @@
 """The one decorator that holds every option of the compiler, and the threads.
 
-No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where a
-product and a sum are to be rounded once, the kernels say ``fma``. ``error_model="numpy"`` gives x / 0 = inf
-instead of an exception, without which no division is vectorised. Kernels make no arrays, so
-that no references to them are counted (without ``_nrt``), which would take time to compile.
+No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where a product
+and a sum are to be rounded once, the kernels say ``fma``. ``error_model="numpy"`` gives
+x / 0 = inf instead of an exception, without which no division is vectorised. Kernels make no
+arrays, so that no references to them are counted (without ``_nrt``), which would take time to
+compile.
 """
 
 import gc
@@ -150,7 +151,7 @@ else:
 
 class _Crew:
     """Threads that take tasks from one queue. Each is started when it is first needed: if there
-    were more threads than tasks, a task might go to one that sleeps instead of one that is awake."""
+    were more threads than tasks, a task might go to one that sleeps, not to one that is awake."""
 
     def __init__(self) -> None:
         self.tasks: SimpleQueue[Any] = SimpleQueue()
