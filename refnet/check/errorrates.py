@@ -163,9 +163,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "by_their_own": sum(row["convention"] == row["what"] for row in named)}
 
 
-def tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def tables(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What to keep of the rows: one line for every implementation, one for every kind of bug,
-    and in full the rows that are not as they should be."""
+    all z (three digits), and in full the rows that are not as they should be."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["kind"], row["what"]].append(row)
@@ -174,6 +174,8 @@ def tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     own = {"correct": ("correct", "false_alarms", "largest_z_of_correct"),
            "bug": ("bugs", "found", "hidden_in_rounding", "missed", "named", "by_their_own")}
     return {
+        "z": {kind: " ".join(f"{row['z']:.3g}" for row in rows if row["kind"] == kind)
+              for kind in own},
         "correct": [{"what": row["what"], **{name: row[name] for name in own["correct"]}}
                     for row in counts if row["kind"] == "correct"],
         "bugs": [{"what": row["what"], **{name: row[name] for name in own["bug"]}}
