@@ -46,6 +46,7 @@ def test_agrees_with_the_reference(cell, readout):
 def test_agrees_with_parametrised_activations_and_transitions(cell):
     agree(RecurrentNet(2, 4, 3, cell=cell, activation=ACTIVATIONS["prelu"]))
     agree(RecurrentNet(2, 4, 3, cell=cell, gain=2, transition=transition("cayley")))
+    agree(RecurrentNet(2, 4, 3, cell=cell, embedding=3))
 
 
 @pytest.mark.parametrize("name", ["tanh", "prelu", "modrelu"])

@@ -125,6 +125,9 @@ class Pass:
             grads = self._gained(grads)
             if "h0" in self.params and self.params["h0"].ndim < grads["h0"].ndim:
                 grads["h0"] = grads["h0"].sum(axis=-2)
+            if net.embedding:
+                dW = grads.pop("Wxh")
+                grads |= {"Wxh.W": dW @ made["Wxh.E"].T, "Wxh.E": made["Wxh.W"].T @ dW}
             if net.transition is not None:
                 blocks = np.split(grads.pop("Whh"), len(net.slots))
                 grads |= dict(zip(net.slots, blocks))
