@@ -133,8 +133,8 @@ def checkers() -> str:
 def rates() -> str:
     counts = record("check_rates")["summary"]
     return table(["", "results", "judged wrongly", "largest z of a correct one"], [
-        [f"correct results of {counts['implementations']} implementations", counts["correct"], counts["false_alarms"],
-         counts["largest_z_of_correct"]],
+        [f"correct results of {counts['implementations']} implementations", counts["correct"],
+         counts["false_alarms"], counts["largest_z_of_correct"]],
         [f"planted bugs of {counts['kinds_of_bugs']} kinds", counts["bugs"], counts["missed"],
          None],
         ["of these, smaller than what rounding hides", counts["hidden_in_rounding"], None, None],
