@@ -119,7 +119,9 @@ def _add_train(commands: Any) -> None:
             continue
         kind: Any = type(entry.default)
         flag = "--" + entry.name.replace("_", "-")
-        text = entry.metadata["help"] + f" (default: {entry.default!r} or the protocol's)"
+        text = entry.metadata["help"]
+        if entry.name != "protocol":
+            text += f" (default: {entry.default!r} or the protocol's)"
         text = text.replace("%", "%%")
         if kind is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None,

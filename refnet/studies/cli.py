@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 __all__ = ["add_command"]
 
 EXAMPLES = """examples:
-  refnet study --list
-      the studies, their runs and about how long they take
+  refnet study --list --measure
+      the studies, and the time and memory that each needs on this machine
   refnet study table-iii --quick
       a small version of its own in a minute or two
   refnet study figure-1 --workers 4
-      all its runs in four processes; run it again after any end, and it goes on
+      all its runs in four processes; after any end, the same command goes on
   refnet study figure-1 --status
       how far it is, from another terminal
   refnet study table-2 --cluster tcp://head:8786
@@ -88,6 +88,9 @@ def _study(args: argparse.Namespace) -> int:
                      lambda text: print(text, file=sys.stderr, flush=True))
     rows = store.rows()
     print(f"{study.title}\n")
+    if args.quick:
+        print("Quick: shorter sequences, fewer steps or examples than the titles say; not the "
+              "paper's runs.\n")
     print(study.table(lambda job: store.done(job, rows), args.seeds, args.quick))
     if study.figure is not None and rows:
         try:

@@ -47,8 +47,8 @@ def solved_at(row: dict[str, Any]) -> float | None:
 def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
          curve: tuple[str, ...] = (), panels: Callable[[str], str] = lambda label: "",
          note: str = "") -> Study:
-    """The study of these cells. ``curve``: the columns that rows keep; the first is drawn, with
-    a panel for each value of ``panels`` of the labels."""
+    """The study of these cells. ``curve``: the columns that rows keep. They are drawn, or,
+    with a panel for each value that ``panels`` has of the labels, the first one."""
     def chosen(quick: bool) -> list[Cell]:
         return [cell for cell in cells if cell.quick or not quick]
 
@@ -82,19 +82,21 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
     def figure(found: Found, seeds: int, quick: bool, path: Path) -> None:
         from matplotlib.figure import Figure as Canvas
         names = list(dict.fromkeys(panels(cell.label) for cell in chosen(quick)))
-        canvas = Canvas(figsize=(5 * len(names), 3.6), layout="constrained")
-        axes = dict(zip(names, canvas.subplots(1, len(names), squeeze=False)[0]))
-        for cell in chosen(quick):
-            here = axes[panels(cell.label)]
-            label: str | None = cell.label
-            for row in rows_of(cell, found, seeds, quick)[:1]:
-                here.plot(finite(row["curve"]["iteration"]), finite(row["curve"][curve[0]]),
-                          label=label)
-        for panel, here in axes.items():
-            here.set(title=panel or title, xlabel="iteration", ylabel=curve[0].replace("_", " "))
+        drawn = curve if len(names) == 1 else curve[:1]
+        places = [(name, column) for name in names for column in drawn]
+        canvas = Canvas(figsize=(4.5 * len(places), 3.4), layout="constrained")
+        axes = dict(zip(places, canvas.subplots(1, len(places), squeeze=False)[0]))
+        for (name, column), here in axes.items():
+            for cell in chosen(quick):
+                rows = rows_of(cell, found, seeds, quick)[:1]
+                for row in rows if panels(cell.label) == name else ():
+                    here.plot(finite(row["curve"]["iteration"]), finite(row["curve"][column]),
+                              label=cell.label)
+            here.set(title=name, xlabel="iteration", ylabel=column.replace("_", " "))
             here.grid(alpha=.3)
             if here.lines:
                 here.legend(fontsize=7)
+        canvas.suptitle(title.partition(":")[0], fontsize=10)
         write_atomically(path, lambda file: canvas.savefig(file, format="png", dpi=100))
 
     return Study(name, title, jobs, made, figure if curve else None)
