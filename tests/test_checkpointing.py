@@ -112,7 +112,7 @@ BUGS = {
     "carry dropped": ("dh[-1:] += carry if carry.ndim == 2 else carry[0]", "pass"),
     "cell carry dropped": ('{"dc": carry[1]}', "{}"),
     "every segment from h0": ("start, self.activation)", "starts[0], self.activation)"),
-    "last segment's weights only": ("np.asarray(total[name] + value)", "value"),
+    "last segment's weights only": ("np.asanyarray(total[name] + value)", "value"),
     "segments of dx in the wrong order": ("dx[::-1]", "dx"),
     "read at h0 forgotten": ("np.where((steps == 0)[:, None], drows, 0)", "0 * drows"),
     "read one step early": ("dh[steps[here] - earliest, here]",

@@ -250,7 +250,10 @@ def test_every_command_in_a_text_is_taken(command, tmp_path, monkeypatch):
     (tmp_path / "runs" / "NAME").mkdir(parents=True)
     (tmp_path / "runs" / "NAME" / "config.toml").write_text(to_toml(Config()))
     (tmp_path / "THIS_FILE").write_text(to_toml(Config()))
-    words = command.replace("config {}", "config THIS_FILE").replace("{}", "runs/NAME").split()[1:]
+    for placeholder, example in (("config {}", "config THIS_FILE"), ("{}", "runs/NAME"),
+                                 ("NUMBER", "14"), (" N", " 9"), (" X", " 0.5")):
+        command = command.replace(placeholder, example)
+    words = command.split()[1:]
     seen = []
     for name in ("_train", "_orthogonalize", "_info"):
         monkeypatch.setattr(cli, name, lambda args: seen.append(args) or 0)

@@ -68,7 +68,7 @@ class Certified:
 
 @takes(net=NET, batch=BATCH, kind=optional(one_of(("ball", "rational"))),
        radius=optional(real("(0, inf)")), bits=optional(count()), max_bits=count(),
-       max_seconds=real("(0, inf]"))
+       max_seconds=real("[0, inf]"))
 def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
             radius: float | None = None, bits: int | None = None, max_bits: int = 65536,
             max_seconds: float = 600, progress: Progress | None = None) -> Certified:

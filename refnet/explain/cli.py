@@ -122,7 +122,7 @@ def _errata(args: argparse.Namespace) -> int:
         known = {e.number: e for e in errata}
         if args.number not in known:
             raise ValueError(f"there is no erratum {args.number}; they run from 1 to "
-                             f"{max(known)}: refnet errata lists them")
+                             f"{max(known)}; see them all with: refnet errata")
         print(page.one(known[args.number], args.seed))
     elif args.check:
         unsettled = 0
