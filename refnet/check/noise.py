@@ -36,9 +36,11 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
+from scipy.special import erf
 
 from refnet.batch import Array, Params
-from refnet.exact.enclose import Certified, run_on
+from refnet.exact.enclose import Certified, Lift
+from refnet.exact.functions import CertifiedFunction
 
 __all__ = ["Noisy", "RUNS", "Source", "Split", "noisy", "running", "spread",
            "unit"]
@@ -78,6 +80,8 @@ class Source:
         self.runs = runs
         self.rng = np.random.default_rng([seed, np.finfo(dtype).bits])
         self.pool = self.rng.standard_normal((POOL // runs, runs))[:, columns]
+        self.judged = np.dtype(dtype)
+        self.constants: dict[float, Array] = {}
         self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
 
     def normal(self, shape: tuple[int, ...]) -> Array:
@@ -87,6 +91,17 @@ class Source:
             return self.rng.standard_normal((*shape, self.runs))[..., self.columns]
         first = int(self.rng.integers(len(self.pool) - size))
         return self.pool[first:first + size].reshape(*shape, len(self.columns))
+
+    def constant(self, array: Array) -> Noisy:
+        """Numbers that a program holds: where the type does not, rounded once in each run."""
+        values, places = np.unique(np.asarray(array, float), return_inverse=True)
+        with np.errstate(over="ignore"):
+            held = values.astype(self.judged).astype(float) == values
+        out = np.repeat(values[:, None], len(self.columns), axis=1)
+        for n in np.flatnonzero(~held):
+            out[n] = self.constants.setdefault(
+                values[n], values[n] * (1 + SINGLE * self.u * self.normal((1,))[0]))
+        return self.array(out[places.reshape(np.shape(array))])
 
     def rounded(self, value: Array, ulps: float) -> Noisy:
         """``value`` (..., R), each run perturbed by ``ulps`` unit roundoffs of its own size."""
@@ -319,21 +334,28 @@ _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
     **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
     **{ufunc: _rounded(ufunc, SINGLE) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
     **{ufunc: _rounded(ufunc, ELEMENTARY) for ufunc in (
-        np.exp, np.expm1, np.log, np.tanh, np.cos, np.sin)},
+        np.exp, np.expm1, np.log, np.log1p, np.tanh, np.cos, np.sin, np.cosh, np.sinh, np.arctan,
+        erf)},
     **{ufunc: _agreed(ufunc) for ufunc in (np.less, np.less_equal, np.greater,
                                            np.greater_equal, np.equal, np.not_equal)},
 }
 
 
-def _passes(certified: Certified, dtype: Any, seed: int, columns: Array, runs: int) -> Params:
-    """Every quantity in the given runs, (R, *shape); runs that part at a kink go on alone."""
-    net = certified.net
+def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
+    if isinstance(certified, CertifiedFunction):
+        return lambda array, name: noisy(array) if name else source.constant(array)
     # parameters that only enter products and sums need no copy for every run
-    made = net.transition is not None or getattr(net, "gain", 1) != 1
+    made = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
+    return lambda array, name: (noisy(array) if made or name == "x" else np.asarray(array, float))
+
+
+def _passes(certified: Certified | CertifiedFunction, dtype: Any, seed: int, columns: Array,
+            runs: int) -> Params:
+    """Every quantity in the given runs, (R, *shape); runs that part at a kink go on alone."""
+    source = Source(dtype, seed, columns, runs)
     try:
-        with running(Source(dtype, seed, columns, runs)), np.errstate(all="ignore"):
-            found = run_on(net, certified.params, certified.batch, lambda array, name: (
-                noisy(array) if made or name == "x" else np.asarray(array, float)))
+        with running(source), np.errstate(all="ignore"):
+            found = certified.run(_lift(certified, source))
             return {name: np.moveaxis(_runs(noisy(value)), -1, 0)
                     for name, value in found.items()}
     except Split as split:
@@ -343,7 +365,8 @@ def _passes(certified: Certified, dtype: Any, seed: int, columns: Array, runs: i
     return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
 
 
-def spread(certified: Certified, dtype: Any, runs: int = RUNS, seed: int = 0) -> Params:
+def spread(certified: Certified | CertifiedFunction, dtype: Any, runs: int = RUNS, seed: int = 0
+           ) -> Params:
     """The standard deviation that rounding in ``dtype`` explains, entry by entry.
 
     Keys and shapes are those of ``certified.named()``; float64. Deviations are taken from

@@ -23,6 +23,7 @@ from refnet.check.conventions import Readings
 from refnet.check.forms import deviation, forms, once
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
+from refnet.exact.functions import CertifiedFunction
 
 __all__ = ["EXPLAINED", "NOT_ROUNDING", "RULE", "SUSPICIOUS", "Judgement", "Verdict", "compare",
            "compare_values", "judge", "judged_types"]
@@ -35,6 +36,9 @@ RULE = ("z = |theirs - certified| / sigma, where sigma is the spread of the refe
         "a random relative perturbation of one unit roundoff at every operation; the worst z "
         f"up to {LIMITS[0]} is {EXPLAINED}, above {LIMITS[1]} {NOT_ROUNDING}, between "
         f"{SUSPICIOUS}. This is statistics, apart from the certified radius, which is proof.")
+AS_WRITTEN = (" Of a function, sigma belongs to the algorithm as it is written: a form that keeps "
+              "fewer digits, such as E[x^2] - E[x]^2 for a variance, is not explained by it. In "
+              "float64 a wrong term shows that hides in the rounding of float32.")
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,15 @@ def judge(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
                      float(certified[index]), float(sigma[index]))
 
 
-def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = None,
-            required: tuple[str, ...] | None = None, sigma: Params | None = None,
-            runs: int = RUNS, seed: int = 0, variants: dict[str, Params] | None = None,
-            readings: Readings | None = None) -> Verdict:
+def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction, *,
+            dtype: Any = None, required: tuple[str, ...] | None = None,
+            sigma: Params | None = None, runs: int = RUNS, seed: int = 0,
+            variants: dict[str, Params] | None = None, readings: Readings | None = None
+            ) -> Verdict:
     """Judge another implementation's results by the certified ones.
 
-    ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...
+    ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...; of
+    a function value and d + the name of each argument.
     ``required``: the names that must be there; by default the gradient of every parameter.
     ``dtype``: what they computed in; by default each array is judged by its own type, and a
     number without one (of Python's, or an integer) by that of most arrays.
@@ -170,16 +176,17 @@ def compare(theirs: Mapping[str, Any], certified: Certified, *, dtype: Any = Non
     convention = ""
     found = compare_values(theirs, true, sigma, usual, required)
     parts, verdict = found.parts, found.verdict
-    if verdict != EXPLAINED:
+    if verdict != EXPLAINED and isinstance(certified, Certified):
         parts, convention = _formed(parts, theirs, certified, sigma, types)
         verdict = _worst(parts)
-    if verdict == NOT_ROUNDING and not convention:
+    if verdict == NOT_ROUNDING and not convention and isinstance(certified, Certified):
         wrong = [part.name for part in found.parts if part.verdict == NOT_ROUNDING]
         convention = (readings or Readings(certified, variants)).explain(
             _finite(theirs, true), wrong, sigma, unit(usual))
     parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
     judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
-    return Verdict(verdict, parts, convention, ", ".join(sorted(judged)), assumed=assumed)
+    rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
+    return Verdict(verdict, parts, convention, ", ".join(sorted(judged)), rule, assumed)
 
 
 def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Any,

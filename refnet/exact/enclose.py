@@ -20,10 +20,13 @@ from refnet.nets.gradients import BATCH, NET, Net
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Certified", "Enclosure", "Progress", "certify"]
+__all__ = ["Certified", "Enclosure", "Lift", "Progress", "certify", "run_on", "search",
+           "states"]
 
 RATIONAL = ("Orthogonal", "Product", "CayleyMap", "ScaledCayley", "Householder")
 """The transitions that are rational functions of their parts."""
+Lift = Callable[[Array, str], Array]
+"""Floats as numbers of a kind; the string is the array's name."""
 Progress = Callable[[int, int, float], None]
 """Called a few times a second with the bits, the matrix products done with them, the seconds."""
 
@@ -59,6 +62,10 @@ class Certified:
     kind: str
     bits: int
     seconds: float
+
+    def run(self, lifted: Lift) -> Params:
+        """Every quantity, by its name, computed on the numbers that ``lifted`` makes."""
+        return run_on(self.net, self.params, self.batch, lifted)
 
     def named(self) -> dict[str, Enclosure]:
         """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""
@@ -106,7 +113,6 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     if kind == "rational" and not _is_rational(net):
         raise ValueError("certify: this net is not rational (its activation, loss, cell or "
                          "transition); use kind='ball'")
-    from refnet.exact import balls  # needs python-flint
     if isinstance(net, RecurrentNet):
         net = replace(net, backend="reference", checkpoint="none")
     if kind == "rational":
@@ -116,19 +122,31 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         return _certified(net, params, batch, named, kind, 0, perf_counter() - started)
     steps = len(batch.x) if batch.x.ndim == 3 else net.depth if not isinstance(
         net, RecurrentNet) else 0
-    bits = min(bits or int(128 + 4.5 * steps), max_bits)
+    named, bits = search(lambda: _run(net, params, batch, "ball"), "certify",
+                         bits or int(128 + 4.5 * steps), 2, radius, max_bits, max_seconds, progress)
+    return _certified(net, params, batch, named, kind, bits, perf_counter() - started)
+
+
+def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius: float | None,
+           max_bits: int, max_seconds: float, progress: Progress | None
+           ) -> tuple[dict[str, Enclosure], int]:
+    """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
+    and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
+    """
+    from refnet.exact import balls
+    started, bits = perf_counter(), min(bits, max_bits)
     while True:
-        with balls.precision(bits), _clock(started, max_seconds, bits, progress):
+        with balls.precision(bits), _clock(name, started, max_seconds, bits, progress):
             try:
-                named, doubt = _enclosures(_run(net, params, batch, "ball"), radius)
+                named, doubt = _enclosures(run(), radius)
             except (ArithmeticError, np.linalg.LinAlgError) as error:
                 doubt = str(error)
         if doubt is None:
-            return _certified(net, params, batch, named, kind, bits, perf_counter() - started)
+            return named, bits
         if bits == max_bits:
-            raise ArithmeticError(f"certify: {doubt}, at {bits} bits; raise max_bits = "
-                                  f"{max_bits}, or use kind='rational' if the net is rational")
-        bits = min(2 * bits, max_bits)
+            raise ArithmeticError(f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
+                                  "or use kind='rational' if all of it is rational")
+        bits = min(growth * bits, max_bits)
 
 
 def _has_rationals(params: Params) -> bool:
@@ -149,8 +167,7 @@ def _is_rational(net: Net) -> bool:
             and (net.transition is None or type(net.transition).__name__ in RATIONAL))
 
 
-def run_on(net: Net, params: Params, batch: Batch, lifted: Callable[[Array, str], Array]
-           ) -> Params:
+def run_on(net: Net, params: Params, batch: Batch, lifted: Lift) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers.
     """
@@ -197,7 +214,8 @@ def _certified(net: Net, params: Params, batch: Batch, named: dict[str, Enclosur
     return Certified(net, params, batch, loss, outputs, named, gradients, kind, bits, seconds)
 
 
-def _clock(started: float, max_seconds: float, bits: int, progress: Progress | None) -> Any:
+def _clock(name: str, started: float, max_seconds: float, bits: int, progress: Progress | None
+           ) -> Any:
     """Watch the time at every matrix product of the balls."""
     from refnet.exact import balls
     done, told = 0, started
@@ -207,7 +225,7 @@ def _clock(started: float, max_seconds: float, bits: int, progress: Progress | N
         done += 1
         now = perf_counter()
         if now - started > max_seconds:
-            raise TimeoutError(f"certify: {now - started:.0f} s passed, more than max_seconds = "
+            raise TimeoutError(f"{name}: {now - started:.0f} s passed, more than max_seconds = "
                                f"{max_seconds:g}, after {done} matrix products at {bits} bits; "
                                "raise it, or shorten the sequences")
         if progress is not None and now - told > 0.2:

@@ -1,0 +1,329 @@
+"""Arrays that record what NumPy does with them, in any number kind, for exact gradients.
+
+A ``Recorded`` array wraps floats, rationals, balls or perturbed floats (refnet.check.noise) and
+keeps, for every operation, how a gradient of its result is pulled back to its arguments:
+reverse-mode differentiation. Which NumPy functions that covers is the table in
+``refnet.exact.surface``; any other raises TypeError.
+
+As in NumPy, slices, reshapes and transposes are views: what is assigned to one is seen in the
+other. Each array is a root or a view, a root with a node, a view with ``look``, the movement of
+entries that makes it from its base. An assignment gives the root a new node.
+
+Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
+Checked by: tests/test_recorder.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import count
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from refnet.batch import Array
+
+__all__ = ["Node", "Piece", "Pull", "Recorded", "fitted", "gradients", "made", "moved", "record",
+           "stop"]
+
+Lift = Callable[[Array, str], Array]
+"""Floats or integers as numbers of a kind; the name is "" for constants of the function."""
+Look = Callable[[Array], Array]
+
+_clock = count()
+
+
+class Piece(NamedTuple):
+    """A gradient of some entries of an array, to be added at these flat ``places``."""
+
+    places: Array
+    value: Array
+
+
+Pull = tuple["Node", Callable[[Array], "Array | Piece"]]
+"""An argument, and the gradient in it as a function of the gradient in the result."""
+
+
+class Node:
+    """One value, an array ``raw`` of numbers, and how gradients are pulled back from it."""
+
+    __slots__ = ("born", "live", "name", "pulls", "raw")
+
+    def __init__(self, raw: Any, name: str, pulls: tuple[Pull, ...] = (), live: bool = False
+                 ) -> None:
+        self.raw: Array = raw if isinstance(raw, np.ndarray) else np.asarray(
+            raw, None if isinstance(raw, np.generic) else object)
+        self.name = name
+        self.pulls = tuple(pull for pull in pulls if pull[0].live)
+        self.live = live or bool(self.pulls)
+        self.born = next(_clock)
+
+
+@lru_cache(maxsize=128)
+def _places(shape: tuple[int, ...]) -> Array:
+    places = np.arange(prod(shape)).reshape(shape)
+    places.flags.writeable = False
+    return places
+
+
+class Recorded(NDArrayOperatorsMixin):
+    """An array whose gradient can be asked for; see the module.
+
+    ``lift`` makes numbers of its kind from the constants that it meets.
+    """
+
+    __slots__ = ("_base", "_look", "_node", "_seen", "lift")
+    __array_priority__ = 1000
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, node: Node, lift: Lift, base: Recorded | None = None,
+                 look: Look | None = None) -> None:
+        self._node, self.lift, self._base, self._look = node, lift, base, look
+        self._seen = None if base is None else base.node
+
+    @property
+    def node(self) -> Node:
+        """The present value; a view looks at its base again after an assignment."""
+        if self._base is not None and self._base.node is not self._seen:
+            assert self._look is not None
+            self._node, self._seen = _look_at(self._base.node, self._look), self._base.node
+        return self._node
+
+    @property
+    def raw(self) -> Array:
+        """The numbers."""
+        return self.node.raw
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As NumPy's."""
+        return self.raw.shape
+
+    @property
+    def ndim(self) -> int:
+        """As NumPy's."""
+        return self.raw.ndim
+
+    @property
+    def size(self) -> int:
+        """As NumPy's."""
+        return self.raw.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64, whatever the numbers are: what is asked about it holds for real numbers."""
+        return np.dtype(np.float64)
+
+    @property
+    def T(self) -> Recorded:
+        """The transpose."""
+        return moved(self, "T", lambda v: v.T)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __iter__(self) -> Iterator[Recorded]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Recorded({self.raw!r})"
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            "a recorded array would become plain numbers here, without a gradient: write "
+            "np.stack([...]) for np.array([...]), start from np.zeros_like of a recorded array "
+            "where np.zeros is assigned to, and use np.sqrt and the like for those of math")
+
+    __array__ = __float__ = __int__ = __index__ = __complex__ = item = tolist = _refuse
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError("the truth of an array of several entries is not defined; any or all")
+        return bool((self != 0).all())
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
+                        **options: Any) -> Any:
+        from refnet.exact import surface
+        result = surface.ufunc(self, ufunc, method, inputs, options)
+        if out is None:
+            return result
+        if not isinstance(out[0], Recorded):
+            raise TypeError(f"np.{ufunc.__name__} would write a recorded array into a plain one; "
+                            "start from np.zeros_like of a recorded array, or write a = a + b "
+                            "for a += b")
+        out[0][...] = result
+        return out[0]
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from refnet.exact import surface
+        return surface.function(function, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        from refnet.exact import surface
+        if name not in surface.METHODS:
+            raise AttributeError(f"a recorded array has no {name}; it has the methods "
+                                 f"{', '.join(sorted(surface.METHODS))}")
+        return lambda *args, **kwargs: surface.METHODS[name](self, *args, **kwargs)
+
+    def __getitem__(self, index: Any) -> Recorded:
+        _check(index)
+        return moved(self, "an index", lambda v: v[index])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _check(index)
+        places = self._where()[index]
+        if np.unique(places).size < np.size(places):
+            raise ValueError("an assignment to the same entry twice: which one stays is not "
+                             "defined; index each entry once")
+        root = self
+        while root._base is not None:
+            root = root._base
+        root._assign(np.asarray(places), record(self, value).node)
+
+    def _where(self) -> Array:
+        """The places of these entries in the root."""
+        if self._base is None:
+            return _places(self.shape)
+        assert self._look is not None
+        return self._look(self._base._where())
+
+    def _assign(self, places: Array, value: Node) -> None:
+        """A new value of a root: ``value`` at these flat places, the rest as before."""
+        old, flat, zero = self.node, places.reshape(-1), self.lift(np.zeros(()), "")
+        new = np.array(value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0):]),
+                       copy=True, subok=True)
+        raw = old.raw.reshape(-1).copy()
+        raw[flat] = np.broadcast_to(new, places.shape).reshape(-1)
+
+        def kept(g: Array) -> Array:
+            g, shape = g.reshape(-1).copy(), g.shape
+            g[flat] = np.broadcast_to(zero, flat.shape)
+            return g.reshape(shape)
+
+        self._node = Node(raw.reshape(old.raw.shape), "an assignment", (
+            (old, kept),
+            (value, lambda g: fitted(g.reshape(-1)[flat].reshape(places.shape), value.raw.shape))))
+
+
+def _check(index: Any) -> None:
+    if any(isinstance(part, Recorded) for part in (index if isinstance(index, tuple) else
+                                                   (index,))):
+        raise TypeError("an index is of integers or bools, not a recorded array")
+
+
+def made(like: Recorded, raw: Any, name: str, *pulls: Pull) -> Recorded:
+    """A new array, of the kind of ``like``."""
+    return Recorded(Node(raw, name, pulls), like.lift)
+
+
+def record(like: Recorded, value: Any) -> Recorded:
+    """``value`` as a recorded array: itself, or a constant of the kind of ``like``."""
+    if isinstance(value, Recorded):
+        return value
+    if isinstance(value, (list, tuple)) and any(isinstance(one, Recorded) for one in value):
+        return np.stack(value)  # type: ignore[return-value, arg-type]
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufO":
+        raise TypeError(f"a recorded array meets {type(value).__name__} {value!r:.40}; need real "
+                        "numbers")
+    return Recorded(Node(like.lift(array.astype(int) if array.dtype.kind == "b" else array, ""),
+                         "a constant"), like.lift)
+
+
+def stop(x: Any) -> Any:
+    """``x`` as a constant: no gradient goes through it. Plain arrays stay as they are.
+
+    What a softmax subtracts changes no value, so its own gradient need not be followed:
+
+    >>> from refnet.exact import certify_function
+    >>> def softmax(x):
+    ...     e = np.exp(x - stop(x.max()))
+    ...     return (e / e.sum())[0]
+    >>> certify_function(softmax, np.zeros(2)).gradients["x"].value.tolist()
+    [0.25, -0.25]
+    """
+    return Recorded(Node(x.raw, "stop"), x.lift) if isinstance(x, Recorded) else x
+
+
+def _look_at(node: Node, look: Look) -> Node:
+    return Node(look(node.raw), "a view", (
+        (node, lambda g: Piece(look(_places(node.raw.shape)), g)),))
+
+
+def moved(x: Recorded, name: str, look: Look) -> Recorded:
+    """The array of some of x's entries, ``look(x)``: a view where NumPy's is one."""
+    node = _look_at(x.node, look)
+    node.name = name
+    view = look(x.raw)
+    shared = isinstance(view, np.ndarray) and np.may_share_memory(view, x.raw)
+    return Recorded(node, x.lift, x, look) if shared else Recorded(node, x.lift)
+
+
+def fitted(g: Array, shape: tuple[int, ...]) -> Array:
+    """The gradient in an array of ``shape`` that was broadcast: sums over the new axes."""
+    lead = g.ndim - len(shape)
+    axes = tuple(n for n in range(g.ndim) if n < lead or shape[n - lead] != g.shape[n])
+    if not axes:
+        return g
+    return np.reshape(np.asanyarray(g.sum(axis=axes), g.dtype), shape)
+
+
+def _added(total: Array | None, piece: Piece, shape: tuple[int, ...], lift: Lift) -> Array:
+    """``total`` with the piece added at its places; of those that occur more than once, each."""
+    places = np.reshape(piece.places, -1)
+    value = np.reshape(piece.value, -1)
+    if total is None:
+        total = np.broadcast_to(lift(np.zeros(()), ""), shape).copy()
+    flat = total.reshape(-1).copy()
+    order = np.argsort(places, kind="stable")
+    new = np.diff(places[order], prepend=-1) != 0
+    rank = np.arange(len(order)) - np.maximum.accumulate(
+        np.where(new, np.arange(len(order)), 0)) if len(order) else order
+    for turn in range(int(rank.max(initial=-1)) + 1):
+        now = order[rank == turn]
+        flat[places[now]] = flat[places[now]] + value[now]
+    return flat.reshape(shape)
+
+
+def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Array]:
+    """Pull the gradient ``seed`` of ``y`` back to the nodes ``wanted``.
+
+    Raises ArithmeticError, naming the operation, where a ball or a rational has no derivative.
+    """
+    reached, todo = {id(y): y}, [y]
+    while todo:
+        for parent, _ in todo.pop().pulls:
+            if id(parent) not in reached:
+                reached[id(parent)] = parent
+                todo.append(parent)
+    found: dict[int, Array] = {id(y): seed}
+    for node in sorted(reached.values(), key=lambda node: -node.born):
+        g = found[id(node)]
+        for parent, pull in node.pulls:
+            part, have = pull(g), found.get(id(parent))
+            if isinstance(part, Piece):
+                part = _added(have, part, parent.raw.shape, lift)
+            elif have is not None:
+                part = have + part
+            refuse_infinite(f"the derivative of {node.name}", part)
+            found[id(parent)] = Node(part, "").raw
+        if all(node is not one for one in wanted):
+            del found[id(node)]
+    return [found[id(node)] if id(node) in found else
+            np.broadcast_to(lift(np.zeros(()), ""), node.raw.shape).copy() for node in wanted]
+
+
+def refuse_infinite(name: str, raw: Any) -> None:
+    """ArithmeticError if a ball is not finite: then no where() can leave it out any more."""
+    raw = np.asanyarray(raw)
+    if raw.dtype != object:
+        return
+    for place, value in enumerate(raw.ravel().tolist()):
+        if not getattr(value, "is_finite", lambda: True)():
+            raise ArithmeticError(
+                f"{name} is not finite at entry {np.unravel_index(place, raw.shape)}; give it "
+                "another argument there, as np.log(np.where(x > 0, x, 1))".replace("np.int64", "")
+            )
