@@ -84,7 +84,7 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     as in ``certify``; the precision grows by factors of 4, as a gradient that is exactly 0 is
     decided only at 2048 bits. ``check=False`` leaves out the self-check (see the module), which
     raises ArithmeticError: for a function whose gradient is meant to be another than that of
-    its value, by ``stop``.
+    its value, by ``stop``, or at a kink, such as that of ``np.where(x > 0, x, 0)`` at 0.
 
     >>> def f(x, w):
     ...     return np.tanh(x @ w).sum()
@@ -189,8 +189,8 @@ def _self_check(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Arr
     direction, or the value not near NumPy's own."""
     from refnet.exact import balls
     rng = np.random.default_rng(0)
-    remedy = ("the certificate is wrong, or stop() changes the gradient; check=False leaves out "
-              "this check")
+    remedy = ("f has a kink or a jump exactly here, stop() changes its gradient, or the "
+              "certificate is wrong; check=False leaves out this check")
 
     def lifted(array: Array, name: str) -> Array:
         return lift(array, "ball", name or "a constant")

@@ -27,7 +27,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from refnet.batch import Array
 
 __all__ = ["Node", "Piece", "Pull", "Recorded", "fitted", "gradients", "made", "moved", "record",
-           "stop"]
+           "refuse_infinite", "stop"]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
@@ -51,6 +51,7 @@ class Node:
     """One value, an array ``raw`` of numbers, and how gradients are pulled back from it."""
 
     __slots__ = ("born", "live", "name", "pulls", "raw")
+    live: bool
 
     def __init__(self, raw: Any, name: str, pulls: tuple[Pull, ...] = (), live: bool = False
                  ) -> None:
@@ -147,7 +148,7 @@ class Recorded(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
                         **options: Any) -> Any:
         from refnet.exact import surface
-        result = surface.ufunc(self, ufunc, method, inputs, options)
+        result = surface.ufunc(ufunc, method, inputs, options)
         if out is None:
             return result
         if not isinstance(out[0], Recorded):
@@ -164,8 +165,10 @@ class Recorded(NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         from refnet.exact import surface
         if name not in surface.METHODS:
-            raise AttributeError(f"a recorded array has no {name}; it has the methods "
-                                 f"{', '.join(sorted(surface.METHODS))}")
+            # NumPy probes for its own protocols, and takes AttributeError for a no
+            error = TypeError if hasattr(np.ndarray, name) and name[0] != "_" else AttributeError
+            raise error(f"{name} of a recorded array is not recorded; its methods are "
+                        f"{', '.join(sorted(surface.METHODS))}")
         return lambda *args, **kwargs: surface.METHODS[name](self, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Recorded:
@@ -224,7 +227,7 @@ def record(like: Recorded, value: Any) -> Recorded:
     if isinstance(value, Recorded):
         return value
     if isinstance(value, (list, tuple)) and any(isinstance(one, Recorded) for one in value):
-        return np.stack(value)  # type: ignore[return-value, arg-type]
+        return np.stack(value)  # type: ignore[return-value]
     array = np.asarray(value)
     if array.dtype.kind not in "biufO":
         raise TypeError(f"a recorded array meets {type(value).__name__} {value!r:.40}; need real "
@@ -324,6 +327,7 @@ def refuse_infinite(name: str, raw: Any) -> None:
     for place, value in enumerate(raw.ravel().tolist()):
         if not getattr(value, "is_finite", lambda: True)():
             raise ArithmeticError(
-                f"{name} is not finite at entry {np.unravel_index(place, raw.shape)}; give it "
-                "another argument there, as np.log(np.where(x > 0, x, 1))".replace("np.int64", "")
-            )
+                f"{name} is not finite at entry "
+                f"{[int(n) for n in np.unravel_index(place, raw.shape)]}; np.where does not help, "
+                "as the derivative is not finite either: give it another argument there, as in "
+                "np.log(np.where(x > 0, x, 1))")
