@@ -295,6 +295,8 @@ ELSEWHERE = {
     "resume": "a Config checks its settings: tests/test_config.py",
     "nets.gradients.tangent": "takes a function; its direction: test_directions_are_checked",
     "check.compare": "a verdict even on nonsense: tests/test_compare.py",
+    "exact.certify_function": "takes a function: tests/test_functions.py",
+    "exact.stop": "gives back what it does not know",
     **{f"matrices.initializers.{name}": "what initialize calls, once it has looked"
        for name in INITIALIZERS},
 }

@@ -111,7 +111,10 @@ def test_verdict():
     ((np.ones((2, 2)),), {}, "pass cotangent"),
     ((np.ones((2, 2)),), {"cotangent": np.ones(2)}, r"need \(2, 2\)"),
     ((np.ones(2, int),), {}, "no argument is an array of floats"),
-    ((np.ones(1),), {"kind": "float"}, "choose ball or rational"),
+    ((np.ones(1),), {"kind": "float"}, "choose ball, rational"),
+    ((np.ones(1),), {"bits": 0}, "bits is 0"), ((np.ones(1),), {"max_bits": 2.5}, "max_bits is"),
+    ((np.ones(1),), {"radius": -1}, "radius is -1"),
+    ((np.ones(1),), {"max_seconds": 0}, "max_seconds is 0"),
     ((np.array([np.nan]),), {}, r"x: entry \(0,\) is nan"),
 ])
 def test_refusals(arguments, options, says):
@@ -123,4 +126,4 @@ def test_limits():
     with pytest.raises(ArithmeticError, match="certify_function: dx.*at 128 bits; raise max_bits"):
         certify_function(lambda x: (np.exp(x) / np.exp(x)).sum(), np.ones(2), max_bits=128)
     with pytest.raises(TimeoutError, match="certify_function: .*max_seconds"):
-        certify_function(softsign, np.ones((2, 2)), np.ones((2, 1)), max_seconds=0)
+        certify_function(softsign, np.ones((2, 2)), np.ones((2, 1)), max_seconds=1e-9)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import choice, number, whole
 from refnet.batch import Array, Params
 from refnet.exact.convert import lift, rounded
 from refnet.exact.enclose import Enclosure, Lift, Progress, search
@@ -95,6 +96,14 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     Checked by: tests/test_functions.py.
     """
     started = perf_counter()
+    if not callable(f):
+        raise TypeError(f"certify_function: f is {type(f).__name__}; need a function written in "
+                        "NumPy")
+    whole("certify_function: bits", bits)
+    whole("certify_function: max_bits", max_bits)
+    number("certify_function: max_seconds", max_seconds, "(0, inf]")
+    number("certify_function: radius", 1 if radius is None else radius, "(0, inf)")
+    choice("certify_function: kind", kind or "ball", ("ball", "rational"))
     given = _arguments(f, arrays)
     if cotangent is not None:
         cotangent = np.asarray(cotangent)
@@ -104,9 +113,6 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
                         "gradient; pass integers as floats, x.astype(float)")
     if kind is None:
         kind = "rational" if any(one.dtype == object for one in own) else "ball"
-    if kind not in ("ball", "rational"):
-        raise ValueError(f"certify_function: kind {kind!r} is unknown; choose ball or rational, "
-                         "or None")
     constants: set[float] = set()
 
     def run() -> Params:
