@@ -111,7 +111,7 @@ def test_verdict():
     ((np.ones((2, 2)),), {}, "pass cotangent"),
     ((np.ones((2, 2)),), {"cotangent": np.ones(2)}, r"need \(2, 2\)"),
     ((np.ones(2, int),), {}, "no argument is an array of floats"),
-    ((np.ones(1),), {"kind": "float"}, "choose ball, rational"),
+    ((np.ones(1),), {"kind": "float"}, "choose one of ball, rational"),
     ((np.ones(1),), {"bits": 0}, "bits is 0"), ((np.ones(1),), {"max_bits": 2.5}, "max_bits is"),
     ((np.ones(1),), {"radius": -1}, "radius is -1"),
     ((np.ones(1),), {"max_seconds": 0}, "max_seconds is 0"),
