@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import refnet.exact.surface  # noqa: F401  (what NumPy's calls lead to)
 from refnet.arguments import choice, number, whole
 from refnet.batch import Array, Params
 from refnet.exact.convert import lift, rounded

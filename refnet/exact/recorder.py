@@ -26,12 +26,16 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from refnet.batch import Array
 
-__all__ = ["Node", "Piece", "Pull", "Recorded", "fitted", "gradients", "made", "moved", "record",
-           "refuse_infinite", "stop"]
+__all__ = ["CALLS", "METHODS", "Node", "Piece", "Pull", "Recorded", "fitted", "gradients",
+           "made", "moved", "record", "refuse_infinite", "stop"]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
 Look = Callable[[Array], Array]
+METHODS: dict[str, Callable[..., Any]] = {}
+CALLS: dict[str, Callable[..., Any]] = {}
+"""What the methods, and NumPy's ``ufunc`` or other ``function``, lead to; refnet.exact.surface,
+which is made of recorded arrays itself, fills both in."""
 
 _clock = count()
 
@@ -147,8 +151,7 @@ class Recorded(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
                         **options: Any) -> Any:
-        from refnet.exact import surface
-        result = surface.ufunc(ufunc, method, inputs, options)
+        result = CALLS["ufunc"](ufunc, method, inputs, options)
         if out is None:
             return result
         if not isinstance(out[0], Recorded):
@@ -159,17 +162,15 @@ class Recorded(NDArrayOperatorsMixin):
         return out[0]
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from refnet.exact import surface
-        return surface.function(function, args, kwargs)
+        return CALLS["function"](function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        from refnet.exact import surface
-        if name not in surface.METHODS:
+        if name not in METHODS:
             # NumPy probes for its own protocols, and takes AttributeError for a no
             error = TypeError if hasattr(np.ndarray, name) and name[0] != "_" else AttributeError
             raise error(f"{name} of a recorded array is not recorded; its methods are "
-                        f"{', '.join(sorted(surface.METHODS))}")
-        return lambda *args, **kwargs: surface.METHODS[name](self, *args, **kwargs)
+                        f"{', '.join(sorted(METHODS))}")
+        return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Recorded:
         _check(index)

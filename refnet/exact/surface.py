@@ -13,10 +13,10 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, largest, where
-from refnet.exact.recorder import fitted, made, moved, record
+from refnet.exact.recorder import CALLS, METHODS, fitted, made, moved, record
 from refnet.maths import numeric
 
-__all__ = ["METHODS", "function", "ufunc"]
+__all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
 
 
 # ---- sums and extremes
@@ -272,7 +272,7 @@ FULL = {**UFUNCS, "matmul": _matmul}
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "add": _sum, "maximum": _largest_of, "minimum": _smallest_of, "multiply": _product_of}
 
-METHODS: dict[str, Callable[..., Any]] = {
+METHODS |= {
     "sum": _sum, "mean": _mean, "var": _var, "std": _std, "prod": _product_of, "cumsum": _cumsum,
     "max": _largest_of, "min": _smallest_of, "argmax": _place_of_largest,
     "argmin": lambda x, axis=None, **_: _place_of_largest(-x, axis),
@@ -335,3 +335,6 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
     if name not in FUNCTIONS:
         raise TypeError(f"np.{name} is not recorded; known: {_known(FUNCTIONS)}")
     return FUNCTIONS[name](*args, **options)
+
+
+CALLS |= {"ufunc": ufunc, "function": function}
