@@ -12,16 +12,17 @@ from functools import wraps
 from inspect import signature
 from math import inf
 from numbers import Real
+from os import PathLike
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from refnet.batch import Params
 
-__all__ = ["ARRAYS", "GENERATOR", "MATRIX", "REAL_MATRIX", "Rule", "SQUARE", "Shape", "Shapes",
-           "VECTOR", "admit", "admit_mask", "array", "check_fields", "choice", "count",
+__all__ = ["ARRAYS", "GENERATOR", "MATRIX", "PATH", "REAL_MATRIX", "Rule", "SQUARE", "Shape",
+           "Shapes", "VECTOR", "admit", "admit_mask", "array", "check_fields", "choice", "count",
            "generator", "instance", "kind", "matrices", "matrix", "number", "one_of", "optional",
-           "real", "square", "takes", "whole"]
+           "real", "short", "square", "takes", "whole"]
 
 Shape = tuple[int | str, ...]
 Shapes = Mapping[str, tuple[Shape, ...]]
@@ -35,9 +36,9 @@ tangents are taken.)"""
 def whole(what: str, value: Any, least: int = 1) -> int:
     """``value`` as an int of at least ``least``; TypeError for any other type."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{what} is {_short(value)}; need a whole number (int)")
+        raise TypeError(f"{what} is {short(value)}; need a whole number (int)")
     if value < least:
-        raise ValueError(f"{what} is {value}; need at least {least}")
+        raise ValueError(f"{what} is {short(value, str)}; need at least {least}")
     return int(value)
 
 
@@ -45,11 +46,11 @@ def number(what: str, value: Any, interval: str = "[0, inf)") -> Any:
     """``value``, a real number inside ``interval``, which is written as in mathematics."""
     real: bool = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
     if not real:
-        raise TypeError(f"{what} is {_short(value)}; need a number in {interval}")
+        raise TypeError(f"{what} is {short(value)}; need a number in {interval}")
     low, high = map(float, interval[1:-1].split(","))
     above = value >= low if interval[0] == "[" else value > low
     if not (above and (value <= high if interval[-1] == "]" else value < high)):
-        raise ValueError(f"{what} is {value}; need a number in {interval}")
+        raise ValueError(f"{what} is {short(value, str)}; need a number in {interval}")
     return value
 
 
@@ -58,14 +59,14 @@ def choice(what: str, value: Any, options: Collection[str]) -> None:
     if not isinstance(value, str) or value not in options:
         near = get_close_matches(str(value), options, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"{what} {_short(value)} is unknown; choose one of "
+        raise ValueError(f"{what} {short(value)} is unknown; choose one of "
                          f"{', '.join(options)}{hint}")
 
 
 def kind(what: str, value: Any, need: type | tuple[type, ...], repair: str) -> None:
     """Raise TypeError unless ``value`` is an instance of ``need``; ``repair`` says what to pass."""
     if not isinstance(value, need):
-        raise TypeError(f"{what} is {_short(value)}; need {repair}")
+        raise TypeError(f"{what} is {short(value)}; need {repair}")
 
 
 def generator(what: str, value: Any) -> None:
@@ -191,6 +192,7 @@ SQUARE = Rule(square, (*_ODD, *_FLAT, _COMPLEX, np.ones((2, 3))))
 VECTOR = Rule(lambda what, value: array(what, value, kinds=REAL),
               (*_ODD, _COMPLEX, np.ones((2, 2)), np.ones(())))
 ARRAYS = Rule(matrices, (None, [np.eye(2)], "W", np.eye(2), *({"W": value} for value in _ODD)))
+PATH = instance((str, PathLike), "a path: a string or a pathlib.Path")
 GENERATOR = Rule(generator, (None, 0, np.random))
 
 P = ParamSpec("P")
@@ -238,7 +240,7 @@ def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
         raise TypeError(f"{what} is a masked array, whose mask would be lost; need a plain array: "
                         f"pass {name}.filled(0), and which steps count as the batch's mask")
     if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.matrix):
-        raise TypeError(f"{what} is {_short(value)}; need an array: pass np.asarray({name})")
+        raise TypeError(f"{what} is {short(value)}; need an array: pass np.asarray({name})")
     # an array class with an arithmetic of its own says itself what its numbers are
     own = type(value).__array_ufunc__ is not np.ndarray.__array_ufunc__ if isinstance(
         value, np.ndarray) else False
@@ -296,9 +298,9 @@ def _examine(where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str,
                          f"{because}{'.' if hint[:1] == ' ' else ''}{hint}")
 
 
-def _short(value: Any) -> str:
+def short(value: Any, form: Callable[[Any], str] = repr) -> str:
     """``value`` in one short line."""
-    text = " ".join(repr(value).split())
+    text = " ".join(form(value).split())
     text = text if len(text) <= 60 else text[:57] + "..."
-    return text if isinstance(value, (str, int, float, type(None))) else (
+    return text if form is str or isinstance(value, (str, int, float, type(None))) else (
         f"{text} ({type(value).__name__})")

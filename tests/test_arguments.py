@@ -16,6 +16,7 @@ from hypothesis import given
 
 import refnet
 from refnet.batch import Batch
+from refnet.exact.convert import lift, lift_all
 from refnet.maths import linalg
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import INITIALIZERS
@@ -174,6 +175,28 @@ def test_wrong_batches_are_named(net):
         refused(lambda: net.backward(params, tape, outputs, extra=extra), "extra")
 
 
+@pytest.mark.parametrize("function", [jvp, hvp])
+def test_directions_are_of_the_computation_s_kind(function):
+    """Integers are lifted; floats among exact numbers, and the reverse, are refused."""
+    net = RecurrentNet(2, 2, 1, activation="softsign", loss="squared_error")
+    params = net.init(rng(), np.float64)
+    batch = Batch(np.ones((2, 1, 2)), np.ones((1, 1)))
+    exact = (lift_all(params, "fraction"),
+             Batch(lift(batch.x, "fraction"), lift(batch.y, "fraction")))
+    whole = np.eye(2, dtype=int)
+
+    def along(direction, params, batch):
+        found = function(net, params, batch, {"Whh": direction})
+        return found[1] if function is jvp else found["Whh"]
+
+    assert np.all(along(whole, *exact) == along(lift(whole, "fraction"), *exact))
+    assert np.all(along(whole, params, batch) == along(np.eye(2), params, batch))
+    for wrong in (np.eye(2), np.eye(2) * 1j, whole > 0):
+        refused(lambda: along(wrong, *exact), "Whh")
+    for wrong in (lift(whole, "fraction"), np.eye(2) * 1j, whole * (2 ** 53 + 1), whole > 0):
+        refused(lambda: along(wrong, params, batch), "Whh")
+
+
 def test_directions_are_checked():
     net = RecurrentNet(D, H, C, activation="prelu")
     params, batch = problem(net)
@@ -217,7 +240,8 @@ def test_names_and_lists_are_taken_for_what_they_name():
 
 # Every public function, and every kind of bad argument.
 
-ROOMS = ("exact", "check", "tasks", "matrices.initializers",
+ROOMS = ("analysis", "analysis.memory", "analysis.orthogonalization", "analysis.powers",
+         "analysis.spectra", "exact", "check", "tasks", "matrices.initializers",
          "matrices.orthogonality", "matrices.transitions", "maths.activations",
          "nets.gradients", "training.optimizers")
 """The modules whose names are public; the functions in all others get arguments from these."""
@@ -286,6 +310,29 @@ GOOD = {
     "exact.certify": lambda: {**net_problem(), "kind": None, "radius": 1.0, "bits": 64,
                               "max_bits": 128, "max_seconds": 5},
 }
+ANALYSIS = {
+    "memory.noise_covariance": lambda: {"W": W / 4, "noise": 2, "horizon": 3},
+    "memory.fisher_memory": lambda: {"W": W / 4, "v": W[0], "delays": 2, "noise": 1, "horizon": 3},
+    "memory.total_memory": lambda: {"W": W / 4, "v": W[0], "noise": 1},
+    "memory.chain_memory": lambda: {"gain": 1.1, "delays": 3},
+    "memory.normal_memory": lambda: {"eigenvalues": W[0] / 4, "weights": W[0], "delays": 3},
+    "memory.signal_to_noise": lambda: {"W": W, "v": W[0], "steps": 3, "noise": 1},
+    "memory.peak_order": lambda: {"h": np.ones((2, 1, 3)), "W": W, "widest": 1},
+    "orthogonalization.defect_moments": lambda: {"m": 2, "n": 3, "moments": (1, 3, 15, 105)},
+    "orthogonalization.basin": lambda: {"rate": .1},
+    "powers.power_norms": lambda: {"W": W, "steps": 3},
+    "powers.power_radii": lambda: {"N": 2, "runs": 2, "n": 2, "rng": rng()},
+    "powers.fibonacci": lambda: {"n": 5},
+    "spectra.spectral_radius": lambda: {"W": W},
+    "spectra.singular_values": lambda: {"W": W},
+    "spectra.henrici": lambda: {"W": W},
+    "spectra.numerical_range": lambda: {"W": W, "angles": 3},
+    "spectra.pseudospectrum": lambda: {"W": W, "z": W[0]},
+}
+for name, made in ANALYSIS.items():
+    GOOD[f"analysis.{name}"] = made
+    if (short := name.split(".")[1]) in refnet.analysis.__all__:
+        GOOD[f"analysis.{short}"] = made
 """Good arguments of every public function; what is bad is derived from its rules and below."""
 
 ELSEWHERE = {
@@ -297,6 +344,9 @@ ELSEWHERE = {
     "check.compare": "a verdict even on nonsense: tests/test_compare.py",
     "exact.certify_function": "takes a function: tests/test_functions.py",
     "exact.stop": "gives back what it does not know",
+    "analysis.spectra.square": "what the others call",
+    **{f"analysis.orthogonalization.{name}": "arithmetic on any number type, symbols too"
+       for name in ("gaussian_moments", "uniform_moments", "singular_value_map")},
     **{f"matrices.initializers.{name}": "what initialize calls, once it has looked"
        for name in INITIALIZERS},
 }
@@ -374,7 +424,8 @@ def test_garbage_gives_a_result_or_a_documented_error(data, name):
     function, arguments = public_functions()[name], GOOD[name]()
     parameter = data.draw(st.sampled_from(sorted(arguments)))
     value = data.draw(garbage())
-    if parameter in ("runs", "size", "max_steps", "delays", "seed") and isinstance(value, int):
+    if parameter in ("runs", "size", "max_steps", "delays", "seed", "N", "angles", "horizon",
+                     "m", "n", "steps", "widest") and isinstance(value, int):
         value = min(value, 3)  # a large one is right, and slow
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -390,8 +441,24 @@ NET_FIELDS = {
     "activation": ("rellu", 5, None, np.tanh, "leaky_relu:alpha=.1"),
     "transition": ("orthogonl", 5, "svd:margin=.1", SVD), "reduction": NAMES, "backend": NAMES,
     "checkpoint": NAMES, "gain": ("x", None, float("nan"), float("inf"), True),
-    "learn_h0": (None, "yes", 1), "clip_step": (0, -1, "x", float("nan"), True),
+    "embedding": (5.5, "5", None, True, -1), "learn_h0": (None, "yes", 1),
+    "clip_step": (0, -1, "x", float("nan"), True),
 }
+
+
+def test_runs_folders_and_certificates_are_refused_by_name():
+    for call in (refnet.train, refnet.resume):
+        for config, folder, name in ((None, "run", "config"), ("adding", "run", "config"),
+                                     (refnet.Config("adding"), 3, "folder")):
+            refused(lambda: call(config, folder), name, TypeError)
+    for folder in (None, 3, [], b"run"):
+        refused(lambda: refnet.load(folder), "folder", TypeError)
+    for theirs, certified, name in (({}, None, "certified"), (None, None, "theirs"),
+                                    ({}, {"dWhh": W}, "certified")):
+        refused(lambda: refnet.check.compare(theirs, certified), name, TypeError)
+    for wrong in ([], {}, W):  # not even hashable
+        refused(lambda: refnet.make_task(wrong), "task .* is unknown", ValueError)
+        refused(lambda: transition(wrong), "transition .* is unknown", ValueError)
 
 
 def test_fields_of_a_net():

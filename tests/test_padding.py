@@ -12,7 +12,8 @@ from refnet.batch import Batch, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import layer, padding, recurrent
-from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
+from refnet.nets.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
+                                   state_gradients)
 from refnet.nets.recurrent import RecurrentNet
 
 GARBAGE = (np.nan, np.inf, -np.inf, np.finfo(np.float32).max, -1e30)
@@ -55,6 +56,7 @@ def every_derivative(net, params, batch, v, exotic):
         if exotic:
             found["slope"] = jvp(net, params, batch, v)[1]
             found |= {f"hvp {name}": value for name, value in hvp(net, params, batch, v).items()}
+            found["states"] = state_gradients(net, params, batch)
             for b, share in enumerate(per_example_gradients(net, params, batch)):
                 found |= {f"{b} {name}": value for name, value in share.gradients.items()}
     return found

@@ -9,12 +9,21 @@ import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 
 from refnet.analysis.spectra import spectral_radius, square
+from refnet.arguments import SQUARE, VECTOR, Rule, array, count, optional, real, takes
 from refnet.batch import Array
 
 __all__ = ["chain_memory", "fisher_memory", "noise_covariance", "normal_memory", "peak_order",
            "signal_to_noise", "total_memory"]
 
 
+_STATES = Rule(lambda what, value: array(what, value, kinds="fiu"),
+               (None, [1.0], np.ones((2, 3)), np.ones((2, 3, 1), complex)))
+_EACH = Rule(lambda what, value: array(what, value, ("H",), kinds="fiuc"),
+             (None, [.5], np.eye(2), np.ones(1, str)))
+_POSITIVE = real("(0, inf)")
+
+
+@takes(W=SQUARE, noise=_POSITIVE, horizon=optional(count()))
 def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> Array:
     """``C = noise sum_k W^k W^k'`` (H, H), the solution of ``C = W C W' + noise I``, float64.
 
@@ -28,8 +37,6 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
     Checked by: tests/test_analysis.py::test_noise_covariance.
     """
     if horizon is not None:
-        if horizon < 1:
-            raise ValueError(f"noise_covariance: horizon is {horizon}; need at least 1 step")
         W = square("noise_covariance", W)
         total, power = np.zeros_like(W), np.eye(len(W))
         for _ in range(horizon):
@@ -37,18 +44,19 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
         return np.asarray(total)
     radius = spectral_radius(W)
     if not radius < 1:
-        raise ValueError(f"fisher_memory: W has the spectral radius {radius:.6g}, so the noise "
+        raise ValueError(f"noise_covariance: W has the spectral radius {radius:.6g}, so the noise "
                          "grows without end and no stationary state exists; need one below 1: "
                          "scale W, such as .99 W, or give a horizon of so many steps")
     return np.asarray(solve_discrete_lyapunov(W.astype(np.float64), noise * np.eye(len(W))))
 
 
-def _fit(W: Array, v: Array) -> None:
+def _fit(function: str, W: Array, v: Array) -> None:
     if v.shape != (len(W),):
-        raise ValueError(f"fisher_memory: v has shape {v.shape}; need ({len(W)},), because W is "
+        raise ValueError(f"{function}: v has shape {v.shape}; need ({len(W)},), because W is "
                          f"{W.shape}")
 
 
+@takes(W=SQUARE, v=VECTOR, delays=count(0), noise=_POSITIVE, horizon=optional(count()))
 def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
                   horizon: int | None = None) -> Array:
     """``J(k) = v' W^k' C^-1 W^k v`` for k = 0 .. delays - 1, (delays,), float64.
@@ -66,7 +74,7 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
 
     Checked by: tests/test_analysis.py::test_closed_forms.
     """
-    _fit(W, v)
+    _fit("fisher_memory", W, v)
     if horizon is not None and delays > horizon:
         raise ValueError(f"fisher_memory: delays is {delays} but the horizon {horizon}; need "
                          "delays up to the horizon")
@@ -79,6 +87,7 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     return np.asarray((signals * np.linalg.solve(C, signals)).sum(axis=0))
 
 
+@takes(W=SQUARE, v=VECTOR, noise=_POSITIVE)
 def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     """``J_tot = sum_k J(k)`` over all delays.
 
@@ -90,12 +99,13 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
 
     Checked by: tests/test_analysis.py::test_chain_orientation.
     """
-    _fit(W, v)
+    _fit("total_memory", W, v)
     precision = np.linalg.inv(noise_covariance(W, noise))
     summed = solve_discrete_lyapunov(W.T.astype(np.float64), precision)
     return float(v @ summed @ v)
 
 
+@takes(gain=real("(-inf, inf)"), delays=count(0))
 def chain_memory(gain: float, delays: int) -> Array:
     """J(k) at the head of a chain ``W = gain`` on the subdiagonal, k = 0 .. delays - 1, as long as
     the chain is: with g = gain^2, ``g^k (g - 1) / (g^(k + 1) - 1)``, and 1 / (k + 1) at g = 1.
@@ -109,6 +119,7 @@ def chain_memory(gain: float, delays: int) -> Array:
     return np.asarray(1 / (k + 1) if g == 1 else g ** k * (g - 1) / (g ** (k + 1) - 1))
 
 
+@takes(eigenvalues=_EACH, weights=_EACH, delays=count(0))
 def normal_memory(eigenvalues: Array, weights: Array, delays: int) -> Array:
     """J(k) of a normal W: ``sum_i |v_i|^2 |l_i|^2k (1 - |l_i|^2)``, k = 0 .. delays - 1.
 
@@ -120,14 +131,18 @@ def normal_memory(eigenvalues: Array, weights: Array, delays: int) -> Array:
     >>> normal_memory(np.array([0.5]), np.ones(1), 2).tolist()
     [0.75, 0.1875]
     """
-    squares = abs(np.asarray(eigenvalues)) ** 2
+    squares = abs(eigenvalues) ** 2
     if not (squares < 1).all():
         raise ValueError(f"normal_memory: the largest |eigenvalue| is {squares.max() ** 0.5:.6g}; "
                          "need all below 1: scale W, such as .99 W")
+    if len(weights) != len(squares):
+        raise ValueError(f"normal_memory: weights has shape {weights.shape}; need "
+                         f"{squares.shape}, as eigenvalues has")
     k = np.arange(delays)[:, None]
     return np.asarray((weights * squares ** k * (1 - squares)).sum(axis=1))
 
 
+@takes(W=SQUARE, v=VECTOR, steps=count(0), noise=_POSITIVE)
 def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
     """``||W^k v||^2 / tr C_k`` for k = 0 .. steps - 1: the power of an input k steps after it
     against that of the noise of k + 1 steps, ``C_k = noise sum_(j <= k) W^j W^j'``.
@@ -136,7 +151,7 @@ def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
     the input's direction more than the mean direction does better (Orhan's argument).
     Raises ValueError for shapes that do not fit. Checked by: tests/test_analysis.py.
     """
-    _fit(W, v)
+    _fit("signal_to_noise", W, v)
     W = square("signal_to_noise", W)
     signal, power, total = v.astype(np.float64), np.eye(len(W)), 0.0
     out = np.empty(steps)
@@ -147,6 +162,7 @@ def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
     return out
 
 
+@takes(h=_STATES, W=SQUARE, widest=optional(count(0)))
 def peak_order(h: Array, W: Array, widest: int | None = None) -> tuple[Array, Array]:
     """The mean weight between units by the distance of their peaks: what a trained net's hidden
     chain looks like.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import count, instance, real, takes
 from refnet.batch import Array
 from refnet.maths.numeric import Number
 
@@ -46,6 +47,8 @@ def uniform_moments(limit: Any) -> Moments:
     return limit ** 2 / 3, limit ** 4 / 5, limit ** 6 / 7, limit ** 8 / 9
 
 
+@takes(m=count(), n=count(),
+       moments=instance(tuple, "the four moments, such as gaussian_moments(1)"))
 def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
     """The mean and variance of ``||X X' - I||_F^2``, X (m, n) with independent entries of mean 0.
 
@@ -68,8 +71,6 @@ def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
     >>> round(mean, 6), round(variance, 2)
     (101.0, 12.24)
     """
-    if m < 1 or n < 1:
-        raise ValueError(f"defect_moments: the matrix is {m} x {n}; need at least 1 x 1")
     m2, m4, m6, m8 = moments
     var_y, var_z, cov = m4 - m2 ** 2, m8 - m4 ** 2, m6 - m2 * m4
     c = 2 * (m + n - 2) * m2 - 2
@@ -102,6 +103,7 @@ class Basin(NamedTuple):
     contraction: float
 
 
+@takes(rate=real("(-inf, inf)"))
 def basin(rate: float) -> Basin:
     """The basin of attraction of the orthogonal matrices under descent with this rate.
 

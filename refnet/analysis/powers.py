@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.analysis.spectra import square
+from refnet.arguments import GENERATOR, SQUARE, count, takes
 from refnet.batch import Array
 
 __all__ = ["Fibonacci", "fibonacci", "power_norms", "power_radii"]
 
 
+@takes(W=SQUARE, steps=count(0))
 def power_norms(W: Array, steps: int) -> Array:
     """``||W^n||_2`` for n = 0 .. steps, (steps + 1,), float64; infinite beyond its range.
 
@@ -26,8 +28,6 @@ def power_norms(W: Array, steps: int) -> Array:
     [1.0, 2.0, 0.0, 0.0]
     """
     W = square("power_norms", W)
-    if steps < 0:
-        raise ValueError(f"power_norms: steps is {steps}; need 0 or more")
     norms, power, log = np.ones(steps + 1), np.eye(len(W)), 0.0
     for n in range(1, steps + 1):
         power = W @ power
@@ -41,6 +41,7 @@ def power_norms(W: Array, steps: int) -> Array:
     return norms
 
 
+@takes(N=count(), runs=count(), n=count(), rng=GENERATOR)
 def power_radii(N: int, runs: int, n: int, rng: np.random.Generator) -> tuple[float, float]:
     """How much the spectral radius of ``W_1^n`` exceeds that of ``W_1 ... W_n``, as the mean over
     ``runs`` of ``(log rho(W_1^n) - log rho(W_1 ... W_n)) / n``, and its standard error.
@@ -76,6 +77,7 @@ def _power(F: Array, n: int) -> Array:
     return np.asarray(result)
 
 
+@takes(n=count(0))
 def fibonacci(n: int) -> Fibonacci:
     """The n-th Fibonacci number as an entry of ``[[1, 1], [1, 0]]^n``, three ways.
 
@@ -88,8 +90,6 @@ def fibonacci(n: int) -> Fibonacci:
     >>> fibonacci(10)[:2]
     (55, 55.0)
     """
-    if n < 0:
-        raise ValueError(f"fibonacci: n is {n}; need 0 or more")
     F = np.array([[1, 1], [1, 0]])
     values, Q = np.linalg.eigh(F.astype(float))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refnet.arguments import REAL_MATRIX, SQUARE, Rule, array, count, takes
 from refnet.batch import Array
 
 __all__ = ["Singular", "henrici", "numerical_range", "pseudospectrum", "singular_values",
@@ -11,19 +12,25 @@ __all__ = ["Singular", "henrici", "numerical_range", "pseudospectrum", "singular
 
 
 def square(function: str, W: Array) -> Array:
-    """W in float64; ValueError, in the function's name, if it is not square or not finite."""
-    if W.ndim != 2 or W.shape[0] != W.shape[1]:
-        raise ValueError(f"{function}: W has shape {W.shape}; need a square matrix")
+    """W in float64; ValueError or TypeError, in the function's name, if it is not a square matrix
+    of finite numbers."""
+    SQUARE.check(f"{function}: W", W)
     return _finite(function, W)
 
 
 def _finite(function: str, W: Array) -> Array:
-    W = W.astype(np.float64)
+    try:
+        W = W.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{function}: W has entries that are no float64 ({error}); need numbers, "
+                         "such as W.astype(np.float64)") from None
     if not np.isfinite(W).all():
-        raise ValueError(f"{function}: W has entries that are not finite")
+        raise ValueError(f"{function}: W has entries that are not finite; need finite numbers: see "
+                         "np.argwhere(~np.isfinite(W))")
     return W
 
 
+@takes(W=SQUARE)
 def spectral_radius(W: Array) -> float:
     """The largest modulus of an eigenvalue of W (H, H), in float64.
 
@@ -49,6 +56,7 @@ class Singular(NamedTuple):
     condition: float
 
 
+@takes(W=REAL_MATRIX)
 def singular_values(W: Array) -> Singular:
     """Summary of the singular values of W (any shape with entries), in float64; the
     condition number is infinite for a singular W.
@@ -61,14 +69,13 @@ def singular_values(W: Array) -> Singular:
 
     Checked by: tests/test_analysis.py::test_spectra.
     """
-    if W.ndim != 2 or 0 in W.shape:
-        raise ValueError(f"singular_values: W has shape {W.shape}; need a matrix with entries")
     s = np.linalg.svd(_finite("singular_values", W), compute_uv=False)
     low, high = float(s[-1]), float(s[0])
     return Singular(low, float(s.mean()), high, float(s.std()),
                     high / low if low else float("inf"))
 
 
+@takes(W=SQUARE)
 def henrici(W: Array) -> float:
     """Henrici's departure from normality, ``sqrt(||W||_F^2 - sum |lambda|^2)``; 0 if normal.
 
@@ -89,6 +96,7 @@ def henrici(W: Array) -> float:
     return float(np.linalg.norm(np.triu(schur(W, output="complex")[0], 1)))
 
 
+@takes(W=SQUARE, angles=count())
 def numerical_range(W: Array, angles: int = 180) -> Array:
     """Points on the boundary of ``{x* W x : |x| = 1}``, (angles,), complex, counter-clockwise.
 
@@ -100,9 +108,8 @@ def numerical_range(W: Array, angles: int = 180) -> Array:
     Checked by: tests/test_analysis.py::test_numerical_range.
     """
     W = square("numerical_range", W)
-    if not W.size or angles < 1:
-        raise ValueError(f"numerical_range: W is {W.shape} and angles {angles}; need a matrix with "
-                         "entries and at least one angle")
+    if not W.size:
+        raise ValueError("numerical_range: W is empty; need a matrix with entries")
     points = np.empty(angles, complex)
     for i, angle in enumerate(2 * np.pi * np.arange(angles) / angles):
         turned = np.exp(-1j * angle) * W
@@ -111,6 +118,10 @@ def numerical_range(W: Array, angles: int = 180) -> Array:
     return points
 
 
+_POINTS = Rule(lambda what, value: array(what, value, kinds="fiuc"), (None, "z", 1j, [1j]))
+
+
+@takes(W=SQUARE, z=_POINTS)
 def pseudospectrum(W: Array, z: Array) -> Array:
     """The smallest singular value of ``z I - W`` at every point of ``z`` (any shape, complex).
 

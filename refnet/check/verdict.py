@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import instance, takes
 from refnet.batch import Array, Params
 from refnet.check.conventions import Readings
 from refnet.check.forms import deviation, forms, once
@@ -129,6 +130,8 @@ def judge(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
                      float(certified[index]), float(sigma[index]))
 
 
+@takes(theirs=instance(Mapping, "a dict of arrays by name"),
+       certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"))
 def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction, *,
             dtype: Any = None, required: tuple[str, ...] | None = None,
             sigma: Params | None = None, runs: int = RUNS, seed: int = 0,

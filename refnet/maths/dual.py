@@ -33,7 +33,7 @@ class Dual:
         return f"Dual({self.x!r}, {self.d!r})"
 
     def __float__(self) -> float:
-        return float(self.x)
+        return float(self.x.real if isinstance(self.x, (complex, np.complexfloating)) else self.x)
 
     def __neg__(self) -> Dual:
         return Dual(-self.x, -self.d)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refnet.arguments import choice, generator, number, whole
+from refnet.arguments import choice, generator, number, short, whole
 from refnet.batch import Array
 
 __all__ = ["INITIALIZERS", "chain", "fbchain", "gaussian", "glorot_normal", "glorot_uniform",
@@ -153,7 +153,7 @@ def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
     choice("initialize:", name, INITIALIZERS)
     generator("initialize: rng", rng)
     if not isinstance(shape, (tuple, list)) or len(shape) != 2:
-        raise ValueError(f"initialize: shape is {' '.join(repr(shape).split())}; need (fan_out, "
+        raise ValueError(f"initialize: shape is {short(shape)}; need (fan_out, "
                          "fan_in), each at least 1")
     shape = (whole("initialize: shape[0]", shape[0]), whole("initialize: shape[1]", shape[1]))
     known = list(inspect.signature(INITIALIZERS[name]).parameters)[2:]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refnet.arguments import short
 from refnet.batch import Array
 from refnet.maths.kinds import inexact, join
 from refnet.maths.linalg import expm, eye, qr, solve
@@ -26,7 +27,7 @@ RETRACTIONS = ("cayley", "qr", "polar", "geodesic")
 
 def _choose(what: str, value: str, options: tuple[str, ...]) -> None:
     if value not in options:
-        raise ValueError(f"stiefel: {what} {value!r} is unknown; choose one of "
+        raise ValueError(f"stiefel: {what} {short(value)} is unknown; choose one of "
                          f"{', '.join(options)}")
 
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from refnet.arguments import Shape, admit, array, kind
+from refnet.arguments import Shape, admit, array, kind, short
 from refnet.batch import Array, Params
 from refnet.maths.activations import Activation, activation
 from refnet.matrices.initializers import initialize
@@ -88,7 +88,7 @@ def a_transition(value: Transition | str | None) -> Transition | None:
         _no_options("transition", value)
         return transition(value)
     if value is not None and (isinstance(value, type) or not hasattr(value, "pull_back")):
-        raise TypeError(f"transition is {value!r}; need a name such as 'orthogonal', or what "
+        raise TypeError(f"transition is {short(value)}; need a name such as 'orthogonal', or what "
                         "transition() gives, or None")
     return value
 
@@ -124,7 +124,8 @@ def float_type(dtype: Any) -> Any:
     try:
         found = np.dtype(dtype)
     except TypeError:
-        raise TypeError(f"init: dtype is {dtype!r}; need a float type such as np.float32") from None
+        raise TypeError(f"init: dtype is {short(dtype)}; need a float type such as "
+                        "np.float32") from None
     if found.kind != "f":
         raise ValueError(f"init: dtype is {found}; need a float type such as np.float32. For exact "
                          "numbers, lift what init gives (refnet.exact.lift)")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refnet.arguments import Shapes, admit, choice, generator, whole
+from refnet.arguments import Shapes, admit, choice, generator, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.kinds import same_kind
@@ -57,8 +57,8 @@ class FeedforwardNet:
         choice("loss", self.loss, tuple(LOSSES))
         choice("reduction", self.reduction, REDUCTIONS)
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
-            raise ValueError(f"widths are {self.widths!r}; need at least inputs and outputs, each "
-                             "at least 1, such as (784, 100, 10)")
+            raise ValueError(f"widths are {short(self.widths)}; need at least inputs and outputs, "
+                             "each at least 1, such as (784, 100, 10)")
         object.__setattr__(self, "widths", tuple(
             whole(f"widths[{layer}]", width) for layer, width in enumerate(self.widths)))
 

@@ -20,7 +20,7 @@ from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
 from refnet.maths.numeric import matmul
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.padding import finite_input
+from refnet.nets.padding import emptied, ends, finite_input
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
@@ -111,12 +111,16 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
              else np.zeros_like(value) for name, value in at.items()}
     kinds = {value.dtype.kind for value in at.values()}
     if kinds & {"c", "O"}:
+        along = {name: join(f"direction[{name!r}]", along[name], name, value)
+                 for name, value in at.items()}
         out = function({name: dual_array(value, along[name]) for name, value in at.items()})
         return {name: parts(np.asarray(value, object))[1] for name, value in out.items()}
     dtype = np.result_type(*at.values())
     wide = np.result_type(dtype, np.complex128)
     real = np.finfo(wide).dtype
-    along = {name: value.astype(np.result_type(value, real)) for name, value in along.items()}
+    along = {name: join(f"direction[{name!r}]", value, "the computation", np.empty(
+        0, np.result_type(value, real) if value.dtype.kind == "f" else real))
+        for name, value in along.items()}
     exponents = {name: np.frexp(value)[1] for name, value in along.items()}
     left = {name: value != 0 for name, value in along.items()}
     total: Params = {}
@@ -251,12 +255,14 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
 
     Every later step is counted in. One step at a time is pulled back, by the cell's own backward
     pass. Raises ValueError as ``loss_and_gradients`` does.
-    Checked by: tests/test_analysis_flow.py::test_gradient_norms.
+    Checked by: tests/test_analysis_theory.py::test_state_gradients.
     """
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
     doutputs = _scored(net, outputs, batch)[1]
-    p, states, T = net.layer.scaled(tape.p), _states(tape.cell), len(batch.x)
+    ended = ends(doutputs, tape.steps)
+    cell = tape.cell if ended is None else emptied(tape.cell, ended)
+    p, states, T = net.layer.scaled(tape.p), _states(cell), len(batch.x)
     direct = np.zeros_like(states)
     to_h = direct if states.ndim == 3 else direct[:, 0]
     rows = matmul(doutputs.reshape(-1, net.outputs), tape.p["Why"])
@@ -267,7 +273,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
         to_h[steps, np.arange(len(rows))] = rows
     flow = direct
     for t in reversed(range(T)):
-        flow[t] = flow[t] + _one_step_back(net, p, batch.x[t:t + 1], states[t], flow[t + 1])
+        flow[t] = flow[t] + _one_step_back(net, p, cell.x[t:t + 1], states[t], flow[t + 1])
     return flow
 
 

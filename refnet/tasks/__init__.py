@@ -8,6 +8,7 @@ Batch: ``for batch in task.batches(size=20, seed=0)``.
 from dataclasses import fields
 from typing import Any
 
+from refnet.arguments import choice, short
 from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels
 from refnet.tasks.ptb import Characters
@@ -26,8 +27,7 @@ def options(name: str) -> dict[str, Any]:
     >>> "length" in options("temporal-order")
     True
     """
-    if name not in TASKS:
-        raise ValueError(f"task {name!r} is unknown; choose one of {', '.join(TASKS)}")
+    choice("task", name, TASKS)
     return {option.name: option.default for option in fields(TASKS[name])}
 
 
@@ -48,7 +48,7 @@ def make_task(name: str, **chosen: Any) -> Task:
             raise ValueError(f"task {name} has no option {option!r}; its options are "
                              f"{', '.join(defaults)}")
         if type(value) is not type(defaults[option]):
-            raise ValueError(f"task {name}: {option} is {value!r}; need "
+            raise ValueError(f"task {name}: {option} is {short(value)}; need "
                              f"{type(defaults[option]).__name__}, such as {defaults[option]!r}")
     task: Task = TASKS[name](**chosen)
     return task

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from refnet.arguments import short
 from refnet.batch import Array, Batch
 from refnet.maths.losses import LOSSES
 
@@ -92,7 +93,7 @@ class Task(Protocol):
 def check_choice(where: str, value: Any, options: tuple[Any, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``options``."""
     if value not in options:
-        raise ValueError(f"{where} is {value!r}; need one of {', '.join(map(str, options))}")
+        raise ValueError(f"{where} is {short(value)}; need one of {', '.join(map(str, options))}")
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refnet.arguments import PATH, takes
 from refnet.batch import Params
 from refnet.nets.gradients import Net
 from refnet.runs import checkpoint
@@ -44,6 +45,7 @@ class Loaded:
         return self.experiment.task
 
 
+@takes(folder=PATH)
 def load(folder: Path | str) -> Loaded:
     """The run in ``folder``: net, parameters, task and rows, to be looked at or gone on with.
 

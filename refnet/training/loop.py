@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
+from refnet.arguments import PATH, instance, takes
 from refnet.batch import Array, Batch, Params
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
@@ -32,6 +33,7 @@ from refnet.training.watch import observed
 
 __all__ = ["NotFiniteError", "Observer", "identity", "resume", "train"]
 
+CONFIG = instance(Config, "a refnet.Config")
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
 
@@ -173,6 +175,7 @@ def _better(task: Any, row: dict[str, Any], best: dict[str, Any]) -> bool:
     return not best or sign * row[task.metric] > sign * best[task.metric]
 
 
+@takes(config=CONFIG, folder=PATH)
 def train(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
           stop: Callable[[], bool] = lambda: False) -> Summary:
     """Train from the start in a new run folder; ``stop`` is asked before every step.
@@ -210,6 +213,7 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
                      observe, stop)
 
 
+@takes(config=CONFIG, folder=PATH)
 def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
            stop: Callable[[], bool] = lambda: False) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never

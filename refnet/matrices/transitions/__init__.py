@@ -7,6 +7,7 @@ A new one is a class like those here, with a line in the table.
 from dataclasses import fields
 from typing import Any
 
+from refnet.arguments import choice
 from refnet.matrices.slots import Transition
 from refnet.matrices.transitions.manifold import Orthogonal, Product
 from refnet.matrices.transitions.parametrisations import (CayleyMap, Householder,
@@ -34,12 +35,12 @@ def transition(name: str, **options: Any) -> Transition | None:
 
     Checked by: tests/test_transitions.py::test_registry.
     """
-    if name == "dense" and not options:
+    choice("transition", name, ("dense", *TRANSITIONS))
+    if name == "dense":
+        if options:
+            raise ValueError(f"transition 'dense' takes no options; choose one of "
+                             f"{', '.join(TRANSITIONS)}")
         return None
-    if name not in TRANSITIONS:
-        why = "takes no options" if name == "dense" else "is unknown"
-        raise ValueError(f"transition {name!r} {why}; choose one of "
-                         f"dense, {', '.join(TRANSITIONS)}")
     known = [entry.name for entry in fields(TRANSITIONS[name])]
     for option in options:
         if option not in known:
