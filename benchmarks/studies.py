@@ -72,7 +72,8 @@ def overview() -> str:
     for study in STUDIES.values():
         store, rows = recorded(study)
         jobs = study.jobs(lambda job: store.done(job, rows), SEEDS, False)
-        ladder = study.name == "table-i"  # wants the next rungs alone, and an unknown number
+        # a ladder wants the next rungs alone, and their number is not known
+        ladder = study.name in ("table-i", "table-i-text")
         done = len(rows) if ladder else sum(store.done(job, rows) is not None for job in jobs)
         hours = sum(row.get("seconds", 0) for row in rows.values()) / 3600
         lines.append([f"`refnet study {study.name}`", study.title,

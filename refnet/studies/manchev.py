@@ -1,5 +1,6 @@
 """The tables and figures of Manchev & Spratling, under the protocol of their released code."""
 
+from functools import partial
 from typing import Any
 
 from refnet.matrices.orthogonality import orthogonalization_experiment
@@ -11,7 +12,7 @@ from refnet.training.protocols import SYNTHETIC, configure
 
 __all__ = ["STUDIES"]
 
-PROTOCOL = "manchev-spratling/code"
+PROTOCOL, TEXT = "manchev-spratling/code", "manchev-spratling/text"
 NETS = {"SRNN": "plain", "SRNN+OPEN": "open", "SRNN+OINIT": "oinit"}
 
 MEANS = {"gaussian": "22.77", "uniform": "24.00"}
@@ -59,20 +60,21 @@ LADDER: dict[str, dict[str, int]] = {
 STEP = 10
 
 
-def _rung(task: str, method: str, length: int, seed: int, quick: bool) -> Job:
+def _rung(task: str, method: str, length: int, seed: int, quick: bool,
+          protocol: str = PROTOCOL) -> Job:
     settings = {"task": task, "method": method, "length": length, "seed": seed,
-                "protocol": PROTOCOL}
+                "protocol": protocol}
     if quick:
         settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
     return Job(f"{task}, {method}, T = {length}, seed {seed}", configure(settings))
 
 
-def _climb(found: Found, task: str, method: str, seed: int, quick: bool
-           ) -> tuple[int, Job | None]:
+def _climb(found: Found, task: str, method: str, seed: int, quick: bool,
+           protocol: str = PROTOCOL) -> tuple[int, Job | None]:
     """The longest length solved with all shorter ones, and the next rung; None at the end."""
     length = STEP
     while True:
-        job = _rung(task, method, length, seed, quick)
+        job = _rung(task, method, length, seed, quick, protocol)
         row = found(job)
         if row is None:
             return length - STEP, None if quick and length > 2 * STEP else job
@@ -81,15 +83,15 @@ def _climb(found: Found, task: str, method: str, seed: int, quick: bool
         length += STEP
 
 
-def _rungs(found: Found, seeds: int, quick: bool) -> list[Job]:
+def _rungs(found: Found, seeds: int, quick: bool, protocol: str = PROTOCOL) -> list[Job]:
     # quick: one problem, two rungs
     tasks = SYNTHETIC[:1] if quick else SYNTHETIC
     return [job for seed in range(1 if quick else seeds) for task in tasks
             for method in NETS.values()
-            if (job := _climb(found, task, method, seed, quick)[1]) is not None]
+            if (job := _climb(found, task, method, seed, quick, protocol)[1]) is not None]
 
 
-def _ladder_table(found: Found, seeds: int, quick: bool) -> str:
+def _ladder_table(found: Found, seeds: int, quick: bool, protocol: str = PROTOCOL) -> str:
     lines = []
     for task in SYNTHETIC[:1] if quick else SYNTHETIC:
         line: list[Any] = [task]
@@ -97,7 +99,7 @@ def _ladder_table(found: Found, seeds: int, quick: bool) -> str:
             ended: list[float] = []
             open_ended: list[int] = []
             for seed in range(1 if quick else seeds):
-                reached, job = _climb(found, task, method, seed, quick)
+                reached, job = _climb(found, task, method, seed, quick, protocol)
                 (ended if job is None else open_ended).append(reached)
             begun = [reached for reached in open_ended if reached]
             line += [", ".join([spread(ended, ".0f")] * bool(ended)
@@ -136,6 +138,8 @@ STUDIES = [
          [("best accuracy, %", accuracy, ".2f")], ("accuracy", "loss")),
     Study("table-i", "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
           _rungs, _ladder_table),
+    Study("table-i-text", "Table I of Manchev & Spratling under the protocol of their text: SGD",
+          partial(_rungs, protocol=TEXT), partial(_ladder_table, protocol=TEXT)),
     grid("table-ii", "Table II and Figures 3a, 3b of Manchev & Spratling: MNIST pixel by pixel, a "
          "million iterations", [
              Cell(net, {"task": "sequential-mnist", "method": method, "protocol": PROTOCOL},
