@@ -145,7 +145,7 @@ def without(monkeypatch):
 
 @pytest.mark.parametrize("arguments, package, extra", [
     (["check", "torch"], "python-flint", "torch"), (["check", "jax"], "python-flint", "jax"),
-    (["check", "onnx"], "python-flint", "onnx"), (["check", "rates"], "python-flint", "all"),
+    (["check", "onnx"], "python-flint", "onnx"), (["check", "rates"], "python-flint", "all,test"),
     (["check", "checkers"], "python-flint", "torch,jax"),
     (["vectors", "write", "golden"], "python-flint", "certify"),
 ])
