@@ -342,6 +342,8 @@ ELSEWHERE = {
     "resume": "a Config checks its settings: tests/test_config.py",
     "nets.gradients.tangent": "takes a function; its direction: test_directions_are_checked",
     "check.compare": "a verdict even on nonsense: tests/test_compare.py",
+    "check.judge": "takes a function: tests/test_calls.py",
+    "check.assert_gradients": "judge's arguments: tests/test_calls.py",
     "exact.certify_function": "takes a function: tests/test_functions.py",
     "exact.stop": "gives back what it does not know",
     "analysis.spectra.square": "what the others call",

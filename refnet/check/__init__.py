@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 from refnet.face import face
 
 if TYPE_CHECKING:
+    from refnet.check.calls import assert_gradients as assert_gradients, judge as judge
     from refnet.check.verdict import (Judgement as Judgement, Verdict as Verdict,
                                       compare as compare)
 else:
-    __getattr__, __dir__, __all__ = face(
-        "refnet.check", {"refnet.check.verdict": ("Judgement", "Verdict", "compare")})
+    __getattr__, __dir__, __all__ = face("refnet.check", {
+        "refnet.check.calls": ("assert_gradients", "judge"),
+        "refnet.check.verdict": ("Judgement", "Verdict", "compare"),
+    })
