@@ -195,3 +195,18 @@ def test_the_judge_holds_both_forms_of_the_slope_of_elu(slope, verdict):
     found = compare({f"d{name}": value for name, value in theirs.gradients.items()},
                     certify(net, params, batch))
     assert found.verdict == verdict
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["tanh", "softsign", "elu"])
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+def test_subnormal_pre_activations_of_a_net(backend, name, dtype):
+    """There h = a: nothing is lost, or, in a compiled net, the smallest normal number at most."""
+    info = np.finfo(dtype)
+    a = info.smallest_subnormal * dtype(2) ** np.arange(info.nmant + 2, dtype=dtype)
+    a = np.concatenate([a, -a])
+    net = RecurrentNet(1, len(a), 1, activation=name, backend=backend)
+    params = {name: np.zeros_like(value) for name, value in net.init(
+        np.random.default_rng(0), dtype).items()} | {"Wxh": a[:, None]}
+    h = net.forward(params, np.ones((1, 1, 1), dtype))[1].cell.h[1, 0]
+    assert (abs(h - a) <= (0 if backend == "reference" else info.tiny)).all()

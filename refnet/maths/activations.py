@@ -176,7 +176,8 @@ class Accuracy(NamedTuple):
     """Bounds of an activation's rounding error in float32 and float64, on both backends, in eps.
 
     ``|h - f(a)| <= value eps |f(a)|`` and ``|da - f'(a)| <= (slope |f'(a)| + saturated) eps``
-    for dh = 1, each plus the smallest subnormal number; for every a, alpha = 1 (elu) and
+    for dh = 1, each plus the smallest subnormal number (in a compiled net, which takes
+    subnormal numbers as zero, the smallest normal one); for every a, alpha = 1 (elu) and
     0.01 (leaky_relu).
     ``saturated`` is an absolute error. The slopes of tanh, ``1 - h h``, and for a > 0 of the
     sigmoid, ``h (1 - h)``, are computed from the rounded h, whose distance from 1 is known to an
