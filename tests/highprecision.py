@@ -130,6 +130,14 @@ def lstm(p, x, state, act):
     return [sigmoid(o + p.get("Wpo", 0) * c) * act(c, p), c]
 
 
+def cifg(p, x, state, act):
+    h, c = state
+    i, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 3)
+    i = sigmoid(i + p.get("Wpi", 0) * c)
+    c = (1 - i) * c + i * act(g, p)
+    return [sigmoid(o + p.get("Wpo", 0) * c) * act(c, p), c]
+
+
 def gru(p, x, state, act):
     (h,) = state
     r, z, n = split(x @ p["Wxh"].T + p["bh"], 3)
@@ -148,7 +156,7 @@ def gru_before(p, x, state, act):
     return [(1 - z) * n + z * h]
 
 
-CELLS = {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before}
+CELLS = {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before, "cifg": cifg}
 
 
 def solve(a, b):
@@ -258,7 +266,7 @@ def recurrent(net, p, x, mask):
                                          for gate in gates])}
     seen = {name: value if name in ("Why", "by", "slope", "b_mod") else float(net.gain) * value
             for name, value in p.items()}
-    states = 2 if net.cell == "lstm" else 1
+    states = 2 if net.cell in ("lstm", "cifg") else 1
     h0 = p["h0"]
     if h0.ndim == (1 if states == 1 else 2):
         h0 = np.broadcast_to(h0[..., None, :], (*h0.shape[:-1], B, net.hidden))
@@ -296,7 +304,7 @@ def evaluate(net, params, batch):
         p = {name: numbers(value) for name, value in params.items()}
         is_recurrent = hasattr(net, "cell")
         if is_recurrent and "h0" not in p:
-            lead = (2,) if net.cell == "lstm" else ()
+            lead = (2,) if net.cell in ("lstm", "cifg") else ()
             p["h0"] = numbers(np.zeros((*lead, batch.x.shape[1], net.hidden)))
         x = numbers(batch.x)
         outputs, found = (recurrent if is_recurrent else feedforward)(net, p, x, batch.mask)

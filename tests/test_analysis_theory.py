@@ -49,7 +49,7 @@ def test_state_gradients(cell, readout):
     batch = batch._replace(mask=None, y=np.array([0, 2]))
     flow = state_gradients(net, params, batch)
     tape = net.forward(params, batch.x)[1].cell
-    state = np.stack([tape.h[3], tape.c[3]]) if cell == "lstm" else tape.h[3]
+    state = np.stack([tape.h[3], tape.c[3]]) if cell in ("lstm", "cifg") else tape.h[3]
     rest = loss_and_gradients(net, {**params, "h0": state}, batch._replace(x=batch.x[3:]))
     assert abs(flow[3] - rest.gradients["h0"]).max() <= 100 * EPS * abs(flow[3]).max()
 
@@ -58,7 +58,7 @@ def test_state_gradients(cell, readout):
 def test_state_jacobians_of_every_cell(cell):
     """Column j of dh_T/dh_0 is the complex-step tangent along the j-th entry of the state."""
     net, params, batch = small_net(cell)
-    parts, (T, B), H = (2 if cell == "lstm" else 1), batch.x.shape[:2], net.hidden
+    parts, (T, B), H = (2 if cell in ("lstm", "cifg") else 1), batch.x.shape[:2], net.hidden
     shape = (B, H) if parts == 1 else (parts, B, H)
     start = np.random.default_rng(5).normal(size=shape)
     J = state_jacobians(net, {**params, "h0": start}, batch.x)

@@ -341,6 +341,7 @@ ELSEWHERE = {
     "load": "a folder: tests/test_watch.py",
     "resume": "a Config checks its settings: tests/test_config.py",
     "nets.gradients.tangent": "takes a function; its direction: test_directions_are_checked",
+    "maths.activations.clipped": "a net checks its clip_forward: test_fields_of_a_net",
     "check.compare": "a verdict even on nonsense: tests/test_compare.py",
     "check.judge": "takes a function: tests/test_calls.py",
     "check.assert_gradients": "judge's arguments: tests/test_calls.py",
@@ -445,6 +446,7 @@ NET_FIELDS = {
     "checkpoint": NAMES, "gain": ("x", None, float("nan"), float("inf"), True),
     "embedding": (5.5, "5", None, True, -1), "learn_h0": (None, "yes", 1),
     "clip_step": (0, -1, "x", float("nan"), True),
+    "gate": ("sigmid", 5, None, np.tanh, "prelu"), "clip_forward": (0, -1, "x", float("nan"), True),
 }
 
 

@@ -242,7 +242,7 @@ def test_values_are_correctly_rounded(cell):
     assert usual.bits < fine.bits == 2000
     for name, value in fine.named().items():
         assert (usual.named()[name].value == value.value).all()
-    assert set(usual.states) == ({"h", "c"} if cell == "lstm" else {"h"})
+    assert set(usual.states) == ({"h", "c"} if cell in ("lstm", "cifg") else {"h"})
 
 
 def test_masks_and_vanishing_entries():

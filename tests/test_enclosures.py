@@ -90,7 +90,8 @@ def cases():
         yield f"{cell}-every", RecurrentNet(2, 4, 3, cell=cell, learn_h0=True, gain=1.05,
                                             reduction="batch_mean", **SQUARED), {"mask": SHORT}
         yield f"{cell}-last", RecurrentNet(2, 4, 3, cell=cell), {
-            "mask": SHORT, "dtype": np.float32, "h0": (2, 2, 4) if cell == "lstm" else (2, 4)}
+            "mask": SHORT, "dtype": np.float32,
+            "h0": (2, 2, 4) if cell in ("lstm", "cifg") else (2, 4)}
     yield "peepholes", RecurrentNet(2, 4, 3, cell="lstm", gain=1.25), {
         "peepholes": True}
     yield "saturated", RecurrentNet(2, 4, 3, cell="gru"), {"scale": 12}

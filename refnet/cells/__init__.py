@@ -11,8 +11,9 @@ where they enter (``net.shapes``).
 
 from types import ModuleType
 
-from refnet.cells import gru, gru_before, lstm, rnn
+from refnet.cells import cifg, gru, gru_before, lstm, rnn
 
 __all__ = ["CELLS"]
 
-CELLS: dict[str, ModuleType] = {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before}
+CELLS: dict[str, ModuleType] = {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before,
+                                "cifg": cifg}

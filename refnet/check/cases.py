@@ -35,7 +35,7 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
     if isinstance(net, RecurrentNet):
         x: Array = rng.normal(size=(steps, batch, net.inputs)).astype(dtype)
         outputs = net.outputs
-        if net.readout == "every":
+        if net.readout != "last":
             predictions = (steps, batch)
     else:
         assert isinstance(net, FeedforwardNet)

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ __all__ = ["add_commands"]
 
 CHECK = """examples:
   refnet check torch
-      judge the installed torch.nn.RNN, LSTM, GRU, Linear stacks and orthogonal
+      judge the installed torch.nn.RNN, LSTM, GRU (of 1 to 3 layers, in one direction and both,
+      batch-first, packed, with and without biases), Linear stacks and orthogonal
       parametrisations, in float32 and float64
   refnet check torch --function mine.py:loss --cell lstm --hidden 16 --steps 40
       judge a function of your own: loss(p, x, y) takes tensors, p["Whh"], p["Wxh"],
@@ -129,7 +131,10 @@ def _judge_framework(args: argparse.Namespace) -> int:
     from refnet.check import survey
     if args.function is None:
         every = survey.torch_rows if args.judge == "torch" else survey.jax_rows
-        return _finish(show(every(seed=args.seed, progress=_progress), TABLE), args.json)
+        rows = every(seed=args.seed, progress=_progress)
+        if args.judge == "torch":
+            rows = chain(rows, survey.layer_rows(seed=args.seed))
+        return _finish(show(rows, TABLE), args.json)
     return _finish(show(_own_function(args, loaded(args.function)), TABLE), args.json)
 
 

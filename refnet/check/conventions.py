@@ -15,7 +15,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
 from refnet.check.mistakes import Mistake, mistakes
-from refnet.check.naive import run
+from refnet.check.naive import covers, run
 from refnet.exact.enclose import Certified
 
 __all__ = ["Readings"]
@@ -52,7 +52,7 @@ class Readings:
         self.found: list[tuple[str, Params]] = []
 
     def _computed(self) -> list[tuple[str, Params]]:
-        if not self.found:
+        if not self.found and covers(self.net, self.params):
             with np.errstate(all="ignore"):
                 self.mistakes = list(islice(mistakes(self.net, self.params, self.batch),
                                             self.passes()))

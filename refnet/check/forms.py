@@ -10,21 +10,18 @@ Checked by: tests/test_forms.py.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.cells import CELLS
 from refnet.exact.enclose import Certified, states
-from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.activations import Activation
 from refnet.maths.losses import LOSSES, Loss, Scored, counted_predictions, score
 from refnet.nets.gradients import Net
-from refnet.nets.layer import Layer
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Form", "deviation", "forms", "once"]
@@ -81,40 +78,25 @@ _LOSSES: dict[str | None, Loss] = {
 
 def forms(net: Net) -> Iterator[Form]:
     """The forms that this net's functions have, those that change least first."""
-    gated = isinstance(net, RecurrentNet) and net.cell != "rnn"
-    sigmoids = (None, SIGMOID) if gated or net.activation.name == "sigmoid" else (None,)
-    tanhs = (None, TANH) if net.activation.name == "tanh" else (None,)
+    names = {net.activation.name}
+    if isinstance(net, RecurrentNet) and net.cell != "rnn":
+        names.add(net.gate.name)
+    sigmoids = (None, SIGMOID) if "sigmoid" in names else (None,)
+    tanhs = (None, TANH) if "tanh" in names else (None,)
     losses = tuple(_LOSSES) if net.loss == "cross_entropy" else (None,)
     found = [Form(*choice) for choice in product(sigmoids, tanhs, losses)]
     yield from sorted(found, key=lambda form: len(form.parts))[1:]
 
 
-class _Formed(RecurrentNet):
-    """A net whose gates have another activation."""
-
-    gate: Activation
-
-    @cached_property
-    def layer(self) -> Layer:
-        """The cell with that gate."""
-        cell = CELLS[self.cell]
-        given = {} if self.cell == "rnn" else {"gate": self.gate}
-        passes = SimpleNamespace(forward=partial(cell.forward, **given),
-                                 backward=partial(cell.backward, **given))
-        return Layer(passes, self.activation, self.gain)
-
-
 def _net(net: Net, form: Form) -> Net:
     own = {name: value for name, value, used in (("sigmoid", _sigmoid, form.sigmoid),
                                                  ("tanh", _tanh, form.tanh)) if used}
-    sigmoid, act = (replace(entry, value=own[entry.name]) if entry.name in own else entry
-                    for entry in (ACTIVATIONS["sigmoid"], net.activation))
-    net = replace(net, activation=act)
-    if not isinstance(net, RecurrentNet):
-        return net
-    made = _Formed(**{field.name: getattr(net, field.name) for field in fields(net)})
-    object.__setattr__(made, "gate", sigmoid)
-    return made
+
+    def formed(entry: Activation) -> Activation:
+        return replace(entry, value=own[entry.name]) if entry.name in own else entry
+
+    net = replace(net, activation=formed(net.activation))
+    return replace(net, gate=formed(net.gate)) if isinstance(net, RecurrentNet) else net
 
 
 def _run(certified: Certified, form: Form, params: Params, batch: Batch) -> Params:

@@ -32,7 +32,7 @@ from refnet.nets.gradients import Net
 from refnet.nets.layer import GAINED
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Change", "FORWARD", "Pass", "run"]
+__all__ = ["Change", "FORWARD", "Pass", "covers", "run"]
 
 Change = Mapping[str, Callable[[Any, "Pass"], Any]]
 Product = Callable[[Array, Array], Array]
@@ -54,6 +54,13 @@ def run(net: Net, params: Params, batch: Batch, *changes: Change,
         return one.run(backward)
     except _Enough:
         return {"loss": one.loss, "outputs": one.outputs}
+
+
+def covers(net: Net, params: Params) -> bool:
+    """Whether ``run`` knows this net: one layer, of four cells, with sigmoid gates and a loss."""
+    return net.loss != "none" and (isinstance(net, FeedforwardNet) or (
+        type(net) is RecurrentNet and net.cell in ("rnn", "lstm", "gru", "gru_before")
+        and net.gate.name == "sigmoid" and net.clip_forward is None and "bhh" not in params))
 
 
 class _Enough(Exception):

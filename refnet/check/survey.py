@@ -5,13 +5,14 @@ Checked by: tests/test_adapters.py::test_torch_is_judged and its like.
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Batch, Params
-from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
+from refnet.check.adapters import jax_nets, onnx_nets, torch_layers, torch_nets
 from refnet.check.cases import random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare
@@ -20,8 +21,10 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 
-__all__ = ["SIZES", "jax_rows", "judge_function", "model_rows", "onnx_rows", "row", "torch_rows"]
+__all__ = ["SIZES", "jax_rows", "judge_function", "layer_rows", "model_rows", "onnx_rows", "row",
+           "torch_rows"]
 
 Sizes = tuple[tuple[int, int, int], ...]
 SIZES: Sizes = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
@@ -89,6 +92,51 @@ def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = 
                 certified = certify(judged, params, batch, progress=progress)
                 verdict = compare(theirs, certified, dtype=dtype, required=tuple(theirs))
                 yield row("PyTorch", "torch", f"orthogonal, {map_name}", verdict, T=T, H=H, B=B)
+
+
+VARIANTS = ("", "batch_first", "no bias", "two biases and h0", "packed")
+
+
+def layer_rows(layers: tuple[int, ...] = (1, 2, 3), sizes: tuple[int, int, int] = (6, 4, 3),
+               dtypes: tuple[Any, ...] = DTYPES, seed: int = 0) -> Rows:
+    """torch.nn.RNN, LSTM and GRU of one layer and more, in one direction and both, in every form
+    that they are used in; the read-outs last, every and none take turns. ``sizes``: T, H, B."""
+    T, H, B = sizes
+    kinds = {"nn.RNN tanh": ("rnn", "tanh"), "nn.RNN relu": ("rnn", "relu"),
+             "nn.LSTM": ("lstm", "tanh"), "nn.GRU": ("gru", "tanh")}
+    readouts = ("last", "every", "none")
+    cases = product(kinds.items(), layers, (False, True), VARIANTS, dtypes)
+    for turn, ((name, (cell, act)), depth, both, variant, dtype) in enumerate(cases):
+        readout = readouts[turn // len(dtypes) % 3]
+        alone: dict[str, Any] = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
+        net = StackedNet(3, H, (1 + both) * H if readout == "none" else 5, cell, act,
+                         readout=readout, layers=depth, bidirectional=both, **alone)
+        rng = np.random.default_rng([seed, turn])
+        params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+        if variant == "no bias":
+            params = {key: value * 0 if key.startswith("bh") else value
+                      for key, value in params.items()}
+        if variant == "two biases and h0":
+            params |= {key: rng.normal(size=shapes[-1]).astype(dtype)
+                       for key, shapes in _numbered(net, B).items()
+                       if key.startswith(("bhh", "h0"))}
+        if variant == "packed":
+            batch = batch._replace(mask=np.arange(T)[:, None] < rng.integers(1, T + 1, B))
+        certified = certify(net, params, batch)
+        theirs = torch_layers.layer_results(net, params, batch, variant == "batch_first",
+                                            variant != "no bias")
+        required = tuple(f"d{key}" for key in params
+                         if variant != "no bias" or not key.startswith("bh"))
+        what = ", ".join(filter(None, (name, f"{depth} layers", "both directions" if both else "",
+                                       variant, readout)))
+        yield row("PyTorch", "torch", what, compare(theirs, certified, dtype=dtype,
+                                                    required=required), T=T, H=H, B=B)
+
+
+def _numbered(net: StackedNet, B: int) -> dict[str, list[tuple[int, ...]]]:
+    """The shapes of the parameters for B sequences."""
+    return {name: [tuple(B if isinstance(n, str) else n for n in shape) for shape in shapes]
+            for name, shapes in net.shapes.items()}
 
 
 def jax_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:

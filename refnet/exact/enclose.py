@@ -162,8 +162,8 @@ def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
 
 
 def _is_rational(net: Net) -> bool:
-    return (net.activation.rational and net.loss == "squared_error"
-            and (not isinstance(net, RecurrentNet) or net.cell == "rnn")
+    return (net.activation.rational and net.loss != "cross_entropy"
+            and (not isinstance(net, RecurrentNet) or net.cell == "rnn" or net.gate.rational)
             and (net.transition is None or type(net.transition).__name__ in RATIONAL))
 
 
@@ -184,7 +184,9 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Lift) -> Params:
 def states(net: Net, tape: NetTape) -> Params:
     """The states on a net's tape, by the names of ``Certified.states``."""
     if isinstance(net, RecurrentNet):
-        return {name: getattr(tape.cell, name) for name in ("h", "c") if hasattr(tape.cell, name)}
+        cells = tape.cell if isinstance(tape.cell, dict) else {"": tape.cell}
+        return {f"{name}{suffix}": getattr(cell, name) for suffix, cell in cells.items()
+                for name in ("h", "c") if hasattr(cell, name)}
     inputs = [h for h, _ in tape.cell] + [tape.rows]
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from refnet.arguments import one_of, optional, real, takes
 from refnet.batch import Array, Params
-from refnet.maths.numeric import constant, exp, expm1, nonpositive, sigmoid, tanh, times
+from refnet.maths.numeric import (Number, clamp, constant, exp, expm1, nonpositive, sigmoid, tanh,
+                                  times)
 
-__all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "activation"]
+__all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "activation", "clipped"]
 
 
 @dataclass(frozen=True)
@@ -222,3 +223,20 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
             raise ValueError(f"activation {name!r} learns nothing; start is for prelu and modrelu")
         entry = replace(entry, start=tuple((own, shape, start) for own, shape, _ in entry.start))
     return entry
+
+
+def clipped(act: Activation, limit: Number) -> Activation:
+    """``act`` of its input brought into [-limit, limit]; the slope beyond is 0, and at both ends
+    the left-hand one.
+
+    >>> float(clipped(ACTIVATIONS["identity"], 3).forward(np.array(-5.0), {}))
+    -3.0
+    """
+    def pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+        bound = constant(limit, a)
+        off = nonpositive(a + bound) | (nonpositive(bound - a) & ~nonpositive(a - bound))
+        da, own = act.backward(clamp(a, limit)[0], h, dh, p)
+        return np.where(off, 0, da), own
+
+    return replace(act, value=lambda a, p, alpha: act.forward(clamp(a, limit)[0], p), pull=pull,
+                   smooth=False)

@@ -14,7 +14,7 @@ from refnet.maths.kinds import join
 from refnet.maths.numeric import divided, exp, log
 
 __all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "counted_predictions", "cross_entropy",
-           "score", "squared_error"]
+           "none", "score", "squared_error"]
 
 REDUCTIONS = ("mean", "batch_mean", "sum")
 
@@ -69,8 +69,21 @@ def squared_error(outputs: Array, targets: Array) -> Scored:
                   divided(2 * difference, channels))
 
 
+def none(outputs: Array, cotangent: Array) -> Scored:
+    """``<outputs, cotangent>``, whose gradient is the cotangent as it is given.
+
+    Shapes and dtypes as for ``squared_error``.
+    """
+    if cotangent.shape != outputs.shape:
+        raise ValueError(f"none: the cotangent has shape {cotangent.shape}, outputs "
+                         f"{outputs.shape}; need the same")
+    gradient = join("the cotangent y", cotangent, "the outputs", outputs)
+    return Scored((outputs * gradient).sum(axis=1), gradient)
+
+
 Loss = Callable[[Array, Array], Scored]
-LOSSES: Mapping[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
+LOSSES: Mapping[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error,
+                              "none": none}
 
 
 def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: str

@@ -6,15 +6,16 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from refnet.arguments import Shape, admit, array, kind, short
+from refnet.arguments import Shape, admit, array, choice, kind, short
 from refnet.batch import Array, Params
-from refnet.maths.activations import Activation, activation
+from refnet.maths.activations import ACTIVATIONS, Activation, activation
+from refnet.maths.losses import LOSSES, REDUCTIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Transition, pull_back
 from refnet.matrices.transitions import transition
 
-__all__ = ["Initializer", "Named", "NetTape", "a_transition", "admit_gradients", "an_activation",
-           "float_type", "matrix_of", "parameter_shapes", "pulled"]
+__all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "admit_gradients",
+           "an_activation", "float_type", "matrix_of", "parameter_shapes", "pulled"]
 
 T = TypeVar("T")
 
@@ -38,7 +39,8 @@ class NetTape(NamedTuple):
     pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
     the last step only). ``steps``: for a read-out at the last step, the index of each
     sequence's last state in h[0] .. h[T], one number if it is T for all; None for a read-out
-    at every step.
+    at every step. Of a StackedNet ``cell`` is a dict by the cells' suffix, and ``steps`` each
+    sequence's length.
     """
 
     p: Params
@@ -73,12 +75,22 @@ def _no_options(function: str, text: str) -> None:
                          "option=value) gives")
 
 
-def an_activation(value: Activation | str) -> Activation:
+def a_loss(loss: str, reduction: str) -> None:
+    """Raise ValueError unless there is such a loss, and such a reduction of it."""
+    choice("loss", loss, tuple(LOSSES))
+    choice("reduction", reduction, REDUCTIONS)
+    if loss == "none" and reduction != "sum":
+        raise ValueError(f"reduction is {reduction!r}; need 'sum' with the loss 'none': the "
+                         "cotangent is taken as it is given")
+
+
+def an_activation(value: Activation | str, what: str = "activation") -> Activation:
     """``value``, or the activation of that name."""
     if isinstance(value, str):
         _no_options("activation", value)
+        choice(what, value, ACTIVATIONS)
         return activation(value)
-    kind("activation", value, Activation, "a name such as 'relu', or what activation() gives")
+    kind(what, value, Activation, "a name such as 'relu', or what activation() gives")
     return value
 
 

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refnet.arguments import Shapes, admit, choice, generator, short, whole
+from refnet.arguments import Shapes, admit, generator, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.kinds import same_kind
-from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
+from refnet.maths.losses import LOSSES, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Transition, assemble
-from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
+from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
                               an_activation, float_type, matrix_of, parameter_shapes, pulled)
 
 __all__ = ["FeedforwardNet"]
@@ -54,8 +54,7 @@ class FeedforwardNet:
     losses: ClassVar[Mapping[str, Loss]] = LOSSES
 
     def __post_init__(self) -> None:
-        choice("loss", self.loss, tuple(LOSSES))
-        choice("reduction", self.reduction, REDUCTIONS)
+        a_loss(self.loss, self.reduction)
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
             raise ValueError(f"widths are {short(self.widths)}; need at least inputs and outputs, "
                              "each at least 1, such as (784, 100, 10)")

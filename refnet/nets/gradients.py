@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import admit, count, instance, optional, takes
+from refnet.arguments import Rule, admit, count, instance, optional, takes
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
@@ -22,6 +22,7 @@ from refnet.maths.numeric import matmul
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import emptied, ends, finite_input
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 
 __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
            "state_gradients", "state_jacobians", "tangent"]
@@ -39,10 +40,21 @@ NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet or a FeedforwardN
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
 
 
+def _one_layer(what: str, net: object) -> None:
+    RECURRENT.check(what, net)
+    if isinstance(net, StackedNet):
+        raise TypeError(f"{what} is a StackedNet; need a RecurrentNet, which has one layer: take "
+                        "net.every_cell with net.of(params, suffix)")
+
+
+RECURRENT = instance(RecurrentNet, "a RecurrentNet")
+ONE_LAYER = Rule(_one_layer, RECURRENT.wrong)
+
+
 def _scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
             ) -> tuple[Array, Array]:
     """The loss and its gradient in the outputs."""
-    need = outputs.shape if net.loss == "squared_error" else outputs.shape[:-1]
+    need = outputs.shape[:-1] if net.loss == "cross_entropy" else outputs.shape
     admit("batch", {"y": batch.y}, {"y": (need,)}, {}, f"because the net's loss is {net.loss} and "
           f"its outputs are {outputs.shape}")
     if batch.y.dtype.kind == "c" and outputs.dtype.kind != "c":
@@ -217,7 +229,7 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     axis = batch.x.ndim - 2
     size = batch.x.shape[axis]
     # the prediction axes: (T, B) with a read-out at every step, else (B,)
-    every = isinstance(net, RecurrentNet) and net.readout == "every"
+    every = isinstance(net, RecurrentNet) and net.readout != "last"
     shape = batch.x.shape[:2] if every else (size,)
     _, divisor = counted_predictions(batch.mask, shape, net.reduction)
     results = []
@@ -227,8 +239,9 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
                         batch.y[:, one] if every else batch.y[one],
                         None if batch.mask is None else batch.mask[:, one])
         own = params
-        if isinstance(net, RecurrentNet) and "h0" in params:
-            own = {**params, "h0": net.initial_state(params, batch.x)[..., one, :]}
+        if isinstance(net, RecurrentNet):
+            own = {**params, **{name: net.initial_state(params, batch.x, name)[..., one, :]
+                                for name in params if name.startswith("h0")}}
         results.append(loss_and_gradients(net, own, example, inputs, divisor=divisor))
     return results
 
@@ -236,12 +249,10 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
 def _one_step_back(net: RecurrentNet, p: Params, x: Array, state: Array, e: Array) -> Array:
     """The pull-back of ``e`` at the state after one step, x (1, B, D), to ``state`` before it;
     both (B, H), or (2, B, H) for the LSTM."""
-    cell = net.layer.passes
-    tape = cell.forward(p, x, state, net.activation)
+    tape = net.layer.run(p, x, state)
     through_cell = {} if e.ndim == 2 else {"dc": e[1]}
-    pulled: Array = cell.backward(p, tape, e[None] if e.ndim == 2 else e[:1], net.activation,
-                                  inputs=False, **through_cell)["h0"]
-    return pulled
+    return net.layer.pull(p, tape, e[None] if e.ndim == 2 else e[:1], inputs=False,
+                          **through_cell)["h0"]
 
 
 def _states(cell: Any) -> Array:
@@ -249,7 +260,7 @@ def _states(cell: Any) -> Array:
     return np.stack([cell.h, cell.c], axis=1) if hasattr(cell, "c") else np.asarray(cell.h)
 
 
-@takes(net=instance(RecurrentNet, "a RecurrentNet"), batch=BATCH)
+@takes(net=ONE_LAYER, batch=BATCH)
 def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     """``dL/dh_t``, complete, for t = 0 .. T: (T + 1, B, H), or (T + 1, 2, B, H) for an LSTM.
 
@@ -277,7 +288,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     return flow
 
 
-@takes(net=instance(RecurrentNet, "a RecurrentNet"))
+@takes(net=ONE_LAYER)
 def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     """``J[t] = dh_T / dh_t``, (T + 1, B, S, S): the products that vanish or explode.
 
@@ -296,7 +307,7 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     net.admit("state_jacobians", params, x)
     params, x = same_kind(params, x)
     p = net.layer.scaled(net.matrices(params)[0])
-    states = _states(net.layer.passes.forward(p, x, net.initial_state(params, x), net.activation))
+    states = _states(net.layer.run(p, x, net.initial_state(params, x)))
     T, B, H = len(x), x.shape[1], net.hidden
     parts = states.shape[1] if states.ndim == 4 else 1
     S = parts * H

@@ -27,7 +27,7 @@ STRETCH = 10
 """Segments are up to this many times sqrt(T) long: what a cell spends on every call, such as
 starting threads, then costs a few per cent of one, for about five times the least memory."""
 
-GAINED = ("Whh", "Wxh", "bh", "bhn", "Wpi", "Wpf", "Wpo")
+GAINED = ("Whh", "Wxh", "bh", "bhh", "bhn", "Wpi", "Wpf", "Wpo")
 """The parameters of the pre-activation, by the names of every cell."""
 
 Read = Callable[[int, Any], None]
@@ -70,7 +70,8 @@ class Layer:
 
     ``passes``: its module in refnet.cells or refnet.compiled. ``gain``
     multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip`` bounds the entries of its
-    gradient inside the recursion, if given. ``checkpoints``: gradient checkpointing.
+    gradient inside the recursion, if given. ``checkpoints``: gradient checkpointing. ``gate``: the
+    activation of the gates, for a cell that has any.
     """
 
     passes: Any
@@ -78,9 +79,26 @@ class Layer:
     gain: Number = 1
     clip: Number | None = None
     checkpoints: bool = False
+    gate: Activation | None = None
+
+    def run(self, p: Params, x: Array, state: Array) -> Any:
+        """The cell's tape; ``p`` is what ``scaled`` gives."""
+        options = {} if self.gate is None else {"gate": self.gate}
+        return self.passes.forward(p, x, state, self.activation, **options)
+
+    def pull(self, p: Params, tape: Any, dh: Array, inputs: bool = True, **options: Any) -> Params:
+        """What the cell's backward pass gives for that tape."""
+        options |= {} if self.gate is None else {"gate": self.gate}
+        found: Params = self.passes.backward(p, tape, dh, self.activation, inputs, **options)
+        return found
 
     def scaled(self, p: Params) -> Params:
-        """The parameters that the cell sees: those of the pre-activation times the gain."""
+        """The parameters that the cell sees: with the second bias bhh added to the first rows of
+        bh, and those of the pre-activation times the gain."""
+        if "bhh" in p:
+            p = {**p}
+            second = p.pop("bhh")
+            p["bh"] = np.concatenate([p["bh"][:len(second)] + second, p["bh"][len(second):]])
         if self.gain == 1:
             return p
         return {**p, **{name: times(self.gain, p[name]) for name in GAINED if name in p}}
@@ -97,7 +115,7 @@ class Layer:
         for first, end in self._segments(len(x)):
             starts.append(state)
             tape = None  # before the next one is made
-            tape = self.passes.forward(p, x[first:end], state, self.activation)
+            tape = self.run(p, x[first:end], state)
             read(first, tape)
             if end < len(x):
                 state = tape.h[-1].copy() if h0.ndim == 2 else np.stack([tape.h[-1], tape.c[-1]])
@@ -122,17 +140,16 @@ class Layer:
         options: dict[str, Any] = {} if self.clip is None else {"clip": self.clip}
         total: Params = {}
         carry: Array | None = None
-        dx = []
+        dx: list[Any] = []
         for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
-            part = (kept.pop() if kept else
-                    self.passes.forward(seen, x[first:end], start, self.activation))
+            part = kept.pop() if kept else self.run(seen, x[first:end], start)
             if ended is not None:
                 part = emptied(part, ended - first)
             dh = pull(first, part)
             if carry is not None:
                 dh[-1:] += carry if carry.ndim == 2 else carry[0]
                 options |= {} if carry.ndim == 2 else {"dc": carry[1]}
-            own = self.passes.backward(seen, part, dh, self.activation, inputs, **options)
+            own = self.pull(seen, part, dh, inputs, **options)
             carry = own["h0"]
             dx.append(own.get("x"))
             total |= {name: np.asanyarray(total[name] + value)
@@ -141,6 +158,8 @@ class Layer:
             del part, dh  # before the next ones are made
         if inputs and len(dx) > 1:
             total["x"] = np.concatenate(dx[::-1])
+        if "bhh" in p:
+            total["bhh"] = total["bh"][:len(p["bhh"])].copy()
         if self.gain != 1:
             total |= {name: times(self.gain, total[name]) for name in GAINED if name in p}
         return total

@@ -7,8 +7,8 @@ dtype decides the arithmetic.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from refnet.arguments import (Shapes, admit, admit_mask, choice, generator, kind
                               whole)
 from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
-from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.activations import ACTIVATIONS, Activation, clipped
 from refnet.maths.kinds import same_kind
-from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
+from refnet.maths.losses import LOSSES, Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Transition, assemble
-from refnet.nets.base import (Initializer, Named, NetTape, a_transition, admit_gradients,
+from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
                               an_activation, float_type, matrix_of, parameter_shapes, pulled)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
@@ -36,7 +36,7 @@ _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 class RecurrentNet:
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
 
-    ``cell``: rnn, lstm, gru or gru_before. ``activation``: one, or its name. ``transition``:
+    ``cell``: rnn, lstm, gru, gru_before or cifg. ``activation``: one, or its name. ``transition``:
     None (dense: the parameter is Whh itself) or what Whh is made of, or the name of that.
     ``readout``: "last" or "every" step. ``gain`` multiplies the pre-activation (Vorontsov et al.,
     3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared by the batch; otherwise it is zero,
@@ -47,6 +47,10 @@ class RecurrentNet:
     (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.nets.layer``).
+    ``gate``: the activation of a gated cell's gates, or its name. ``clip_forward``: what every
+    activation is given is brought into [-clip_forward, clip_forward] first, as ONNX's attribute
+    ``clip`` has it (reference backend). A second bias, the parameter bhh, is added to bh if it is
+    given; of a gru it is that of r and z, (2H,), as bhn is that of n.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, cell="lstm")
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -58,6 +62,7 @@ class RecurrentNet:
     Checked by: tests/test_exact.py, tests/test_gradients.py.
     """
 
+    READOUTS: ClassVar[tuple[str, ...]] = ("last", "every")
     inputs: int
     hidden: int
     outputs: int
@@ -73,12 +78,13 @@ class RecurrentNet:
     backend: str = "reference"
     checkpoint: str = "none"
     embedding: int = 0
+    gate: Named[Activation] = Named(partial(an_activation, what="gate"), ACTIVATIONS["sigmoid"])
+    clip_forward: Number | None = None
 
     def __post_init__(self) -> None:
         choice("cell", self.cell, tuple(CELLS))
-        choice("readout", self.readout, ("last", "every"))
-        choice("loss", self.loss, tuple(LOSSES))
-        choice("reduction", self.reduction, REDUCTIONS)
+        choice("readout", self.readout, self.READOUTS)
+        a_loss(self.loss, self.reduction)
         choice("backend", self.backend, ("reference", "compiled"))
         choice("checkpoint", self.checkpoint, ("none", "sqrt"))
         for name in ("inputs", "hidden", "outputs"):
@@ -87,6 +93,15 @@ class RecurrentNet:
         number("gain", self.gain, "(-inf, inf)")
         if self.clip_step is not None:
             number("clip_step", self.clip_step, "(0, inf]")
+        if self.clip_forward is not None:
+            number("clip_forward", self.clip_forward, "(0, inf]")
+            if self.backend != "reference":
+                raise ValueError("clip_forward has no compiled kernel; use backend 'reference'")
+        if self.gate.start:
+            raise ValueError(f"gate is {self.gate.name}; need an activation that learns nothing")
+        if self.cell == "cifg" and self.gate.name != "sigmoid":
+            raise ValueError(f"gate is {self.gate.name}; need sigmoid for the cell cifg, whose "
+                             "1 - s(a) is s(-a)")
         kind("learn_h0", self.learn_h0, bool, "True or False")
 
     @cached_property
@@ -104,8 +119,11 @@ class RecurrentNet:
         clip = self.clip_step
         if clip is not None and self.backend == "compiled":
             clip = float(clip)
-        return Layer(cells[self.cell], self.activation, self.gain, clip,
-                     self.checkpoint == "sqrt")
+        act, gate = self.activation, None if len(self.gates) == 1 else self.gate
+        if self.clip_forward is not None:
+            act = clipped(act, self.clip_forward)
+            gate = gate and clipped(gate, self.clip_forward)
+        return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate)
 
     @property
     def losses(self) -> Mapping[str, Loss]:
@@ -135,7 +153,8 @@ class RecurrentNet:
         own |= {**dict(zip(self._input_parts, self._input_shapes(G * H))),
                 "Why": (self.outputs, H), "by": (self.outputs,),
                 **{name: value.shape for name, value in cell.init(H).items()},
-                **dict.fromkeys(cell.OPTIONAL, (H,))}
+                **dict.fromkeys(cell.OPTIONAL, (H,)),
+                "bhh": ((2 if self.cell == "gru" else G) * H,)}
         lead = () if cell.STATES == 1 else (cell.STATES,)
         return {**{name: (shape,) for name, shape in own.items()},
                 **parameter_shapes(self.activation, H), "h0": ((*lead, H), (*lead, "B", H))}
@@ -152,12 +171,15 @@ class RecurrentNet:
     @cached_property
     def required(self) -> frozenset[str]:
         """The parameters that have to be given."""
-        optional = set(CELLS[self.cell].OPTIONAL) | (set() if self.learn_h0 else {"h0"})
+        optional = {"bhh", *CELLS[self.cell].OPTIONAL} | (set() if self.learn_h0 else {"h0"})
         return frozenset(self.shapes) - optional
 
     @cached_property
     def because(self) -> str:
         """What decides the shapes, as errors say it."""
+        return self._sizes()
+
+    def _sizes(self) -> str:
         gates = f" and the gates of {self.cell} are {', '.join(self.gates)}"
         return (f"because the net has D = {self.inputs} inputs, H = {self.hidden} hidden units and "
                 f"C = {self.outputs} outputs" + (gates if len(self.gates) > 1 else ""))
@@ -225,14 +247,15 @@ class RecurrentNet:
         Whh = np.concatenate([all_made[slot] for slot in self.slots])
         return {**{name: all_made[name] for name in params}, "Whh": Whh}
 
-    def initial_state(self, params: Params, x: Array) -> Array:
-        """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0]."""
+    def initial_state(self, params: Params, x: Array, name: str = "h0") -> Array:
+        """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0];
+        ``name``: that of the parameter."""
         states = CELLS[self.cell].STATES
         lead = () if states == 1 else (states,)
         need = (*lead, x.shape[1], self.hidden)
-        if "h0" not in params:
-            return np.zeros(need, np.result_type(x, params["by"]))
-        h0 = params["h0"]
+        if name not in params:
+            return np.zeros(need, np.result_type(x, next(iter(params.values()))))
+        h0 = params[name]
         return h0 if h0.shape == need else np.array(np.broadcast_to(h0[..., None, :], need))
 
     def forward(self, params: Params, x: Array, mask: Array | None = None
@@ -293,15 +316,15 @@ class RecurrentNet:
             grads["h0"] = grads["h0"].sum(axis=-2)
         if self.transition is None and not extra:
             grads["Whh"] = grads.pop("Whh")  # the last entry in any case
-            return self._pull_inputs(tape.p, grads)
+            return self.pull_inputs(tape.p, grads)
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
         grads = pulled(self, tape.p, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
         if self.transition is None:
             found = [grads.pop(slot) for slot in self.slots]
             grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
-        return self._pull_inputs(tape.p, grads)
+        return self.pull_inputs(tape.p, grads)
 
-    def _pull_inputs(self, p: Params, grads: Params) -> Params:
+    def pull_inputs(self, p: Params, grads: Params) -> Params:
         """With ``Wxh = W E``: ``dW = dWxh E'``, ``dE = W' dWxh``."""
         if self.embedding:
             dWxh = grads.pop("Wxh")

@@ -1,0 +1,299 @@
+"""Recurrent layers on top of each other, in one direction or both, with a read-out.
+
+Each layer runs over the states of the one below, the lowest over x. With two directions a layer
+is two cells, of which the second runs over every sequence from its last step to its first; a
+layer's output at step t is ``[h forward | h backward]``, each after its cell has seen step t.
+A cell's parameters carry the number of its layer: Whh_l0, Wxh_l0, bh_l0, ..., and Whh_l0_reverse
+of the second direction. Backward, the gradient of a layer's output is split by direction, each
+cell's ``Layer.backward`` pulls it back, and the gradients of its input add up.
+
+A sequence ends at its last step that counts (``refnet.nets.padding``); a layer's output after
+that is 0, and has no gradient.
+"""
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from refnet.arguments import Shapes, generator, kind, whole
+from refnet.batch import Array, Params, last_steps
+from refnet.maths.kinds import same_kind
+from refnet.maths.numeric import matmul
+from refnet.matrices.initializers import glorot_uniform
+from refnet.nets.base import (Initializer, NetTape, admit_gradients, float_type, matrix_of,
+                              pulled)
+from refnet.nets.padding import finite_input, has_nan
+from refnet.nets.recurrent import RecurrentNet
+
+__all__ = ["StackedNet"]
+
+HEAD = ("Why", "by")
+
+
+def _named(name: str, suffix: str) -> str:
+    """A parameter's name, or that of a part of a matrix, with its cell's suffix."""
+    own, dot, part = name.partition(".")
+    return f"{own}{suffix}{dot}{part}"
+
+
+@dataclass(frozen=True)
+class StackedNet(RecurrentNet):
+    """``layers`` recurrent layers, ``bidirectional`` or not, with a linear read-out.
+
+    All other fields are those of RecurrentNet; all layers have the same. ``readout``: "every"
+    step; "last": the last state of every direction, which for the second one is its state after
+    the first step; "none": the outputs are those of the last layer, (T, B, H) or (T, B, 2 H),
+    so that ``outputs`` has to be H or 2 H and there are no Why and by. Initial states are
+    zero unless given or learned as h0_l0, h0_l0_reverse, ... of a cell's shape.
+
+    >>> net = StackedNet(inputs=2, hidden=4, outputs=3, cell="lstm", layers=2, bidirectional=True)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> outputs, tape = net.forward(params, np.ones((5, 2, 2)))
+    >>> gradients = net.backward(params, tape, np.ones_like(outputs))
+    >>> gradients["Wxh_l1_reverse"].shape, gradients["Why"].shape
+    ((16, 8), (3, 8))
+
+    Source: Schuster & Paliwal (1997) for both directions; names and order as in PyTorch.
+    Checked by: tests/test_stacked.py.
+    """
+
+    READOUTS: ClassVar[tuple[str, ...]] = ("last", "every", "none")
+    layers: int = field(default=1, kw_only=True)
+    bidirectional: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "layers", whole("layers", self.layers))
+        kind("bidirectional", self.bidirectional, bool, "True or False")
+        if self.readout == "none" and self.outputs != self.width:
+            raise ValueError(f"outputs is {self.outputs}; need {self.width}, the width of a layer, "
+                             "because readout is 'none'")
+
+    @property
+    def width(self) -> int:
+        """The width of a layer's output: H, or 2 H in both directions."""
+        return (1 + self.bidirectional) * self.hidden
+
+    @cached_property
+    def cells(self) -> tuple[dict[str, RecurrentNet], ...]:
+        """The cells of every layer by their names' suffix, each as a net of one layer."""
+        own = {each.name: getattr(self, each.name) for each in fields(RecurrentNet)
+               if each.name not in ("inputs", "outputs", "readout", "embedding")}
+        directions = ("", "_reverse")[:1 + self.bidirectional]
+        return tuple({f"_l{layer}{direction}": RecurrentNet(
+            inputs=self.width if layer else self.inputs, outputs=1,
+            embedding=0 if layer else self.embedding, **own)
+            for direction in directions} for layer in range(self.layers))
+
+    @cached_property
+    def every_cell(self) -> dict[str, RecurrentNet]:
+        """The cells of all layers by their names' suffix."""
+        return {suffix: cell for layer in self.cells for suffix, cell in layer.items()}
+
+    @cached_property
+    def slots(self) -> tuple[str, ...]:
+        """The recurrent matrices of all cells, one (H, H) a gate, that a transition makes."""
+        return tuple(slot + suffix for suffix, cell in self.every_cell.items()
+                     for slot in cell.slots)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes that every parameter may have, by name; B is the number of sequences."""
+        head: Shapes = {} if self.readout == "none" else {
+            "Why": ((self.outputs, self.width),), "by": ((self.outputs,),)}
+        return {**{_named(name, suffix): shape for suffix, cell in self.every_cell.items()
+                   for name, shape in cell.shapes.items() if name not in HEAD}, **head}
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The parameters that have to be given."""
+        return frozenset(_named(name, suffix) for suffix, cell in self.every_cell.items()
+                         for name in cell.required if name not in HEAD).union(
+                             () if self.readout == "none" else HEAD)
+
+    @cached_property
+    def because(self) -> str:
+        """What decides the shapes, as errors say it."""
+        directions = " in both directions" if self.bidirectional else ""
+        return f"{self._sizes()}, and {self.layers} layers{directions}"
+
+    def init(self, rng: np.random.Generator, dtype: Any = np.float32,
+             weights: Initializer | str = glorot_uniform,
+             recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
+             gates: Initializer | str | None = None, **cell_options: Any) -> Params:
+        """Start values: those of ``RecurrentNet.init`` for every cell, then Why and by."""
+        generator("init: rng", rng)
+        params = {_named(name, suffix): value for suffix, cell in self.every_cell.items()
+                  for name, value in cell.init(rng, dtype, weights, recurrent, inputs, gates,
+                                               **cell_options).items() if name not in HEAD}
+        if self.readout != "none":
+            draw = matrix_of("weights", weights, (self.outputs, self.width), rng)
+            params |= {"Why": draw.astype(float_type(dtype)),
+                       "by": np.zeros(self.outputs, float_type(dtype))}
+        return params
+
+    def of(self, params: Params, suffix: str) -> Params:
+        """The parameters of one cell, by the names of a net of one layer."""
+        found = {name: _named(name, suffix) for name in self.every_cell[suffix].shapes}
+        found |= {slot: slot + suffix for slot in ("Whh", "Wxh", *self.every_cell[suffix].slots)}
+        return {name: params[full] for name, full in found.items() if full in params}
+
+    def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
+        """The parameters with every cell's Whh, and each of its slots, made; and the tapes."""
+        p = dict(params)
+        tapes: dict[str, Any] = {}
+        for suffix, cell in self.every_cell.items():
+            made, kept = cell.matrices(self.of(params, suffix))
+            p |= {_named(name, suffix): value for name, value in made.items()}
+            tapes |= {slot + suffix: tape for slot, tape in kept.items()}
+        return p, tapes
+
+    def with_matrices(self, params: Params, made: Params) -> Params:
+        """The parameters of a net without a transition, with these matrices replaced."""
+        all_made = {**self.matrices(params)[0], **made}
+        return {**{name: all_made[name] for name in params}, **{
+            f"Whh{suffix}": np.concatenate([all_made[slot + suffix] for slot in cell.slots])
+            for suffix, cell in self.every_cell.items()}}
+
+    def forward(self, params: Params, x: Array, mask: Array | None = None
+                ) -> tuple[Array, NetTape]:
+        """Outputs (B, C), (T, B, C) or, without a read-out, (T, B, H or 2 H), and the tape.
+
+        Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
+        parameters' (``refnet.maths.kinds``). Raises ValueError or TypeError on arrays that do not
+        fit.
+        """
+        self.admit("StackedNet.forward", params, x, mask)
+        params, x = same_kind(params, x)
+        p, made = self.matrices(params)
+        x = finite_input(x, mask)
+        T, B = x.shape[:2]
+        steps = np.full(B, T) if mask is None else last_steps(mask)
+        tapes: dict[str, Any] = {}
+        ends: list[Array] = []
+        for layer in self.cells:
+            states, ends = [], []
+            for suffix, cell in layer.items():
+                own = self.of(p, suffix)
+                h0 = cell.initial_state(own, x)
+                parts: list[Array] = []
+                tapes[suffix] = cell.layer.forward(
+                    own, _turned(x, steps, suffix), h0, lambda first, tape: parts.append(
+                        tape.h[1:] if self.checkpoint == "none" else tape.h[1:].copy()))
+                h = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                ends.append(_last(h, h0 if h0.ndim == 2 else h0[0], steps))
+                states.append(_turned(h, steps, suffix))
+            x = _kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
+        if self.readout == "none":
+            return x, NetTape(p, made, tapes, x[:0], steps)
+        rows = (np.concatenate(ends, axis=1) if self.readout == "last"
+                else x.reshape(T * B, self.width))
+        outputs = matmul(rows, p["Why"].T) + p["by"]
+        lead = (B,) if self.readout == "last" else (T, B)
+        return outputs.reshape(*lead, self.outputs), NetTape(p, made, tapes, rows, steps)
+
+    def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
+                 extra: Params | None = None) -> Params:
+        """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).
+
+        ``doutputs``: the cotangent, shaped as the outputs; ``extra`` as for RecurrentNet.
+        Raises ValueError or TypeError on arrays that do not fit.
+        """
+        T, B = next(iter(tape.cell.values())).x.shape[:2]
+        lead = (B,) if self.readout == "last" else (T, B)
+        admit_gradients("StackedNet.backward", doutputs, (*lead, self.outputs), extra,
+                        params | tape.p)
+        grads = self._pull_cells(tape, doutputs, inputs)
+        if (tape.steps < T).any() and has_nan(grads):
+            grads = self._pull_cells(tape, doutputs, inputs, ended=True)
+        for suffix, cell in self.every_cell.items():
+            name = f"h0{suffix}"
+            if name in params and params[name].ndim < grads[name].ndim:
+                grads[name] = grads[name].sum(axis=-2)
+            blocks = grads.pop(f"Whh{suffix}").reshape(-1, self.hidden, self.hidden)
+            grads |= {slot + suffix: block for slot, block in zip(cell.slots, blocks)}
+        net: RecurrentNet = self  # mypy takes the fields of a subclass for what may be assigned
+        grads = pulled(net, tape.p, tape.made, grads, extra)
+        for suffix, cell in self.every_cell.items():
+            own = cell.pull_inputs(self.of(tape.p, suffix), {"Wxh": grads.pop(f"Wxh{suffix}")})
+            grads |= {_named(name, suffix): value for name, value in own.items()}
+            if self.transition is None:
+                found = [grads.pop(slot + suffix) for slot in cell.slots]
+                grads[f"Whh{suffix}"] = np.concatenate(found)
+        return grads
+
+    def _pull_cells(self, tape: NetTape, doutputs: Array, inputs: bool, ended: bool = False
+                    ) -> Params:
+        """The gradients of what the cells see, and of Why and by; ``ended``: with zeros in place
+        of what follows the sequences."""
+        p, steps = tape.p, np.asarray(tape.steps)
+        T, B = next(iter(tape.cell.values())).x.shape[:2]
+        grads: Params = {}
+        d = doutputs
+        if self.readout != "none":
+            flat = doutputs.reshape(-1, self.outputs)
+            grads |= {"Why": matmul(flat.T, tape.rows), "by": flat.sum(axis=0)}
+            d = matmul(flat, p["Why"])
+        last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
+        if last is None:
+            d = _kept(d.reshape(T, B, self.width), steps)
+        for number in reversed(range(self.layers)):
+            below: list[Array] = []
+            for n, (suffix, cell) in enumerate(self.cells[number].items()):
+                part = slice(n * self.hidden, (n + 1) * self.hidden)
+                dh = (_turned(d[:, :, part], steps, suffix) if last is None
+                      else _at_last(last[:, part], steps, T))
+                found = cell.layer.backward(
+                    self.of(p, suffix), tape.cell[suffix], lambda first, segment: dh[
+                        first:first + len(segment.h) - 1].copy(), inputs or number > 0,
+                    steps if ended else None)
+                if last is not None:  # a sequence without steps is read at h0
+                    h0 = found["h0"].copy()
+                    h0[(0,) * (h0.ndim - 2)] += np.where((steps == 0)[:, None], last[:, part], 0)
+                    found["h0"] = h0
+                if "x" in found:
+                    below.append(_turned(found.pop("x"), steps, suffix))
+                if "clipped" in found:
+                    grads["clipped"] = grads.get("clipped", 0) + found.pop("clipped")
+                grads |= {_named(name, suffix): value for name, value in found.items()}
+            last = None
+            if below:
+                d = np.asanyarray(sum(below[1:], below[0]))
+        return {**grads, "x": d} if inputs else grads
+
+
+def _turned(values: Array, steps: Array, suffix: str) -> Array:
+    """``values`` (T, B, ...) with every sequence's steps (B,) in the order of the cell's own
+    direction; what follows a sequence stays where it is."""
+    if not suffix.endswith("_reverse"):
+        return values
+    T = len(values)
+    if (steps == T).all():
+        return values[::-1]
+    t = np.arange(T)[:, None]
+    return values[np.where(t < steps, steps - 1 - t, t), np.arange(len(steps))]
+
+
+def _kept(values: Array, steps: Array) -> Array:
+    """``values`` (T, B, N) with 0 after the end of every sequence."""
+    after = np.arange(len(values))[:, None] >= steps
+    return np.where(after[:, :, None], 0, values) if after.any() else values
+
+
+def _last(h: Array, h0: Array, steps: Array) -> Array:
+    """Each sequence's state after its last step, (B, H): h0 if it has none."""
+    out = np.empty_like(h, shape=h0.shape)
+    out[...] = h0
+    some = np.flatnonzero(steps)
+    out[some] = h[steps[some] - 1, some]
+    return out
+
+
+def _at_last(rows: Array, steps: Array, T: int) -> Array:
+    """``rows`` (B, H) as the gradient of the states (T, B, H) after each sequence's last step."""
+    out = np.zeros_like(rows, shape=(T, *rows.shape))
+    some = np.flatnonzero(steps)
+    out[steps[some] - 1, some] = rows[some]
+    return out

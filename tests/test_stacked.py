@@ -1,0 +1,262 @@
+"""Layers on top of each other and in both directions: the backward pass is the transpose of the
+forward pass, which is PyTorch's; padding, segments and backends change nothing."""
+
+import inspect
+import textwrap
+from dataclasses import replace
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from oracles import loss_push_minus_pull, push_minus_pull
+from strategies import Case, arrays, masks, targets
+from test_cells import RATIONAL_GATE
+from test_padding import GARBAGE, littered
+
+from refnet.batch import Batch
+from refnet.check.verdict import compare
+from refnet.exact import certify
+from refnet.nets import stacked
+from refnet.nets.gradients import (loss_and_gradients, per_example_gradients, state_gradients,
+                                   state_jacobians)
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+
+CELLS = ("rnn", "lstm", "gru", "gru_before", "cifg")
+GATE = replace(RATIONAL_GATE, name="sigmoid")
+"""A gate of rationals for which 1 - s(a) = s(-a), as for the sigmoid."""
+
+
+def rational_net(cell="rnn", readout="last", loss="squared_error", layers=2, both=True, D=2, H=2,
+                 act="softsign", **options):
+    outputs = (1 + both) * H if readout == "none" else 2
+    return StackedNet(D, H, outputs, cell=cell, activation=act, readout=readout, loss=loss,
+                      reduction="sum", layers=layers, bidirectional=both, gate=GATE, **options)
+
+
+def shapes(net, B, h0=None):
+    """The shapes of the parameters, with initial states if ``h0`` is 0 (shared) or 1."""
+    found = {name: tuple(value.shape) for name, value in net.init(
+        np.random.default_rng(0), np.float64).items()}
+    if h0 is not None:
+        found |= {name: tuple(B if n == "B" else n for n in options[h0])
+                  for name, options in net.shapes.items() if name.startswith("h0")}
+    return found
+
+
+@st.composite
+def cases(draw, cell):
+    readout = draw(st.sampled_from(["last", "every", "none"]))
+    T, B, D, H = (draw(st.integers(1, n)) for n in (2, 2, 1, 2))
+    net = rational_net(cell, readout, draw(st.sampled_from(["squared_error", "none"])),
+                       draw(st.integers(1, 2)), draw(st.booleans()), D, H,
+                       draw(st.sampled_from(["softsign", "identity", "relu"])))
+    params = {name: draw(arrays(shape, True)) for name, shape in shapes(
+        net, B, draw(st.sampled_from([None, 0, 1]))).items()}
+    x = draw(arrays((T, B, D), True))
+    steps = (B,) if readout == "last" else (T, B)
+    batch = Batch(x, draw(targets(steps, net.outputs, net.loss, True)), draw(masks(T, B)))
+    direction = {name: draw(arrays(value.shape, True))
+                 for name, value in {**params, "x": x}.items()}
+    return Case(net, params, batch, direction, draw(arrays((*steps, net.outputs), True)))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_push_equals_pull(cell, data):
+    case = data.draw(cases(cell))
+    assert push_minus_pull(case) == 0
+    assert loss_push_minus_pull(case) == 0
+
+
+def generic_case(net, seed, T=3, B=3, mask=True, h0=1):
+    """No zeros, ties or repeats: every planted bug shows."""
+    rng = np.random.default_rng(seed)
+
+    def draw(shape):
+        values = rng.choice(np.arange(1, 400), size=shape) * rng.choice([-1, 1], size=shape)
+        return np.vectorize(lambda v: Fraction(int(v), 97), otypes=[object])(values)
+
+    params = {name: draw(shape) for name, shape in shapes(net, B, h0).items()}
+    x = draw((T, B, net.inputs))
+    y = draw((*((B,) if net.readout == "last" else (T, B)), net.outputs))
+    direction = {name: draw(value.shape) for name, value in {**params, "x": x}.items()}
+    kept = np.arange(T)[:, None] < np.array([3, 2, 0])[:B] if mask else None
+    return Case(net, params, Batch(x, y, kept), direction, draw(y.shape))
+
+
+BUGS = {
+    "the second direction's gradient is not turned": (
+        "dh = (_turned(d[:, :, part], steps, suffix)", 'dh = (_turned(d[:, :, part], steps, "")'),
+    "nor is that of its input": (
+        '_turned(found.pop("x"), steps, suffix)', '_turned(found.pop("x"), steps, "")'),
+    "turned as if all sequences were full": (
+        'below.append(_turned(found.pop("x"), steps, suffix))',
+        'below.append(_turned(found.pop("x"), np.full_like(steps, T), suffix))'),
+    "the directions' parts are swapped": (
+        "part = slice(n * self.hidden, (n + 1) * self.hidden)",
+        "part = slice((1 - n) * self.hidden, (2 - n) * self.hidden)"),
+    "one direction alone reaches the layer below": ("sum(below[1:], below[0])", "below[0]"),
+    "what follows a sequence has a gradient": (
+        "d = _kept(d.reshape(T, B, self.width), steps)", "d = d.reshape(T, B, self.width)"),
+    "the read-out stays in place below": ("last = None\n", "pass\n"),
+    "a sequence without steps is forgotten": ("np.where((steps == 0)[:, None], last[:, part], 0)",
+                                              "0 * last[:, part]"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_push_equals_pull_rejects(bug, monkeypatch):
+    text = textwrap.dedent(inspect.getsource(StackedNet._pull_cells))
+    old, new = BUGS[bug]
+    assert text.count(old) == 1, old
+    scope = dict(vars(stacked))
+    exec(text.replace(old, new), scope)
+    readout = "last" if "read-out" in bug or "without" in bug else "every"
+    case = generic_case(rational_net("rnn", readout), seed=len(bug))
+    assert push_minus_pull(case) == 0
+    monkeypatch.setattr(StackedNet, "_pull_cells", scope["_pull_cells"])
+    assert push_minus_pull(case) != 0
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_one_layer_is_the_recurrent_net(cell, readout):
+    net = rational_net(cell, readout, layers=1, both=False)
+    case = generic_case(net, seed=1)
+    one = RecurrentNet(2, 2, 2, cell=cell, activation="softsign", readout=readout, gate=GATE,
+                       loss="squared_error", reduction="sum")
+    found = loss_and_gradients(net, case.params, case.batch)
+    plain = {name.removesuffix("_l0"): value for name, value in case.params.items()}
+    expected = loss_and_gradients(one, plain, case.batch)
+    assert found.loss == expected.loss
+    assert {name.removesuffix("_l0") for name in found.gradients} == set(expected.gradients)
+    for name, value in found.gradients.items():
+        assert (value == expected.gradients[name.removesuffix("_l0")]).all(), name
+
+
+def float_case(net, seed=0, T=6, B=4, dtype=np.float64, mask=True):
+    rng = np.random.default_rng(seed)
+    params = {name: (value + rng.uniform(-0.4, 0.4, value.shape)).astype(dtype)
+              for name, value in net.init(rng, dtype).items()}
+    x = rng.standard_normal((T, B, net.inputs)).astype(dtype)
+    lead = (B,) if net.readout == "last" else (T, B)
+    y = (rng.integers(0, net.outputs, lead) if net.loss == "cross_entropy"
+         else rng.standard_normal((*lead, net.outputs)).astype(dtype))
+    kept = np.arange(T)[:, None] < np.array([T, 3, 1, 0])[:B] if mask else None
+    return params, Batch(x, y, kept)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_certified_and_compiled(cell):
+    """Both backends' gradients are explained by rounding; one entry off by 0.1% is not."""
+    net = StackedNet(2, 3, 3, cell=cell, readout="every", layers=2, bidirectional=True,
+                     learn_h0=True)
+    params, batch = float_case(net, dtype=np.float32)
+    certified = certify(net, params, batch)
+    for backend in ("reference", "compiled"):
+        found = loss_and_gradients(replace(net, backend=backend), params, batch)
+        theirs = {"loss": found.loss, "outputs": found.outputs, **{
+            f"d{name}": value for name, value in found.gradients.items()}}
+        assert compare(theirs, certified).passed, backend
+    theirs["dWhh_l0_reverse"] = theirs["dWhh_l0_reverse"] * np.float32(1.001)
+    assert compare(theirs, certified).verdict == "not rounding"
+
+
+@pytest.mark.parametrize("readout", ["last", "every", "none"])
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+def test_garbage_in_the_padding_changes_no_bit(readout, backend):
+    for cell in ("rnn", "lstm"):
+        for act in ("tanh", "identity"):
+            net = StackedNet(2, 4, 8 if readout == "none" else 3, cell=cell, activation=act,
+                             readout=readout, layers=2, bidirectional=True, backend=backend,
+                             loss="none", reduction="sum")
+            params, batch = float_case(net, T=7, dtype=np.float32)
+            shown = net if readout == "last" else replace(net, readout="every")
+            dirty, clean = littered(batch, shown, GARBAGE, np.random.default_rng(3))
+            with np.errstate(all="ignore"):
+                want, got = (loss_and_gradients(net, params, each) for each in (clean, dirty))
+            assert np.array_equal(want.loss, got.loss)
+            for name, value in want.gradients.items():
+                assert np.isfinite(value).all() and np.array_equal(value, got.gradients[name])
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm"])
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_segments_change_rounding_alone(cell, readout):
+    net = StackedNet(1, 2, 2, cell=cell, readout=readout, layers=2, bidirectional=True,
+                     checkpoint="sqrt")
+    T = 150
+    params, batch = float_case(net, T=T, B=3, mask=False)
+    batch = batch._replace(mask=np.arange(T)[:, None] < np.array([T, 140, 9]))
+    found = loss_and_gradients(net, params, batch).gradients
+    for name, value in loss_and_gradients(replace(net, checkpoint="none"), params, batch
+                                          ).gradients.items():
+        # sums of T B terms are added in two parts; all else is the same, bit by bit
+        bound = 3 * T * np.finfo(float).eps * max(abs(value).max(), 1e-3)
+        assert abs(found[name] - value).max() <= bound, name
+
+
+def test_shares_of_the_batch_add_up():
+    net = StackedNet(2, 3, 2, cell="lstm", readout="every", layers=2, bidirectional=True,
+                     learn_h0=True)
+    params, batch = float_case(net)
+    whole = loss_and_gradients(net, params, batch).gradients
+    shares = per_example_gradients(net, params, batch)
+    total = sum(share.gradients["Wxh_l1_reverse"] for share in shares)
+    assert abs(total - whole["Wxh_l1_reverse"]).max() <= 1e-14 * len(shares)  # entries below 1
+    assert shares[0].gradients["h0_l1"].shape == (2, 1, 3)
+
+
+@pytest.mark.parametrize("name", ["orthogonal", "svd", "cayley"])
+def test_transitions_of_every_cell(name):
+    net = StackedNet(2, 3, 2, cell="lstm", transition=name, layers=2, bidirectional=True)
+    params, batch = float_case(net)
+    assert "Whh_f_l1_reverse" in net.slots and len(net.slots) == 16
+    found = loss_and_gradients(net, params, batch).gradients
+    assert set(found) - {"x"} >= set(params)
+    assert all(found[key].shape == value.shape for key, value in params.items())
+
+
+def test_an_embedding_of_the_inputs():
+    """Both directions of the lowest layer have one; the product's factors get its gradient."""
+    net = rational_net("rnn", "every", embedding=2)
+    case = generic_case(net, seed=8, T=2, B=2, mask=False)
+    assert [name for name in case.params if name.endswith(".E")] == [
+        "Wxh_l0.E", "Wxh_l0_reverse.E"]
+    assert push_minus_pull(case) == 0
+
+
+def test_a_penalty_is_added_to_each_matrix():
+    net = StackedNet(2, 3, 2, layers=2)
+    params, batch = float_case(net)
+    plain = loss_and_gradients(net, params, batch).gradients
+    found = loss_and_gradients(net, params, batch, penalty=lambda p: (
+        p["Whh_l1"].sum(), {"Whh_l1": np.ones((3, 3))})).gradients
+    assert (found["Whh_l1"] == plain["Whh_l1"] + 1).all()
+    assert (found["Whh_l0"] == plain["Whh_l0"]).all()
+    moved = net.with_matrices(params, {"Whh_l1": np.eye(3)})
+    assert (moved["Whh_l1"] == np.eye(3)).all() and (moved["Whh_l0"] == params["Whh_l0"]).all()
+    assert set(moved) == set(params)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="need 8, the width of a layer"):
+        StackedNet(2, 4, 3, readout="none", bidirectional=True)
+    with pytest.raises(ValueError, match="need 'sum' with the loss 'none'"):
+        StackedNet(2, 4, 3, loss="none")
+    with pytest.raises(ValueError, match="layers is 0; need at least 1"):
+        StackedNet(2, 4, 3, layers=0)
+    with pytest.raises(ValueError, match="readout 'none' is unknown"):
+        RecurrentNet(2, 4, 4, readout="none")
+    net = StackedNet(2, 4, 3, layers=2)
+    params, batch = float_case(net)
+    with pytest.raises(ValueError, match="Wxh_l1 has shape .*need .4, 4., because .*and 2 layers"):
+        net.forward({**params, "Wxh_l1": params["Wxh_l0"]}, batch.x)
+    with pytest.raises(TypeError, match="is a StackedNet; need a RecurrentNet"):
+        state_gradients(net, params, batch)
+    with pytest.raises(TypeError, match="is a StackedNet; need a RecurrentNet"):
+        state_jacobians(net, params, batch.x)
