@@ -10,7 +10,8 @@ One training step goes through the package in this order:
 6. ``runs``: what a run leaves on the disk
 
 Beneath them ``maths`` (arithmetic for any number type, activations, losses); beside them
-``exact`` (certified gradients), ``check`` (a judge for other frameworks) and ``analysis``.
+``exact`` (certified gradients), ``check`` (a judge for other frameworks), ``analysis`` and
+``explain`` (the papers' mathematics and their errata) and ``studies`` (their tables).
 Names below load on first use, so that ``import refnet`` costs next to nothing: nets, their
 derivatives, tasks and training; and the packages ``refnet.analysis``, ``refnet.check``,
 ``refnet.exact``, ``refnet.tasks`` and ``refnet.transitions``.
