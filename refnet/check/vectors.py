@@ -27,6 +27,7 @@ from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.runs.files import sweep, write_atomically
 from refnet.runs.read import DAMAGE, contents, json_of
 
@@ -120,6 +121,8 @@ def catalogue() -> Iterator[Case]:
 
 def _describe(net: Net) -> dict[str, Any]:
     """The net in words and numbers, as the manifest explains them."""
+    if isinstance(net, StackedNet):
+        raise ValueError("golden vectors are of nets of one layer; need a RecurrentNet")
     made: dict[str, Any] | None = None
     if net.transition is not None:
         made = {"name": next(name for name, known in TRANSITIONS.items()
