@@ -210,17 +210,17 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     ValueError: double: rate is 0; need a number in (0, inf)
     """
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        names = tuple(signature(function).parameters)
-        where = function.__name__
+        checks = {name: (rules[name].check, f"{function.__name__}: {name}") if name in rules
+                  else None for name in signature(function).parameters}
+        in_order = tuple(checks.values())
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name, value in zip(names, args):
-                if name in rules:
-                    rules[name].check(f"{where}: {name}", value)
-            for name, value in kwargs.items():
-                if name in rules:
-                    rules[name].check(f"{where}: {name}", value)
+            for found, value in (*zip(in_order, args),
+                                 *((checks.get(name), kwargs[name]) for name in kwargs)):
+                if found is not None:
+                    check, what = found
+                    check(what, value)
             return function(*args, **kwargs)
 
         call.rules = rules  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import Rule, admit, count, instance, optional, takes
+from refnet.arguments import NUMBERS, Rule, admit, count, instance, optional, takes
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
@@ -55,8 +55,10 @@ def _scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
             ) -> tuple[Array, Array]:
     """The loss and its gradient in the outputs."""
     need = outputs.shape[:-1] if net.loss == "cross_entropy" else outputs.shape
-    admit("batch", {"y": batch.y}, {"y": (need,)}, {}, f"because the net's loss is {net.loss} and "
-          f"its outputs are {outputs.shape}")
+    y = batch.y
+    if type(y) is not np.ndarray or y.shape != need or y.dtype.kind not in NUMBERS:
+        admit("batch", {"y": y}, {"y": (need,)}, {}, f"because the net's loss is {net.loss} and "
+              f"its outputs are {outputs.shape}")
     if batch.y.dtype.kind == "c" and outputs.dtype.kind != "c":
         raise TypeError(f"batch: y is an array of {batch.y.dtype}; need real targets: pass y.real")
     counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
@@ -101,10 +103,10 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
         value, extra = penalty(tape.p)
         loss = np.asarray(loss + value)
     gradients = net.backward(params, tape, doutputs, inputs, extra)
-    return Result(join("the loss", loss, "the outputs", outputs), {
-        name: value if name == "clipped" else
-        join(f"the gradient of {name}", value, "the outputs", outputs)
-        for name, value in gradients.items()}, outputs)
+    for name, value in gradients.items():
+        if (value.dtype != outputs.dtype or value.dtype == object) and name != "clipped":
+            gradients[name] = join(f"the gradient of {name}", value, "the outputs", outputs)
+    return Result(join("the loss", loss, "the outputs", outputs), gradients, outputs)
 
 
 def tangent(function: Callable[[Params], Params], at: Params, direction: Params) -> Params:

@@ -273,8 +273,9 @@ class RecurrentNet:
         h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.hidden
         steps: Array | int | None = None
         if self.readout == "last":
-            steps = np.full(B, T) if mask is None else last_steps(mask)
-            steps = T if T and (steps == T).all() else steps
+            steps = T if mask is None else last_steps(mask)
+            if T == 0 or mask is not None and (steps == T).all():
+                steps = T if T else np.zeros(B, int)
         outputs: list[Array] = []
         rows = np.empty((0, H))
 

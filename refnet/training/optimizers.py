@@ -85,8 +85,9 @@ class Optimizer:
                 have = "none" if g is None else g.shape
                 raise ValueError(f"{type(self).__name__}.step: {name} is {value.shape} and its "
                                  f"gradient {have}; give one of the same shape or skip {name}")
-            value = inexact(value)
-            g = join(f"the gradient of {name}", g, name, value)
+            if value.dtype != g.dtype or value.dtype.kind not in "fc":
+                value = inexact(value)
+                g = join(f"the gradient of {name}", g, name, value)
             places = [f"{name}/{accumulator}" for accumulator in self.accumulators]
             direction, kept = self.move(g, tuple(map(state.__getitem__, places)), steps)
             rate = product(self.rate, self.rates[name]) if name in self.rates else self.rate
