@@ -177,7 +177,7 @@ def test_fractions_and_floats_do_not_mix(change, match):
 
 def test_tangents_are_of_one_kind():
     params, batch = lifted(*case(RELU))
-    with pytest.raises(ValueError, match="Fraction and float"):
+    with pytest.raises(ValueError, match="do not mix"):
         jvp(RELU, params, batch, {"Whh": np.ones((3, 3))})
     along = hvp(RELU, params, batch, {"Whh": params["Whh"]})
     assert entries_are(F, *along.values())
