@@ -152,9 +152,9 @@ class Layer:
             own = self.pull(seen, part, dh, inputs, **options)
             carry = own["h0"]
             dx.append(own.get("x"))
-            total |= {name: np.asanyarray(total[name] + value)
-                      if name in total and name not in ("h0", "x") else value
-                      for name, value in own.items()}
+            total = own if not total else total | {
+                name: np.asanyarray(total[name] + value) if name not in ("h0", "x") else value
+                for name, value in own.items()}
             del part, dh  # before the next ones are made
         if inputs and len(dx) > 1:
             total["x"] = np.concatenate(dx[::-1])

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refnet.arguments import (Shapes, admit, admit_mask, choice, generator, kind, number,
+from refnet.arguments import (NUMBERS, Shapes, admit, admit_mask, choice, generator, kind, number,
                               whole)
 from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
@@ -187,7 +187,10 @@ class RecurrentNet:
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
         """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
         sizes = {"D": self.inputs}
-        admit(where, {"x": x}, _INPUTS, sizes, self.because)
+        if (type(x) is not np.ndarray or x.ndim != 3 or x.shape[2] != self.inputs
+                or x.dtype.kind not in NUMBERS):
+            admit(where, {"x": x}, _INPUTS, sizes, self.because)
+        sizes["T"], sizes["B"], _ = x.shape
         admit(where, params, self.shapes, sizes, self.because, self.required)
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
@@ -308,7 +311,7 @@ class RecurrentNet:
         """
         lead = tape.cell.x.shape[:2] if tape.steps is None else tape.cell.x.shape[1:2]
         admit_gradients("RecurrentNet.backward", doutputs, (*lead, self.outputs), extra,
-                        params | tape.p)
+                        params | tape.p if extra else {})
         grads = self._pull_states(tape, doutputs, inputs)
         ended = ends(doutputs, tape.steps)
         if ended is not None and has_nan(grads):
