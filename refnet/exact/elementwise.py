@@ -82,6 +82,7 @@ def _binary(operator: np.ufunc, left: Callable[..., Any], right: Callable[..., A
 
 
 def both(*values: Any) -> list[Any]:
+    """All values as recorded arrays on the tape of the first one that is recorded."""
     like = next(one for value in values
                 for one in (value if isinstance(value, (list, tuple)) else (value,))
                 if isinstance(one, Recorded))
@@ -131,6 +132,7 @@ COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_e
 
 
 def compared(name: str, a: Any, b: Any) -> Array:
+    """The comparison of that name, entry by entry, as bool; balls have to decide it."""
     if object in (a.dtype, b.dtype):
         return np.asarray(np.frompyfunc(_decided(name), 2, 1)(a, b), bool)
     return np.asarray(getattr(np, name)(a, b))
@@ -214,6 +216,7 @@ def _absolute(x: Any) -> Any:
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
+    """``np.where``, recorded: each entry's gradient goes to the side that was chosen."""
     chosen = condition != 0 if isinstance(condition, Recorded) else np.asarray(condition)
     a, b = both(a, b)
     u, v, zero = a.node, b.node, a.lift(np.zeros(()), "")
