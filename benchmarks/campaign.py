@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +43,7 @@ COMMANDS = {
 
 def config() -> Any:
     from refnet.training.config import Config
+
     # a task that so small a net does not solve, as a solved run ends by itself
     return Config(task="adding:samples=40", length=10, hidden=6, batch=4,
                   iterations=1_000_000, evaluate_every=2, optimizer="rmsprop", rate=0.01,
@@ -122,7 +124,7 @@ def kills(trials: int, seed: int = 0) -> Row:
 
 
 def full_disks(trials: int, seed: int = 0) -> Row:
-    """Files can grow to a random size only; later they can again, and the run goes on."""
+    """Files cannot grow beyond a random size; when they can again, the run goes on."""
     rng, failed, wrong = np.random.default_rng(seed), 0, []
     for trial in range(trials):
         with TemporaryDirectory() as place:
@@ -147,6 +149,40 @@ def full_disks(trials: int, seed: int = 0) -> Row:
                 go_on(folder, 4)
             if not same_as_whole(folder):
                 wrong.append(f"{most} bytes: other bits")
+    return {"trials": trials, "met the limit": failed, "wrong": wrong}
+
+
+@contextmanager
+def disk(place: Path, size: int) -> Iterator[None]:
+    """A file system of ``size`` bytes at ``place``; raises OSError where none can be mounted."""
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)],
+                          capture_output=True, text=True)
+    if done.returncode:
+        raise PermissionError(done.stderr)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def small_file_systems(trials: int, seed: int = 0) -> Row:
+    """A file system of 4 to 80 kB, which is full before the run has ended; later it is larger."""
+    rng, failed, wrong = np.random.default_rng(seed), 0, []
+    for trial in range(trials):
+        size = 4096 * int(rng.integers(1, 21))
+        with TemporaryDirectory() as place, TemporaryDirectory() as outside, \
+                disk(Path(place), size):
+            folder = Path(place) / "run"
+            if os.waitpid(child(Path(outside), lambda: go_on(folder, 30)), 0)[1]:
+                failed += 1
+                said = (Path(outside) / "error").read_text()
+                if "No space left on device" not in said or place not in said:
+                    wrong.append(f"{size} bytes: {said}")
+            subprocess.run(["mount", "-o", "remount,size=64m", place], check=True)
+            if not folder.exists():
+                go_on(folder, 4)
+            if not same_as_whole(folder):
+                wrong.append(f"{size} bytes: other bits")
     return {"trials": trials, "met the limit": failed, "wrong": wrong}
 
 
@@ -370,6 +406,7 @@ def files(trials: int, seed: int = 0) -> Row:
 
 PARTS: dict[str, tuple[Callable[[int], Row], int]] = {
     "kills": (kills, 282), "signals": (signals, 144), "full disks": (full_disks, 60),
+    "small file systems": (small_file_systems, 40),
     "two at once": (two_at_once, 20), "moved": (moved, 20), "cold starts": (cold_starts, 3),
     "together": (together, 4), "damaged caches": (damaged_caches, 67), "memory": (memory, 20_000),
     "files": (files, 20_000),
@@ -389,6 +426,7 @@ def main() -> int:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
     from refnet.runs.files import write_text
     from refnet.runs.rows import environment, table
+    from refnet.studies.work import commit
     record: dict[str, Any] = {"parts": {}}
     if RESULTS.exists() and not args.quick:
         record = json.loads(RESULTS.read_text())
@@ -396,6 +434,7 @@ def main() -> int:
         part, trials = PARTS[name]
         started = time.perf_counter()
         found = part(max(trials // 20, 1) if args.quick else trials)
+        found["commit"] = commit()
         found["minutes"] = round((time.perf_counter() - started) / 60, 1)
         record["parts"][name] = found
         print(f"{name}: {found['trials']} trials, {len(found['wrong'])} wrong, "

@@ -7,6 +7,7 @@ A figure is drawn from records alone and holds their digest, so that a stale one
 import hashlib
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +15,70 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.records import record
-from benchmarks.runs import FOLDER, MARGINS
-from refnet.runs.files import write_atomically
-from refnet.runs.plots import curves
+from benchmarks.runs import FOLDER, SEEDS, seeded
+from benchmarks.studies import SEEDS as SEEDS_OF_STUDIES, store_of
+from refnet.runs import plots
+from refnet.runs.plots import banded, curves, of_seeds
 from refnet.runs.rows import finite, read_rows
+from refnet.studies import flow, grid, spectra
+from refnet.studies.catalogue import STUDIES
+from refnet.studies.work import shown
 
 RESULTS = FOLDER.parent
 METHODS = {"plain": "plain", "oinit": "OINIT", "open": "OPEN"}
 RATES = RESULTS / "check_rates.json"
+CODE = (Path(__file__), *(Path(str(module.__file__)) for module in (plots, grid, flow, spectra)))
+"""What draws: a change of it makes figures stale as a change of a record does."""
 
 
 def rows_of(name: str) -> Path:
     return FOLDER / name / "rows.jsonl"
 
 
-def curve(axes: Any, name: str, column: str, label: str) -> None:
-    rows = read_rows(rows_of(name))
-    axes.plot(finite([row["iteration"] for row in rows]),
-              finite([row.get(column) for row in rows]), label=label, linewidth=1.6,
-              marker="o" if len(rows) < 30 else None, markersize=3)
+def curve(axes: Any, names: list[str], column: str, label: str) -> None:
+    """The curve of a run, or of its seeds."""
+    runs = [read_rows(rows_of(name)) for name in names]
+    banded(axes, [(finite([row["iteration"] for row in rows]),
+                   finite([row.get(column) for row in rows])) for rows in runs], label,
+           linewidth=1.6, marker="o" if max(map(len, runs)) < 40 else None, markersize=3)
 
 
 def training() -> Figure:
     """Temporal order: accuracy, spectral radius and gradient norm of the three methods."""
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
     panels = (("accuracy", "test accuracy", "linear"),
               ("spectral_radius", "spectral radius", "linear"),
               ("gradient_norm", "norm of the gradient", "log"))
     for axes, (column, label, scale) in zip(figure.subplots(1, 3), panels):
         for method, text in METHODS.items():
-            curve(axes, f"temporal-order-{method}", column, text)
-        axes.set(xscale="log", yscale=scale, title=label, xlabel="iteration (20 sequences each)")
+            curve(axes, seeded(f"temporal-order-{method}"), column, text)
+        axes.set(xscale="log", yscale=scale, title=label, xlabel="iteration (20 sequences each)",
+                 xlim=(90, 9000))
         axes.grid(alpha=0.3)
-    figure.axes[0].legend()
+    figure.axes[1].legend(loc="upper left")
     figure.suptitle("Temporal order, T = 60: 100 tanh units, dense recurrent matrix, RMSprop at "
-                    "1e-4, one seed")
+                    f"1e-4\n{of_seeds(len(SEEDS))}; a run that has solved the task keeps its last "
+                    "value", fontsize="medium")
     return figure
+
+
+def copy_runs() -> dict[str, dict]:
+    """The recorded runs of the study figure-1, first seed, by name."""
+    found = shown(store_of(STUDIES["figure-1"]))
+    rows = {job.name: found(job) for job in STUDIES["figure-1"].jobs(found, 1, False)}
+    return {name: row for name, row in rows.items() if row and row["state"] != "begun"}
 
 
 def margins() -> Figure:
     """The copy task by the margin of the singular values."""
     figure = Figure(figsize=(6.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for margin in MARGINS:
-        curve(axes, f"copy-200-margin-{margin}", "accuracy",
-              "no margin" if margin == "none" else f"margin {margin}")
+    for name, run in copy_runs().items():
+        length, margin, _ = name.split(", ")
+        if length == "T = 200":
+            axes.plot(finite(run["curve"]["iteration"]), finite(run["curve"]["accuracy"]),
+                      label=margin.replace("margin none", "no margin"), linewidth=1.6, marker="o",
+                      markersize=3)
     axes.set(xlabel="iteration (50 sequences each)", ylabel="accuracy on the last ten symbols",
              title="Copy task, T = 200: 128 linear units, recurrent matrix U diag(s) V',\n"
                    "singular values s within a margin of 1, one seed")
@@ -68,24 +88,27 @@ def margins() -> Figure:
 
 
 def speed() -> Figure:
-    """Times of a training step over refnet's, float32."""
-    sizes = [row for row in record("peers")["sizes"] if row["dtype"] == "float32"]
+    """Times of a training step over refnet's, float32, at the papers' sizes."""
+    sizes = [row for row in record("peers")["sizes"] if row["dtype"] == "float32"][:7]
     peers = {"torch": "PyTorch", "torch.compile": "PyTorch, compiled", "jax": "JAX",
              "numpy": "NumPy"}
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots()
     at, width = np.arange(len(sizes)), 0.2
     for n, (name, label) in enumerate(peers.items()):
-        axes.bar(at + (n - 1.5) * width,
-                 [row["ratios"].get(name, {"median": np.nan})["median"] for row in sizes], width,
-                 label=label)
+        none = {"median": np.nan, "quartiles": [np.nan, np.nan]}
+        ratios = [row["ratios"].get(name, none) for row in sizes]
+        median, quartiles = (np.array([ratio[key] for ratio in ratios])
+                             for key in ("median", "quartiles"))
+        axes.bar(at + (n - 1.5) * width, median, width, label=label, capsize=2,
+                 yerr=abs(quartiles.T - median), error_kw={"linewidth": 1})
     axes.axhline(1, color="black", linewidth=1)
     axes.text(-0.85, 1.05, "refnet", ha="left", va="bottom")
     axes.set(yscale="log", ylabel="time of a training step,\nas a multiple of refnet's",
              yticks=[1, 2, 5, 10, 20], yticklabels=["1", "2", "5", "10", "20"],
              xticks=at, xticklabels=[f"{row['cell']}\nT = {row['T']}\n{row['H']} units\n"
                                      f"batch {row['B']}" for row in sizes],
-             title="Forward, backward and SGD step in float32 on two cores")
+             title="Forward, backward and SGD step in float32 on two cores: medians and quartiles")
     axes.minorticks_off()
     axes.grid(alpha=0.3, axis="y")
     axes.legend(ncols=4, loc="upper right")
@@ -111,7 +134,7 @@ def histogram() -> Figure:
              xlabel="z: largest difference from the certified value, in units of its rounding "
                     "error\n(differences above a million are counted at the right edge)",
              title="What the judge measures: correct results and planted bugs")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.62, 1))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.66, 1))
     return figure
 
 
@@ -123,19 +146,26 @@ def characters() -> Figure:
 
 
 FIGURES: dict[str, tuple[Callable[[], Figure], tuple[Path, ...]]] = {
-    "training.png": (training, tuple(rows_of(f"temporal-order-{method}") for method in METHODS)),
-    "copy-200-by-margin.png": (margins, tuple(rows_of(f"copy-200-margin-{margin}")
-                                              for margin in MARGINS)),
+    "training.png": (training, tuple(rows_of(name) for method in METHODS
+                                     for name in seeded(f"temporal-order-{method}"))),
+    "copy-200-by-margin.png": (margins, (RESULTS / "studies" / "figure-1" / "rows.jsonl",)),
     "speed.png": (speed, (RESULTS / "peers.json",)),
     "judge.png": (histogram, (RATES,)),
     "runs/ptb-margin-1/curves.png": (characters, (rows_of("ptb-margin-1"),)),
 }
 """File -> how it is drawn, and the records it is drawn from."""
+for study in STUDIES.values():
+    found = shown(store_of(study))
+    rows = sorted((RESULTS / "studies" / study.name).rglob("rows.jsonl"))
+    if study.figure is not None and any(map(found, study.jobs(found, SEEDS_OF_STUDIES, False))):
+        FIGURES[f"studies/{study.name}/figure.png"] = (
+            partial(study.figure, found, SEEDS_OF_STUDIES, False), tuple(rows))
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """What a figure holds of its records."""
-    return "records " + hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+    """The digest of its records, and of the code that drew it, that a figure holds."""
+    parts = [path.read_bytes() for path in (*paths, *CODE)]
+    return "records " + hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def draw() -> None:
@@ -143,9 +173,7 @@ def draw() -> None:
     for name, (make, records) in FIGURES.items():
         place, mark = RESULTS / name, digest(records)
         if not place.exists() or mark.encode() not in place.read_bytes():
-            figure = make()
-            write_atomically(place, lambda file: figure.savefig(
-                file, format="png", dpi=100, metadata={"Source": mark}))
+            plots.save(place, make(), Source=mark)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -44,11 +45,14 @@ def config() -> Any:
 def kinds(folder: Path) -> list[Kind]:
     """One whole file of each kind, written by refnet's own code."""
     from refnet.check import vectors
+    from refnet.check.adapters import onnx_nets
     from refnet.check.encodings import ENCODINGS, decode, encode
+    from refnet.nets.recurrent import RecurrentNet
     from refnet.runs import checkpoint
     from refnet.runs.folder import holder
     from refnet.runs.read import contents, json_of
     from refnet.runs.rows import Rows, read_rows
+    from refnet.studies.store import Store
     from refnet.tasks.files import parse_idx, unpack
     from refnet.tasks.ptb import encode as parse_text
     from refnet.training.config import from_toml
@@ -78,6 +82,9 @@ def kinds(folder: Path) -> list[Kind]:
                 (path.parent / name).write_bytes((made / name).read_bytes())
         return describe(path.parent)
 
+    study = folder / "study"
+    for number in range(3):
+        Store(study).append({"key": f"{number:064x}", "settings": {"rate": .1}, "curve": [1, 2]})
     few = (case for case in vectors.catalogue() if case[0] == "rnn-last")
     vectors.write(folder / "golden", few)
     golden = folder / "golden"
@@ -117,6 +124,8 @@ def kinds(folder: Path) -> list[Kind]:
              lambda path: Rows.resumed(path, saved.record["rows"]).rows,
              lambda found: bool(found == rows)),
         Kind("rows.jsonl ", (made / "rows.jsonl").read_bytes(), read_rows),
+        Kind("rows.jsonl  ", (study / "rows.jsonl").read_bytes(), lambda path: Store(
+            path.parent).rows()),
         Kind("config.toml", (made / "config.toml").read_bytes(), from_toml),
         Kind("summary.json", (made / "summary.json").read_bytes(), listed),
         Kind(".lock", b"process 1 on host since 2026-01-01 00:00:00\n",
@@ -131,6 +140,10 @@ def kinds(folder: Path) -> list[Kind]:
              lambda path: parse_idx(unpacked(path), (5, 3, 2), str(path))),
         Kind("images", images, lambda path: parse_idx(unpacked(path), (5, 3, 2), str(path))),
         Kind("text.gz", gzip.compress(text), characters),
+        *(Kind("model.onnx", onnx_nets.model(net, net.init(np.random.default_rng(0)))
+               .SerializeToString(), onnx_nets.read)
+          for cell in onnx_nets.ORDER if find_spec("onnx")
+          for net in [RecurrentNet(2, 3, 1, cell=cell)]),
         Kind("any.json", b'{"a": [1, 2.5, "x", null, {"b": []}]}',
              lambda path: json_of(contents(path, 2 ** 20))),
     ]

@@ -5,60 +5,66 @@ SGD step are timed. A process held to one core and one on two stand by with all 
 turn is given after the other, round by round: every ratio is one of times of the same seconds,
 each peer at its better number of cores. Medians over the rounds with their quartiles are
 printed and go to benchmarks/results/peers.json, and so does what each one's best round gives,
-where the machine is not quiet. It should have nothing else to do: a large product in the same
-rounds is the yardstick.
+where the machine is not quiet. It should have nothing else to do.
+
+Yardsticks in the same rounds are a large product, and the roofline: a step takes at least its
+arithmetic at the processor's peak (benchmarks.machine), and at least the time to write and read
+back its tape. PyTorch is timed as it is, and in processes of its own that were told to
+``torch.set_flush_denormal(True)`` before anything else, so that their threads count subnormal
+numbers as 0, as JAX's and refnet's do; NumPy has no such switch.
 """
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 import tracemalloc
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import machine
 from benchmarks.peer_steps import Refnet, contenders, draw
-from benchmarks.roofline import parts
+from benchmarks.turns import Child, between, quotient, spread, turn
 from refnet.runs.files import write_text
-from refnet.runs.rows import environment, table
+from refnet.runs.rows import environment, machine as machine_name, table
 
 RESULTS = Path(__file__).parent / "results" / "peers.json"
 SIZES: tuple[tuple[Any, ...], ...] = (
     (784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
-    (300, 49, 512, 50), (784, 1, 128, 50, "lstm"), (784, 1, 128, 50, "gru"))
+    (300, 49, 512, 50), (784, 1, 128, 50, "lstm"), (784, 1, 128, 50, "gru"),
+    (784, 1, 128, 1), (784, 1, 128, 4), (200, 1, 128, 200), (100, 1, 128, 1000),
+    (784, 1, 16, 50), (784, 1, 32, 50), (784, 1, 64, 50), (200, 1, 256, 50), (20, 1, 2000, 50))
 """(T, D, H, B): sequential MNIST of two papers, temporal order, copying, and a wide net; of the
-simple cell or the one named."""
+simple cell or the one named; then from the smallest batch to the largest, and from the narrowest
+net to the widest, over fewer steps where each takes long."""
+DTYPES = ("float32", "float64")
 LENGTHS = (100, 1000, 10_000)
 LARGE = 1000
-PRODUCT = "large product"
+PRODUCT, PEAK, BANDWIDTH = "large product", "peak", "bandwidth"
 SHARE = "share of the large product's rate"
-ROUNDS, BUDGET = 9, 90.0
+ROOF = "share of the roofline"
+FLUSHED = ", flushed"
+ROUNDS, BUDGET = 9, 60.0
 """Rounds at least, and seconds spent on a row at least."""
-TURN = 0.1
-"""Seconds that a peer steps untimed, and then timed, when it has its turn."""
 AGREE = 300
 """How far a gradient may be off, in eps of its largest entry: T dependent roundings."""
 
 
-def seconds(run: Any) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def verify(size: tuple[Any, ...], dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
-    """The peers for a size, and how far each one's worst gradient is from float64's in eps of
-    its largest entry (for float64 itself: from the NumPy loop's)."""
+def verify(size: tuple[Any, ...], dtype: str, only: str = "") -> tuple[dict[str, Any],
+                                                                       dict[str, float]]:
+    """The peers for a size whose names begin with ``only``, and how far each one's worst gradient
+    is from float64's in eps of its largest entry (for float64 itself: from the NumPy loop's)."""
     problem = draw(*size)
     loss, exact = Refnet(problem, "reference").gradients()
     eps = float(np.finfo(dtype).eps)
     peers, off = {}, {}
     for name, make in contenders(problem.net.cell).items():
+        if not name.startswith(only):
+            continue
         peers[name] = make(problem.cast(dtype))
         value, found = peers[name].gradients()
         off[name] = max([abs(value - loss) / (eps * abs(loss))] + [
@@ -70,70 +76,45 @@ def verify(size: tuple[Any, ...], dtype: str) -> tuple[dict[str, Any], dict[str,
     return peers, off
 
 
-def turn(run: Any) -> float:
-    """The median of the seconds a step takes once its threads are awake."""
-    time.sleep(TURN)  # idle threads of the peer before go on spinning for a while
-    for _ in ("untimed", "timed"):
-        taken = []
-        until = time.perf_counter() + TURN
-        while time.perf_counter() < until:
-            taken.append(seconds(run))
-    return statistics.median(taken)
-
-
-class Child:
-    """This module in a process of its own, held to some cores before anything starts; its
-    functions of the name are called there."""
-
-    def __init__(self, cores: int) -> None:
-        held = sorted(os.sched_getaffinity(0))[:cores]
-        code = (f"import os; os.sched_setaffinity(0, {held}); "
-                "from benchmarks import peers; peers.answer()")
-        threads = {f"{name}_NUM_THREADS": str(cores)
-                   for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
-        # after a product, OpenBLAS's threads would keep a core busy for 2^26 cycles; 2^10 here
-        threads["OPENBLAS_THREAD_TIMEOUT"] = "10"
-        self.process = subprocess.Popen([sys.executable, "-c", code], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env={**os.environ, **threads})
-
-    def call(self, function: str, *arguments: Any) -> Any:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps([function, arguments]) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"{function}{arguments} failed; the reason stands above")
-        return json.loads(answer)
-
-    def __enter__(self) -> "Child":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def answer() -> None:
-    """The child's side: a result for every call that comes in."""
-    for line in sys.stdin:
-        name, arguments = json.loads(line)
-        print(json.dumps(globals()[name](*arguments)), flush=True)
+def demand(size: tuple[Any, ...], dtype: str) -> dict[str, float]:
+    """What a step cannot do without: operations of its products, forward, backward and for the
+    weight gradients, and bytes of the inputs and the tape, each moved twice."""
+    problem = draw(*size).cast(dtype)
+    net, (T, B, D) = problem.net, problem.x.shape
+    tape = Refnet(problem, "compiled").net.forward(problem.params, problem.x)[1].cell
+    return {"operations": 6.0 * T * B * len(net.gates) * net.hidden * (net.hidden + D),
+            "bytes": 2.0 * sum(part.nbytes for part in tape if part is not None)}
 
 
 STEPS: dict[str, Any] = {}
 """In a child: what can be timed."""
 
 
-def prepare(size: list[Any], dtype: str) -> dict[str, float]:
-    """Make and verify all peers; how far each is off."""
+def prepare(size: list[Any], dtype: str, cores: int) -> dict[str, dict[str, float]]:
+    """Make and verify all peers; how far each is off, what a step demands and what the yardsticks
+    make in one run."""
     peers, off = verify(tuple(size), dtype)
     a = np.ones((LARGE, LARGE), dtype)
-    STEPS.update({**{name: peer.step for name, peer in peers.items()}, PRODUCT: lambda: a @ a})
+    compute, operations = machine.peak(dtype, cores)
+    move, moved = machine.bandwidth(cores)
+    STEPS.update({**{name: peer.step for name, peer in peers.items()}, PRODUCT: lambda: a @ a,
+                  PEAK: compute, BANDWIDTH: move})
     for run in STEPS.values():
         run()
-    return off
+    return {"off": off, "demand": demand(tuple(size), dtype),
+            "made": {PRODUCT: 2.0 * LARGE ** 3, PEAK: operations, BANDWIDTH: moved}}
+
+
+def prepare_flushed(size: list[Any], dtype: str) -> dict[str, float]:
+    """The same for PyTorch alone, subnormal numbers counting as 0 in the whole process."""
+    import torch
+    if not torch.set_flush_denormal(True):
+        raise RuntimeError("this processor cannot count subnormal numbers as 0")
+    peers, off = verify(tuple(size), dtype, only="torch")
+    STEPS.update({name + FLUSHED: peer.step for name, peer in peers.items()})
+    for run in STEPS.values():
+        run()
+    return {name + FLUSHED: value for name, value in off.items()}
 
 
 def timed(name: str) -> float:
@@ -143,45 +124,49 @@ def timed(name: str) -> float:
 
 def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> dict[str, Any]:
     """One row of the record: every peer at its better number of cores."""
-    with Child(1) as one, Child(2) as two:
-        off = one.call("prepare", size, dtype)
-        two.call("prepare", size, dtype)
-        names = [*off, PRODUCT]
-        children = {1: one, 2: two}
+    with ExitStack() as stack:
+        children = {(cores, flushed): stack.enter_context(Child("benchmarks.peers", cores))
+                    for cores in (1, 2) for flushed in (False, True)}
+        made = {cores: children[cores, False].call("prepare", size, dtype, cores)
+                for cores in (1, 2)}
+        off = made[1]["off"]
+        for cores in (1, 2):
+            off |= children[cores, True].call("prepare_flushed", size, dtype)
+        names = [*off, PRODUCT, PEAK, BANDWIDTH]
         times: dict[tuple[str, int], list[float]] = {
-            (name, cores): [] for name in names for cores in children}
+            (name, cores): [] for name in names for cores in (1, 2)}
         began = time.perf_counter()
-        while len(times[PRODUCT, 2]) < rounds or time.perf_counter() - began < budget:
+        while len(times[BANDWIDTH, 2]) < rounds or time.perf_counter() - began < budget:
             for (name, cores), taken in times.items():
-                taken.append(children[cores].call("timed", name))
-    best = {name: min(children, key=lambda n: statistics.median(times[name, n]))
-            for name in names}
+                child = children[cores, name.endswith(FLUSHED)]
+                taken.append(child.call("timed", name))
+    best = {name: min((1, 2), key=lambda n: statistics.median(times[name, n])) for name in names}
+    best[PEAK] = best[BANDWIDTH] = 2  # both cores do twice the work of one
     at = {name: np.array(times[name, best[name]]) for name in names}
+    demanded = made[1]["demand"]
     net = draw(*size).net
-    T, B, D, H = size[0], size[3], net.inputs, net.hidden
-    work = 6 * T * B * len(net.gates) * H * (H + D)
-    return {"T": T, "D": D, "H": H, "B": B, "cell": net.cell, "dtype": dtype, "off": off,
-            "rounds": len(times[PRODUCT, 2]),
+
+    def roof(cores: int) -> Any:
+        """Seconds of a step at the yardsticks' rates, round by round."""
+        least = [demanded[what] / made[cores]["made"][name] * np.array(times[name, cores])
+                 for what, name in (("operations", PEAK), ("bytes", BANDWIDTH))]
+        return np.maximum(*least)
+
+    def rate(name: str) -> dict[str, Any]:
+        return spread(1e-9 * made[best[name]]["made"][name] / at[name])
+
+    return {"T": size[0], "D": net.inputs, "H": net.hidden, "B": size[3], "cell": net.cell,
+            "dtype": dtype, "off": off, "rounds": len(times[BANDWIDTH, 2]), "demand": demanded,
             "peers": {name: {"threads": best[name], **spread(at[name]), "best": min(at[name])}
                       for name in names},
             "ratios": {name: quotient(at[name], at["compiled"]) for name in off},
-            SHARE: quotient(work / (2 * LARGE ** 3) * at[PRODUCT], at["compiled"]),
-            "large product, GFLOP/s": spread(2e-9 * LARGE ** 3 / at[PRODUCT]),
+            SHARE: quotient(demanded["operations"] / made[1]["made"][PRODUCT] * at[PRODUCT],
+                            at["compiled"]),
+            ROOF: quotient(roof(best["compiled"]), at["compiled"]),
+            f"{ROOF} on one core": quotient(roof(1), times["compiled", 1]),
+            "large product, GFLOP/s": rate(PRODUCT), "peak, GFLOP/s": rate(PEAK),
+            "bandwidth, GB/s": rate(BANDWIDTH),
             "two threads over one": quotient(times["compiled", 1], times["compiled", 2])}
-
-
-def roofline(size: list[Any], dtype: str) -> dict[str, Any]:
-    """The compiled step of the simple cell by parts, the best of the rounds each; "rest" is
-    what they leave of it. For a child on one core, as the parts run on one thread."""
-    T, D, H, B = size
-    runs = {"step": (Refnet(draw(T, D, H, B).cast(dtype), "compiled").step, 1.0),
-            **parts(T, D, H, B, dtype)}
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(ROUNDS):
-        for name, (run, times) in runs.items():
-            best[name] = min(best[name], times * seconds(run))
-    return {"size": size, "dtype": dtype, **best, "rest": 2 * best["step"] - sum(best.values()),
-            "GFLOP/s of the step": 6 * T * B * H * (H + D) / best["step"] / 1e9}
 
 
 def lengths(rounds: int, budget: float) -> list[dict[str, Any]]:
@@ -211,59 +196,40 @@ def lengths(rounds: int, budget: float) -> list[dict[str, Any]]:
     return rows
 
 
-def spread(values: Any) -> dict[str, Any]:
-    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return {"median": float(median), "quartiles": [float(low), float(high)]}
-
-
-def quotient(over: Any, under: Any) -> dict[str, Any]:
-    """Round by round, and of each one's best round."""
-    return {**spread(np.array(over) / np.array(under)), "best": min(over) / min(under)}
-
-
-def between(entry: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
-    """A median with its quartiles and the best round's."""
-    low, high = (scale * value for value in entry["quartiles"])
-    best = f", best {scale * entry['best']:.{digits}f}" if "best" in entry else ""
-    return f"{scale * entry['median']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}{best}]"
-
-
 def report(record: dict[str, Any]) -> str:
     """The record as tables."""
     names = list(dict.fromkeys(name for row in record["sizes"] for name in row["off"]))
     others = names[1:]
-    rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
-             between(row["peers"]["compiled"], 2, 1e3),
-             *(between(row["ratios"][name]) if name in row["off"] else None for name in others),
-             between(row[SHARE]), between(row["large product, GFLOP/s"], 0),
-             between(row["two threads over one"]),
-             " ".join(f"{off:.1f}" for off in row["off"].values())] for row in record["sizes"]]
-    shown = ["product forward", "product backward", "weight gradient", "activation", "rest"]
+    place = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"]]
+             for row in record["sizes"]]
+    rows = [[*at, between(row["peers"]["compiled"], 2, 1e3),
+             *(between(row["ratios"][name]) if name in row["off"] else None for name in others)]
+            for at, row in zip(place, record["sizes"])]
+    shares = [[*at, *(between(row[name]) for name in (SHARE, ROOF, f"{ROOF} on one core")),
+               between(row["large product, GFLOP/s"], 0), between(row["peak, GFLOP/s"], 0),
+               between(row["bandwidth, GB/s"], 0), between(row["two threads over one"]),
+               " ".join(f"{off:.1f}" for off in row["off"].values())]
+              for at, row in zip(place, record["sizes"]) if ROOF in row]
     return "\n".join([
         "medians [quartiles, best rounds]; the others' times over the compiled one's:\n",
-        table(["cell (T, D, H, B)", "dtype", "compiled, ms", *others, "of large product",
-               "its GFLOP/s", "2 threads / 1", "eps off: " + " ".join(names)], rows),
-        "the simple cell on one thread, ms by part:\n",
-        table(["(T, D, H, B)", "dtype", "step", *shown, "GFLOP/s"],
-              [[str(tuple(row["size"])), row["dtype"], row["step"] * 1e3,
-                *(row[part] * 1e3 for part in shown), row["GFLOP/s of the step"]]
-               for row in record["roofline"]]),
+        table(["cell (T, D, H, B)", "dtype", "compiled, ms", *others], rows),
+        "shares of what the processor can do:\n",
+        table(["cell (T, D, H, B)", "dtype", "of large product", "of roofline", "on one core",
+               "product, GFLOP/s", "peak, GFLOP/s", "GB/s", "2 threads / 1",
+               "eps off: " + " ".join(names)], shares),
         "(T, 1, 128, 50), float32, all threads, as T grows:\n",
         table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]])])
 
 
-def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The old record with the new rows in their places."""
+def placed(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with a new one in its place, in the order of SIZES."""
     def place(row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(row.get(name) for name in ("T", "D", "H", "B", "cell", "dtype"))
+        return tuple(row[name] for name in ("T", "D", "H", "B", "cell", "dtype"))
 
-    def spot(row: dict[str, Any]) -> tuple[Any, ...]:
-        return (*row["size"], row["dtype"])
-
-    for part, key in (("sizes", place), ("roofline", spot)):
-        fresh = {key(row): row for row in json.loads(json.dumps(new[part]))}
-        old[part] = [fresh.get(key(row), row) for row in old[part]]
-    return {**old, "lengths": new["lengths"]}
+    found = {place(row): row for row in [*rows, new]}
+    order = [(*size[:4], size[4] if len(size) > 4 else "rnn", dtype)
+             for size in SIZES for dtype in DTYPES]
+    return [found[at] for at in order if at in found]
 
 
 def main() -> int:
@@ -272,30 +238,34 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true",
                         help="the smallest size and the gated cells in float32, three rounds; "
                         "nothing is recorded")
-    parser.add_argument("--rows", type=int, nargs="+", metavar="N", choices=range(len(SIZES)),
-                        help="only these sizes, from 0, and the lengths, anew into the record")
+    parser.add_argument("--rows", type=int, nargs="*", metavar="N", choices=range(len(SIZES)),
+                        help="measure only these sizes, counted from 0, and replace them in the "
+                        "record; without a number, only time and memory as sequences grow")
     options = parser.parse_args()
-    quick = options.quick
-    sizes, dtypes, rounds, budget = SIZES, ["float32", "float64"], ROUNDS, BUDGET
-    if options.rows:
+    quick, some = options.quick, options.rows is not None
+    sizes, dtypes, rounds, budget = SIZES, DTYPES, ROUNDS, BUDGET
+    if some:
         sizes = tuple(SIZES[n] for n in options.rows)
     if quick:
-        sizes, dtypes, rounds, budget = (SIZES[2], *SIZES[5:]), ["float32"], 3, 0.0
-    record: dict[str, Any] = {"environment": environment(), "sizes": [], "roofline": []}
+        sizes, dtypes, rounds, budget = (SIZES[2], *SIZES[5:7]), DTYPES[:1], 3, 0.0
+    old = json.loads(RESULTS.read_text()) if some else {"sizes": []}
+    record: dict[str, Any] = {**old, "environment": environment()}
+
+    def save() -> None:
+        if not quick:
+            write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+
     for size in sizes:
         for dtype in dtypes:
             print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
-            record["sizes"].append(compare(size, dtype, rounds, budget))
-            if len(size) == 4:
-                with Child(1) as one:
-                    record["roofline"].append(one.call("roofline", size, dtype))
-    with Child(2) as two:
-        record["lengths"] = two.call("lengths", rounds, budget)
-    if options.rows:
-        record = merged(json.loads(RESULTS.read_text()), record)
+            row = compare(size, dtype, rounds, budget)
+            record["sizes"] = placed(record["sizes"], {**row, "machine": machine_name()})
+            save()
+    if not (some and sizes):
+        with Child("benchmarks.peers", 2) as two:
+            record["lengths"] = two.call("lengths", rounds, budget)
+        save()
     print(report(record))
-    if not quick:
-        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The pages' tables and figures, made of recorded results: ``python -m benchmarks.readme``.
+"""The pages' tables and figures, made from recorded results: ``python -m benchmarks.readme``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it is typed.
 tests/test_readme.py checks that the pages are what this makes of the records.
@@ -9,12 +9,17 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.figures import draw
-from benchmarks.peers import SHARE, between
+from benchmarks import studies
+from benchmarks.figures import copy_runs, draw
+from benchmarks.peers import FLUSHED, ROOF, SHARE
 from benchmarks.records import record
-from benchmarks.runs import FOLDER, MARGINS, RUNS
+from benchmarks.roofline import tables
+from benchmarks.runs import FOLDER, METHODS, RUNS, seeded
+from benchmarks.steps import shares, together
+from benchmarks.turns import between
 from refnet.runs.rows import read_rows, table
 
 ROOT = Path(__file__).parent.parent
@@ -50,17 +55,35 @@ def classification(*names: str) -> str:
                   "spectral radius at the end", "wall time"], rows) + commands(*names)
 
 
-def copies() -> str:
+def by_seeds(task: str) -> str:
+    """How the methods do on a task, over the recorded seeds."""
     rows = []
-    names = (*(f"copy-200-margin-{margin}" for margin in MARGINS), "copy-500-margin-0.1")
-    for name in names:
-        run = summary(name)
+    for method in METHODS:
+        runs = [summary(name) for name in seeded(f"{task}-{method}")]
+        solved = sorted(run["iterations"] for run in runs if run["state"] == "solved")
+        radii = sorted(run["final"]["spectral_radius"] for run in runs)
+        rows.append([method, f"{len(solved)} of {len(runs)}",
+                     f"{median(solved):.0f} ({solved[0]} to {solved[-1]})",
+                     f"{min(run['best']['accuracy'] for run in runs):.2%}",
+                     f"{radii[0]:.3f} to {radii[-1]:.3f}",
+                     minutes(median(run["seconds"] for run in runs))])
+    return table(["method", "seeds solved", "iterations until solved, median (range)",
+                  "lowest best test accuracy", "spectral radius at the end", "median wall time"],
+                 rows) + commands(*(f"{task}-{method}" for method in METHODS))
+
+
+def copies() -> str:
+    """The runs of the study figure-1 that are recorded, first seed."""
+    rows = []
+    for name, run in copy_runs().items():
         final = run["final"]
-        rows.append([run["config"]["length"], name.rsplit("-", 1)[1], run["state"],
-                     run["iterations"], f"{final['accuracy']:.2%}",
+        length, margin = (part.split()[-1] for part in name.split(", ")[:2])
+        rows.append([length, margin, run["state"], run["iterations"], f"{final['accuracy']:.2%}",
                      f"{final['s_min']:.3f} to {final['s_max']:.3f}", minutes(run["seconds"])])
     return table(["T", "margin", "ended", "iterations", "accuracy on the ten symbols",
-                  "singular values", "wall time"], rows) + commands(names[2], names[-1])
+                  "singular values", "wall time"], rows) + (
+        "\n```sh\nrefnet study figure-1\nrefnet train copy --length 200 --transition "
+        "svd:margin=0.1\n```\n")
 
 
 def adding() -> str:
@@ -114,6 +137,26 @@ def frameworks() -> str:
             + table(["framework", "what", "dtype", "verdict", "z", "at"], listed))
 
 
+def layers() -> str:
+    """Of each layer as it is shipped: how many forms of it are explained by rounding."""
+    counts: dict[tuple[str, str], list[dict]] = {}
+    found = record("check_layers")
+    for row in found["rows"]:
+        layer = row["what"].partition(",")[0].partition(" linear_before")[0].split(" ")
+        kind = layer[0] if "onnx" in row["framework"] else " ".join(layer)
+        counts.setdefault((row["framework"], kind), []).append(row)
+    shown = []
+    for (framework, kind), rows in counts.items():
+        verdicts = [row["verdict"] for row in rows]
+        known = [row["z"] for row in rows if row["verdict"] == "explained by rounding"]
+        shown.append([
+            f"{framework} {found['versions'][framework]}", kind,
+            *map(verdicts.count, ("explained by rounding", "suspicious", "not rounding",
+                                  "refused")), max(known, default=None)])
+    return table(["framework", "layer", "explained", "suspicious", "not rounding", "refused",
+                  "largest z"], shown)
+
+
 def checkers() -> str:
     names = ["refnet float32", "refnet float64", "gradcheck", "check_grads", "allclose",
              "assert_allclose"]
@@ -143,34 +186,41 @@ def rates() -> str:
 
 
 def peers() -> str:
-    def both(entry: dict[str, Any], form: str = ".2f") -> str:
-        return f"{entry['median']:{form}} ({entry['best']:{form}})"
+    def median(entry: dict[str, Any] | None, form: str = ".2f", scale: float = 1) -> str:
+        return f"{scale * entry['median']:{form}}" if entry else "-"
 
-    rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"],
-             both({name: 1e3 * row["peers"]["compiled"][name] for name in ("median", "best")}),
-             *(both(row["ratios"][name]) if name in row["ratios"] else None
-               for name in ("torch", "torch.compile", "jax", "numpy")),
-             both(row[SHARE], ".0%"), both(row["two threads over one"])]
-            for row in record("peers")["sizes"]]
-    return table(["cell (T, D, H, B)", "dtype", "refnet, ms", "PyTorch", "compile", "JAX", "NumPy",
-                  "of the large product", "2 threads / 1"], rows)
+    def flushed(row: dict[str, Any], name: str) -> str | None:
+        """As it is, and with subnormal numbers as 0."""
+        ratios = row["ratios"]
+        return (f"{median(ratios[name])} / {median(ratios.get(name + FLUSHED))}"
+                if name in ratios else None)
+
+    rows = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})",
+             row["dtype"].replace("float", "f"), median(row["peers"]["compiled"], scale=1e3),
+             *(flushed(row, name) for name in ("torch", "torch.compile")),
+             *(median(row["ratios"].get(name)) for name in ("jax", "numpy")),
+             f"{median(row[SHARE], '.0%')} / {median(row.get(ROOF), '.0%')}",
+             median(row["two threads over one"])] for row in record("peers")["sizes"]]
+    return table(["cell (T, D, H, B)", "", "ms", "PyTorch", "compile", "JAX", "NumPy",
+                  "share", "2 / 1"], rows)
+
+
+def limits() -> str:
+    return tables(record("roofline"))[0]
 
 
 def roofline() -> str:
-    parts = ("product forward", "product backward", "weight gradient", "activation", "rest")
-    rows = [[str(tuple(row["size"])), f"{row['step'] * 1e3:.1f}",
-             *(f"{row[part] / row['step']:.0%}" for part in parts),
-             f"{row['GFLOP/s of the step']:.0f}"] for row in record("peers")["roofline"]
-            if row["dtype"] == "float32"]
-    return table(["(T, D, H, B)", "ms", *parts, "GFLOP/s"], rows)
+    found = record("roofline")
+    return tables({**found, "steps": [row for row in found["steps"]
+                                      if row["dtype"] == "float32"]})[1]
 
 
 def steps() -> str:
-    runs = record("steps")["runs"]
-    rows = [[row["run"], f"({row['T']}, {row['D']}, {row['H']}, {row['B']})",
-             f"{row['step'] * 1e3:.1f}",
-             *(f"{part / row['step']:.0%}" for part in row["parts"].values())] for row in runs]
-    return table(["run", "(T, D, H, B)", "ms", *runs[0]["parts"]], rows)
+    found = record("steps")
+    if "side by side" not in found:
+        return shares(found)
+    return (f"{shares(found)}\nTwo runs of one thread each, side by side on two cores:\n\n"
+            f"{together(found)}")
 
 
 def startup() -> str:
@@ -199,6 +249,18 @@ def table5() -> str:
                   "torch SGD / SGD", *(f"torch {peer} / orthogonal" for peer in peers)], rows)
 
 
+def parametrisations() -> str:
+    pairs = ("matrix_exp / expm", "cayley / cayley", "cayley / scaled_cayley",
+             "householder / householder")
+    rows = []
+    for size in record("table5")["sizes"]:
+        found = [size["ratios"].get(f"torch {pair.replace(' / ', ' / refnet ')}") for pair in pairs]
+        schur = size["milliseconds"].get("refnet schur")
+        rows.append([size["hidden"], *(between(entry) if entry else None for entry in found),
+                     between(schur, 1) if schur else None])
+    return table(["units", *(f"torch {pair}" for pair in pairs), "schur, ms a step"], rows)
+
+
 def checkpoints() -> str:
     rows = [[f"{row['T']:,}", *(between(entry, 1, 1e3) for entry in row["seconds"].values()),
              between(row["ratio"]), *(f"{size / 1e6:.1f}" for size in row["peak bytes"].values())]
@@ -208,8 +270,7 @@ def checkpoints() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "temporal-order": lambda: classification(*(f"temporal-order-{m}"
-                                               for m in ("plain", "oinit", "open"))),
+    "temporal-order": lambda: by_seeds("temporal-order"),
     "mnist-feedforward": lambda: classification(*(f"mnist-feedforward-{m}"
                                                   for m in ("plain", "oinit", "open"))),
     "sequential-mnist": lambda: classification("sequential-mnist-oinit"),
@@ -220,18 +281,21 @@ TABLES: dict[str, Callable[[], str]] = {
     "rates": rates,
     "checkers": checkers,
     "frameworks": frameworks,
+    "layers": layers,
     "peers": peers,
+    "limits": limits,
     "roofline": roofline,
     "lengths": lengths,
     "steps": steps,
     "startup": startup,
     "table5": table5,
+    "parametrisations": parametrisations,
     "checkpoints": checkpoints,
 }
 
 
 def generate(text: str) -> str:
-    """A page with every table made anew; raises KeyError for a marker without a table."""
+    """A page with every table made again; raises KeyError for a marker without a table."""
     def fill(match: re.Match[str]) -> str:
         name = match.group(1)
         return f"<!-- {name} -->\n{TABLES[name]()}<!-- /{name} -->"
@@ -241,6 +305,7 @@ def generate(text: str) -> str:
 def main() -> int:
     for page in PAGES:
         page.write_text(generate(page.read_text()))
+    studies.PAGE.write_text(studies.page())
     draw()
     return 0
 

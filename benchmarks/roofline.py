@@ -1,21 +1,43 @@
-"""Where the compiled net's time goes: its inner parts alone, beside a large product.
+"""What the processor can do, and where the compiled net's time goes: ``python -m
+benchmarks.roofline [--quick]``.
 
-Each part runs on one thread, over and over on the same rows, as it does inside the recursion.
+The processor's peak and the memory's bandwidth (benchmarks.machine) stand beside a large product
+of OpenBLAS, on one core and on all. Then a step of the simple cell by its inner parts: each runs
+on one thread, over and over on the same rows, as it does inside the recursion. The best of the
+rounds each; written to benchmarks/results/roofline.json.
 """
 
+import argparse
+import json
+import os
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import machine
+from benchmarks.peer_steps import Refnet, draw
+from benchmarks.turns import Child, seconds
 from refnet.compiled._jit import jit
 from refnet.compiled.activations import pull, push, settings
 from refnet.compiled.layout import aligned, layout, product
-from refnet.compiled.rnn import CHUNK
+from refnet.compiled.plan import CHUNK
 from refnet.maths.activations import ACTIVATIONS
+from refnet.runs.files import write_text
+from refnet.runs.rows import environment, table
 
-REPEATS = 300
+RESULTS = Path(__file__).parent / "results" / "roofline.json"
+SIZES = ((784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
+         (300, 49, 512, 50))
+"""(T, D, H, B) of the step that is taken apart."""
+PARTS = ("product forward", "product backward", "weight gradient", "activation", "rest")
+REPEATS, LARGE = 300, 1000
+ROUNDS, BUDGET = 9, 3.0
+"""Rounds at least, and seconds spent on a step at least."""
 
 
 @jit
@@ -32,7 +54,7 @@ def _activations(n: int, code: int, c: Any, h: Any, q: Any, rows: int, width: in
         if back:
             pull(code, 0.0, q, h, h, c, q, rows, width)
         else:
-            push(code, 0.0, q, c, rows, width)
+            push(code, 0.0, q, c, rows, width, width)
 
 
 def parts(T: int, D: int, H: int, B: int, dtype: Any
@@ -72,3 +94,70 @@ def parts(T: int, D: int, H: int, B: int, dtype: Any
     return {**{name: (partial(multiplied, *arguments), times)
                for name, (times, arguments) in products.items()},
             "activation": (activated, steps)}
+
+
+def limits(dtype: str, cores: int) -> dict[str, Any]:
+    """What this process's cores can do."""
+    a = np.ones((LARGE, LARGE), dtype)
+    made = {"peak": machine.peak(dtype, cores), "large product": (lambda: a @ a, 2.0 * LARGE ** 3)}
+    found = {f"{name}, GFLOP/s": 1e-9 * machine.rate(what, 3 * ROUNDS)
+             for name, what in made.items()}
+    return {"dtype": dtype, "cores": cores, **found,
+            "bandwidth, GB/s": 1e-9 * machine.rate(machine.bandwidth(cores), 3 * ROUNDS)}
+
+
+def step_by_parts(size: list[Any], dtype: str) -> dict[str, Any]:
+    """The compiled step of the simple cell by parts, the best of the rounds each; "rest" is
+    what they leave of it. For a child on one core, as the parts run on one thread."""
+    T, D, H, B = size
+    runs = {"step": (Refnet(draw(T, D, H, B).cast(dtype), "compiled").step, 1.0),
+            **parts(T, D, H, B, dtype)}
+    best = dict.fromkeys(runs, float("inf"))
+    began, rounds = time.perf_counter(), 0
+    while rounds < ROUNDS or time.perf_counter() - began < BUDGET:
+        rounds += 1
+        for name, (run, times) in runs.items():
+            best[name] = min(best[name], times * seconds(run))
+    return {"size": size, "dtype": dtype, **best, "rest": 2 * best["step"] - sum(best.values()),
+            "GFLOP/s of the step": 6 * T * B * H * (H + D) / best["step"] / 1e9}
+
+
+def tables(record: dict[str, Any]) -> tuple[str, str]:
+    """What the processor can do, and the step by parts in shares of its time and of the peak of
+    one core."""
+    limit = [[row["dtype"], row["cores"], f"{row['peak, GFLOP/s']:.0f}",
+              f"{row['large product, GFLOP/s']:.0f}", f"{row['bandwidth, GB/s']:.0f}"]
+             for row in record["limits"]]
+    peaks = {row["dtype"]: row["peak, GFLOP/s"] for row in record["limits"] if row["cores"] == 1}
+    steps = [[str(tuple(row["size"])), row["dtype"], f"{row['step'] * 1e3:.1f}",
+              *(f"{row[part] / row['step']:.0%}" for part in PARTS),
+              f"{row['GFLOP/s of the step'] / peaks[row['dtype']]:.0%}"]
+             for row in record["steps"]]
+    return (table(["dtype", "cores", "peak, GFLOP/s", "OpenBLAS's product", "GB/s"], limit),
+            table(["(T, D, H, B)", "dtype", "ms", *PARTS, "of the peak"], steps))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure what the processor can do, and a step "
+                                     "by its parts.",
+                                     epilog="Example: python -m benchmarks.roofline --quick")
+    parser.add_argument("--quick", action="store_true",
+                        help="the smallest size alone; nothing is recorded")
+    quick = parser.parse_args().quick
+    record: dict[str, Any] = {"environment": environment(), "limits": [], "steps": []}
+    for cores in sorted({1, len(os.sched_getaffinity(0))}):
+        for dtype in ("float32", "float64"):
+            with Child("benchmarks.roofline", cores) as child:
+                record["limits"].append(child.call("limits", dtype, cores))
+    for size in SIZES[2:3] if quick else SIZES:
+        for dtype in ("float32", "float64"):
+            with Child("benchmarks.roofline", 1) as one:
+                record["steps"].append(one.call("step_by_parts", size, dtype))
+    print("\n".join(tables(record)))
+    if not quick:
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The recorded training runs: ``python -m benchmarks.runs [NAME ...]`` makes them anew.
+"""The recorded training runs: ``python -m benchmarks.runs [NAME ...]`` repeats them.
 
 Each is one ``refnet train`` command; its folder in benchmarks/results/runs/ is what the
 README's tables are generated from (``python -m benchmarks.readme``). A run that was
@@ -12,16 +12,27 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "results" / "runs"
 
-MARGINS = ("0", "0.01", "0.1", "1", "none")
+METHODS = {
+    "plain": "--rate 1e-4 --iterations 20000",
+    "oinit": "--method oinit --orthogonal hidden",
+    "open": "--method open --rate 1e-4 --open-form squared",
+}
+SEEDS = (0, 1, 2, 3, 4)
+"""The seeds of the runs whose figure has a band over them; seed 0 has no suffix."""
 
 RELEASED = "--learn-h0 --clip step"
 SPECTRUM = "spectrum_rate=plain"
 
+
+def seeded(name: str) -> list[str]:
+    """The names of a run's seeds."""
+    return [f"{name}-seed{seed}" if seed else name for seed in SEEDS]
+
+
 RUNS = {
-    "temporal-order-plain": "temporal-order --length 60 --rate 1e-4 --iterations 20000",
-    "temporal-order-oinit": "temporal-order --length 60 --method oinit --orthogonal hidden",
-    "temporal-order-open": "temporal-order --length 60 --method open --rate 1e-4 "
-                           "--open-form squared",
+    **{name: f"temporal-order --length 60 {flags}" + f" --seed {seed}" * (seed > 0)
+       for method, flags in METHODS.items()
+       for seed, name in zip(SEEDS, seeded(f"temporal-order-{method}"))},
     **{f"mnist-feedforward-{method}": "mnist:scaling=unit --depth 10 --batch 16 --iterations "
                                       f"375000 --evaluate-every 3750 --method {method}"
                                       + (" --orthogonal hidden" if method != "plain" else "")
@@ -29,11 +40,6 @@ RUNS = {
     "sequential-mnist-oinit": "sequential-mnist:scaling=unit --method oinit --weights "
                               "glorot_uniform --rate 1e-4 --orthogonal hidden --iterations 5000 "
                               "--evaluate-every 500",
-    **{f"copy-200-margin-{margin}": f"copy --length 200 --transition svd:margin={margin},"
-                                    f"{SPECTRUM} {RELEASED} --iterations 3000"
-       for margin in MARGINS},
-    "copy-500-margin-0.1": f"copy --length 500 --transition svd:margin=0.1,{SPECTRUM} {RELEASED} "
-                           "--iterations 6000 --evaluate-every 200",
     "permuted-mnist-margin-0.1": "permuted-mnist:validation=0 --transition "
                                  f"svd:margin=0.1,{SPECTRUM} {RELEASED} "
                                  "--iterations 3000 --evaluate-every 500",
@@ -48,7 +54,7 @@ RUNS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Make the recorded training runs anew.",
+        description="Repeat the recorded training runs.",
         epilog="Example: python -m benchmarks.runs temporal-order-oinit\nRuns: " + ", ".join(RUNS))
     parser.add_argument("names", nargs="*", metavar="NAME", help="which runs (default: all)")
     names = parser.parse_args().names or list(RUNS)

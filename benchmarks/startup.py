@@ -22,7 +22,7 @@ TARGETS = {"empty": 10, "full": 1}
 
 
 def nets() -> dict[str, Any]:
-    """Every net that the compiled core has, small: the time is that of the compiler."""
+    """Every cell that has a compiled kernel, in a small net: the time is the compiler's."""
     from refnet.cells import CELLS
     from refnet.nets.recurrent import RecurrentNet
     return {cell: RecurrentNet(6, 100, 4, cell, backend="compiled") for cell in CELLS}

@@ -1,10 +1,14 @@
-"""Where a training step's time goes: ``python -m benchmarks.steps [--quick]``.
+"""Where a run's time goes: ``python -m benchmarks.steps [--quick]``.
 
-The step of ``refnet train`` for the tasks' own settings, on the compiled core: the functions of
-every part are timed as the step calls them. The recursion is the cell's forward and backward
-pass; no other part may take more. Medians over the steps and shares are printed and go to
-benchmarks/results/steps.json. MNIST and the Penn Treebank are read from where ``refnet train``
-finds them.
+``refnet train`` with the tasks' own settings, on the compiled core: the functions of every part
+are timed as the loop calls them, steps and evaluations apart. A run is as many steps to an
+evaluation as the settings say. The net is what it computes: its matrices, the layers' forward
+and backward pass, its read-out and the loss. Means over the steps and the evaluations between
+the quartiles of their time go to benchmarks/results/steps.json. MNIST and the Penn Treebank are
+read from where ``refnet train`` finds them.
+
+Then two runs of one thread each are put side by side, each on a core of its own, by turns with
+one alone: what they share is the memory and the largest cache.
 """
 
 import argparse
@@ -13,24 +17,28 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from refnet.nets import recurrent as nets
+from benchmarks.turns import Child, between, quotient, spread
+from refnet.nets import recurrent as base
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs import checkpoint
 from refnet.runs.files import write_text
-from refnet.runs.rows import environment, table
+from refnet.runs.rows import Rows, environment, table
 from refnet.training import loop as train
 from refnet.training.experiment import Experiment, build
-from refnet.training.loop import Run
 from refnet.training.protocols import preset
 
 RESULTS = Path(__file__).parent / "results" / "steps.json"
 RUNS: dict[str, dict[str, Any]] = {
     "temporal-order": {"length": 120, "method": "open"},
+    "mnist": {},
     "sequential-mnist": {},
     "copy": {"length": 200},
     "adding": {"length": 200},
@@ -38,32 +46,38 @@ RUNS: dict[str, dict[str, Any]] = {
     "ptb, lstm": {"cell": "lstm"},
 }
 """Settings beside the task's preset."""
-PARTS = ("data", "recursion", "read-out and loss", "transition", "penalty", "clipping",
-         "optimiser", "manifold step", "rest")
+NET = ("layers", "read-out and loss", "transition")
+PARTS = ("data", *NET, "penalty", "clipping", "optimiser", "manifold step", "scores", "matrices",
+         "files", "rest")
+SIDE_BY_SIDE = ("temporal-order", "sequential-mnist", "ptb")
+MOVES = ("penalty", "clipping", "optimiser", "manifold step")
+EVERY = 40
+"""Steps to an evaluation while they are timed."""
 WARM = 5
-"""Steps before the first that counts: kernels are compiled, threads have started."""
+"""Steps before the first that counts, and one evaluation: kernels are compiled, threads have
+started."""
 
 
 class Clock:
-    """Charges the time that goes by to one part after the other."""
+    """Counts the time that passes as one part's or another's."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """Nothing is spent yet."""
+        """Begin again, with no time counted."""
         self.spent = dict.fromkeys(PARTS, 0.0)
         self.part, self.since = "rest", time.perf_counter()
 
     def switch(self, part: str) -> str:
-        """From now on to ``part``; the part until now."""
+        """Count the time from now on as that of ``part``; returns the part until now."""
         now = time.perf_counter()
         self.spent[self.part] += now - self.since
         before, self.part, self.since = self.part, part, now
         return before
 
     def charge(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, its own time charged to ``part``."""
+        """The function, with its own time counted as that of ``part``."""
         def timed(*args: Any, **options: Any) -> Any:
             before = self.switch(part)
             try:
@@ -75,61 +89,148 @@ class Clock:
 
 def charged(clock: Clock, e: Experiment) -> ExitStack:
     """The functions of every part charged to the clock, until the stack is closed."""
-    places = [(type(e.task), "batch", "data"), (e.net.layer.passes, "forward", "recursion"),
-              (e.net.layer.passes, "backward", "recursion"),
+    net = type(e.net)
+    layers: Any = e.net.layer.passes if isinstance(e.net, RecurrentNet) else None
+    draws = next(name for name in ("draw", "_batch") if hasattr(e.task, name))
+    places = [(type(e.task), "batch", "data"), (type(e.task), draws, "data"),
               (train, "loss_and_gradients", "read-out and loss"),
-              (RecurrentNet, "matrices", "transition"), (nets, "pulled", "transition"),
+              (net, "forward", "read-out and loss"),
+              (net, "matrices", "transition"), (base, "pulled", "transition"),
               (Experiment, "clip", "clipping"), (type(e.optimizer), "step", "optimiser"),
               (Experiment, "open_step", "optimiser"),
-              (Experiment, "manifold_step", "manifold step")]
+              (Experiment, "manifold_step", "manifold step"),
+              (type(e.task), "score", "scores"), (Experiment, "matrices_of", "matrices"),
+              (train, "spectral_radius", "matrices"), (train, "defect", "matrices"),
+              (Experiment, "report", "matrices"), (checkpoint, "save", "files"),
+              (Rows, "append", "files")]
+    if layers is not None:  # a feedforward net's stand under "read-out and loss"
+        places += [(layers, "forward", "layers"), (layers, "backward", "layers")]
     stack = ExitStack()
     for owner, name, part in places:
         stack.enter_context(patch.object(owner, name, clock.charge(part, getattr(owner, name))))
-    penalty = e.penalty
-    timed = penalty and clock.charge("penalty", penalty)
-    stack.enter_context(patch.object(Experiment, "penalty", property(lambda _: timed)))
+    penalty = Experiment.penalty
+
+    def timed(e: Experiment) -> Any:
+        found = penalty.__get__(e)
+        return found and clock.charge("penalty", found)
+
+    stack.enter_context(patch.object(Experiment, "penalty", property(timed)))
     return stack
 
 
+def typical(found: list[dict[str, float]]) -> dict[str, Any]:
+    """Means over those whose time is between the quartiles, or all if there are few."""
+    whole = sorted(found, key=lambda spent: sum(spent.values()))
+    kept = whole[len(whole) // 4:-(-3 * len(whole) // 4)] if len(whole) > 3 else whole
+    parts = {part: statistics.mean(spent[part] for spent in kept) for part in PARTS}
+    return {"time": sum(parts.values()), "parts": parts}
+
+
 def measure(name: str, budget: float) -> dict[str, Any]:
-    """One row of the record: medians over the steps of so many seconds, T their mean."""
-    e = build(replace(preset(name.split(",")[0]), **RUNS[name]))
-    params, _ = e.start()
-    run = Run(params, e.optimizer.init(params), params, {})
-    steps: list[dict[str, float]] = []
+    """One row of the record, of what so many seconds allow; T is a mean."""
+    config = replace(preset(name.split(",")[0]), **RUNS[name])
+    e = build(config)
+    clock, steps, evaluations = Clock(), [], []
     lengths: list[int] = []
-    clock = Clock()
-    with charged(clock, e):
-        until = float("inf")
-        while time.perf_counter() < until or len(steps) < 4:
-            if run.iteration == WARM:
+    until = float("inf")
+
+    def observe(kind: str, facts: dict[str, Any]) -> None:
+        nonlocal until
+        clock.switch("rest")
+        if kind == "step":
+            steps.append(clock.spent)
+        elif kind == "row":
+            evaluations.append(clock.spent)
+            if len(evaluations) == 1:  # the first compiles
+                del steps[:]
                 until = time.perf_counter() + budget
-            clock.restart()
-            batch = e.task.batch(run.iteration, e.config.batch, e.config.seed)
-            run, _, _ = train.step(e, run, batch)
-            clock.switch("rest")
-            if run.iteration > WARM:
-                steps.append(clock.spent)
-                lengths.append(len(batch.x))
-    times = {part: statistics.median(step[part] for step in steps) for part in PARTS}
-    return {"run": name, "T": round(statistics.mean(lengths)), "D": e.net.inputs,
-            "H": e.net.hidden, "B": e.config.batch, "steps": len(steps),
-            "step": statistics.median(sum(step.values()) for step in steps), "parts": times,
-            "longest beside the recursion": max(set(PARTS) - {"recursion"}, key=times.get)}
+        clock.restart()
+
+    draw = type(e.task).batch
+
+    def batch(task: Any, *arguments: Any) -> Any:
+        made = draw(task, *arguments)
+        lengths.append(len(made.x))
+        return made
+
+    with (TemporaryDirectory() as folder, patch.object(type(e.task), "batch", batch),
+          charged(clock, e)):
+        train.train(replace(config, iterations=10 ** 9, evaluate_every=EVERY), f"{folder}/run",
+                    observe, lambda: time.perf_counter() > until and len(evaluations) > 1)
+    del steps[:WARM], evaluations[:1]
+
+    step, evaluation = typical(steps), typical(evaluations)
+    every = config.evaluate_every
+    whole = every * step["time"] + evaluation["time"]
+    inside = sum(every * step["parts"][part] + evaluation["parts"][part] for part in NET)
+    feedforward = not isinstance(e.net, RecurrentNet)
+    return {"run": name, "T": 1 if feedforward else round(statistics.mean(lengths)),
+            "D": e.task.inputs, "H": config.hidden, "B": config.batch, "every": every,
+            "steps": len(steps), "evaluations": len(evaluations), "step": step,
+            "evaluation": evaluation, "evaluation's share": evaluation["time"] / whole,
+            "in the net": inside / whole}
 
 
-def report(record: dict[str, Any]) -> str:
-    """The record as a table."""
+STEPPED: dict[str, Any] = {}
+"""In a child: the experiment that it trains, and how far it is."""
+
+
+def step_for(name: str, budget: float) -> float:
+    """Train on for so many seconds; the median of the seconds of a step."""
+    if name not in STEPPED:
+        e = build(replace(preset(name.split(",")[0]), **RUNS[name]))
+        params, _ = e.start()
+        STEPPED[name] = e, train.Run(params, e.optimizer.init(params), params, {})
+    e, run = STEPPED[name]
+    taken = []
+    until = time.perf_counter() + budget
+    while time.perf_counter() < until or len(taken) <= WARM:
+        start = time.perf_counter()
+        batch = e.task.batch(run.iteration, e.config.batch, e.config.seed)
+        run, _, _ = train.step(e, run, batch)
+        taken.append(time.perf_counter() - start)
+    STEPPED[name] = e, run
+    return statistics.median(taken)
+
+
+def side_by_side(name: str, rounds: int, budget: float) -> dict[str, Any]:
+    """How much longer a step takes while another run is on the other core."""
+    found: dict[str, list[float]] = {"alone": [], "together": []}
+    with (Child("benchmarks.steps", 1, 0) as one, Child("benchmarks.steps", 1, 1) as other,
+          ThreadPoolExecutor(2) as pool):
+        for child in (one, other):
+            child.call("step_for", name, 0.0)
+        for _ in range(rounds):
+            found["alone"].append(one.call("step_for", name, budget))
+            both = [pool.submit(child.call, "step_for", name, budget) for child in (one, other)]
+            found["together"].append(both[0].result())
+            both[1].result()
+    return {"run": name, **{kind: spread(values) for kind, values in found.items()},
+            "ratio": quotient(found["together"], found["alone"])}
+
+
+def shares(record: dict[str, Any]) -> str:
+    """The record as a table: a step and an evaluation by parts, and the whole run."""
     rows = []
     for row in record["runs"]:
-        times, longest = row["parts"], row["longest beside the recursion"]
-        rows.append([row["run"], f"({row['T']}, {row['D']}, {row['H']}, {row['B']})",
-                     row["step"] * 1e3,
-                     *(f"{times[part] * 1e3:.3f} ({times[part] / row['step']:.0%})"
-                       for part in PARTS),
-                     f"{longest}: {times[longest] / times['recursion']:.2f}"])
-    return "ms a step, medians (share of the step):\n\n" + table(
-        ["run", "(T, D, H, B)", "step", *PARTS, "longest over the recursion"], rows)
+        for kind in ("step", "evaluation"):
+            parts, time = row[kind]["parts"], row[kind]["time"]
+            rest = time - sum(parts[part] for part in ("data", *NET, *MOVES))
+            rows.append([
+                f"{row['run']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})"
+                if kind == "step" else "", kind, f"{time * 1e3:.1f}",
+                *(f"{parts[part] / time:.0%}" for part in ("data", *NET)),
+                f"{sum(parts[part] for part in MOVES) / time:.0%}", f"{rest / time:.0%}",
+                f"{row['in the net']:.0%}" if kind == "step" else ""])
+    return table(["run (T, D, H, B)", "", "ms", "data", *NET, "update", "rest", "in the net"],
+                 rows)
+
+
+def together(record: dict[str, Any]) -> str:
+    """Two runs side by side, as a table."""
+    return table(["run", "one alone, ms a step", "beside another", "ratio"], [
+        [row["run"], between(row["alone"], 2, 1e3), between(row["together"], 2, 1e3),
+         between(row["ratio"], 3)] for row in record["side by side"]])
 
 
 def main() -> int:
@@ -140,8 +241,11 @@ def main() -> int:
     record: dict[str, Any] = {"environment": environment(), "runs": []}
     for name in RUNS:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        record["runs"].append(measure(name, 1 if quick else 10))
-    print(report(record))
+        record["runs"].append(measure(name, 1 if quick else 8))
+    record["side by side"] = [side_by_side(name, *((3, 0.3) if quick else (9, 1.0)))
+                              for name in SIDE_BY_SIDE]
+    print(shares(record))
+    print(together(record))
     if not quick:
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     return 0

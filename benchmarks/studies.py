@@ -1,29 +1,37 @@
 """STUDIES.md, the papers' tables and figures beside ours: ``python -m benchmarks.studies``.
 
+``python -m benchmarks.readme`` writes it too, and draws the figures.
 Everything on the page is made from the declarations of refnet.studies and the rows recorded in
 results/studies; tests/test_studies.py checks that it is what this makes of them.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 from refnet.runs.files import write_text
 from refnet.runs.rows import table
-from refnet.studies.catalogue import STUDIES
+from refnet.studies.catalogue import STUDIES, find
+from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.store import Store
 from refnet.studies.study import Study
+from refnet.studies.work import shown
 from refnet.training.protocols import differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
+COSTS = FOLDER / "costs.json"
 PAGE = Path(__file__).parent / "STUDIES.md"
 SEEDS = 3
 
 HEAD = """# The papers' tables and figures
 
 Ours beside the printed numbers, from the rows recorded in `results/studies`. Made by
-`python -m benchmarks.studies`; no number is typed. A row that has not been made says *not run*;
+`python -m benchmarks.readme`; no number is typed. A row that has not been made says *not run*;
 `refnet study NAME` makes it, goes on after any interruption, and prints the same table. Each
-recorded row carries its settings, seed, machine, versions and commit.
+recorded row carries its settings, seed, machine, versions and commit. Runs that have begun lie
+there with a small checkpoint: `refnet study NAME --folder benchmarks/results/studies` goes on with
+them on any machine. What a seed needs was measured on a few steps of each kind of run, in one
+process, for all its iterations: a run that solves its task ends earlier.
 
 """
 
@@ -60,33 +68,41 @@ nothing, the plainest choice; or what the released code does. They differ in:
 """
 
 
-def recorded(study: Study) -> tuple[Store, dict[str, dict]]:
-    """The store of a study's recorded rows, and its rows."""
-    store = Store(FOLDER / study.name)
-    return store, store.rows()
+def store_of(study: Study) -> Store:
+    return Store(FOLDER / study.name)
 
 
 def overview() -> str:
-    """How many runs of each study there are, and what they took."""
+    """How many runs of each study there are, what they took, and what a seed needs."""
     lines = []
+    costs = remembered(COSTS, everywhere=True)
     for study in STUDIES.values():
-        store, rows = recorded(study)
+        store = store_of(study)
+        rows = store.rows()
         jobs = study.jobs(lambda job: store.done(job, rows), SEEDS, False)
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study.name in ("table-i", "table-i-text")
         done = len(rows) if ladder else sum(store.done(job, rows) is not None for job in jobs)
+        begun = sum(place.is_dir() for place in store.folder.glob("unfinished/*/run"))
         hours = sum(row.get("seconds", 0) for row in rows.values()) / 3600
+        cost = costs.get(study.name)
         lines.append([f"`refnet study {study.name}`", study.title,
-                      f"{done}" if ladder else f"{done} of {len(jobs)}", f"{hours:.2f}"])
-    return table(["command", "what", f"runs recorded, {SEEDS} seeds", "their hours"], lines)
+                      (f"{done}" if ladder else f"{done} of {len(jobs)}")
+                      + (f", {begun} begun" if begun else ""), f"{hours:.2f}",
+                      *(("-", "-") if cost is None else cost.texts)])
+    return table(["command", "what", f"runs recorded, {SEEDS} seeds", "their hours",
+                  "hours of a seed, at most", "MB of arrays"], lines)
 
 
 def section(study: Study) -> str:
-    """A study's table, and its figure if there is one."""
-    store, rows = recorded(study)
-    text = f"## {study.title}\n\n" + study.table(lambda job: store.done(job, rows), SEEDS, False)
+    """A study's table, its figure if there is one, and the search of its grid."""
+    store = store_of(study)
+    text = f"## {study.title}\n\n" + study.table(shown(store), SEEDS, False)
     if (store.folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
+    if study.search is not None:
+        text += (f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
+                 + study.search.table(shown(store), SEEDS, False))
     return text + "\n"
 
 
@@ -97,11 +113,12 @@ def page() -> str:
 
 
 def main() -> int:
-    for study in STUDIES.values():
-        store, rows = recorded(study)
-        if study.figure is not None and rows:
-            study.figure(lambda job: store.done(job, rows), SEEDS, False,
-                         store.folder / "figure.png")
+    parser = argparse.ArgumentParser(description="Write STUDIES.md.")
+    parser.add_argument("--measure", nargs="*", metavar="NAME", help="measure what these studies "
+                        "need (default: all)")
+    names = parser.parse_args().measure
+    for study in [] if names is None else map(find, names or STUDIES):
+        remember(COSTS, {study.name: measure(study.jobs(lambda job: None, 1, False))})
     write_text(PAGE, page())
     return 0
 

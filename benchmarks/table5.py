@@ -4,14 +4,14 @@ Seconds per training step on the copy task (T = 100, batch 50, one-hot, tanh, fl
 net with SGD, the factorised one with Cayley steps on both bases (the paper's geoSGD) and, for
 comparison with the peers, which have one orthogonal matrix, the same with one; beside them
 PyTorch with SGD, with ``parametrizations.orthogonal`` (Cayley and matrix exponential) and with
-a dynamic trivialisation as in geotorch (matrix exponential at a base that moves along every
-100 steps). The refnet steps are the trainer's own, NumPy's products on one thread as there;
-the compiled core and PyTorch have as many as there are.
+a dynamic trivialisation as in geotorch (matrix exponential at a base that is moved every 100
+steps). The refnet steps are the trainer's own, with NumPy's products on one thread, as there;
+the compiled core and PyTorch use all cores.
 
-First every contender must make the loss that refnet's plain net makes of the same weights, and
-stay orthogonal over a step. Then, round by round, each takes a few steps; a ratio is formed
-within a round, so that a slower moment of the machine slows both sides. Written to
-benchmarks/results/table5.json, with medians, quartiles and the environment.
+First every contender must get the same loss as refnet's plain net from the same weights, and
+stay orthogonal over a step. Then, round by round, each takes a few steps; ratios are formed
+within a round, so that a slower moment of the machine slows both sides. Medians, quartiles and
+the environment go to benchmarks/results/table5.json.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class Torch:
                       for name, value in start.items() if name != "Whh"}
         Whh = torch.tensor(start["Whh"])
         parameters = list(self.value.values())
-        if orthogonal in ("cayley", "matrix_exp"):
+        if orthogonal in MAPS:
             holder = torch.nn.Linear(hidden, hidden, bias=False)
             parametrizations.orthogonal(holder, orthogonal_map=orthogonal)
             holder.weight = Whh
@@ -120,6 +120,13 @@ class Torch:
         return self.recurrent().detach().numpy()
 
 
+MAPS = {"cayley": "cayley", "matrix_exp": "expm", "householder": "householder"}
+"""PyTorch's maps, and refnet's of the same kind."""
+COUNTERPARTS = (*((f"torch {theirs}", f"refnet {own}") for theirs, own in MAPS.items()),
+                ("torch cayley", "refnet scaled_cayley"),
+                ("torch trivialisation", "refnet expm"))
+
+
 def contenders(hidden, backend):
     sgd = Refnet(hidden, "dense", None, backend)
     start = sgd.run.params
@@ -127,9 +134,10 @@ def contenders(hidden, backend):
         "refnet sgd": sgd,
         "refnet geosgd": Refnet(hidden, "svd:margin=0.1", start, backend),
         "refnet orthogonal": Refnet(hidden, "orthogonal", start, backend),
+        **{f"refnet {name}": Refnet(hidden, name, start, backend)
+           for name in (*MAPS.values(), "scaled_cayley", "schur")},
         "torch sgd": Torch(start, None),
-        "torch cayley": Torch(start, "cayley"),
-        "torch matrix_exp": Torch(start, "matrix_exp"),
+        **{f"torch {name}": Torch(start, name) for name in MAPS},
         "torch trivialisation": Torch(start, "trivialisation"),
     }
 
@@ -148,7 +156,7 @@ def verify(entries, hidden):
         if name == "torch sgd":
             assert abs(two - second) <= 100 * hidden ** 0.5 * EPS * second, (name, two, second)
         W = entries[name].matrix().astype(np.float64)
-        if not name.endswith(" sgd") and name != "refnet geosgd":
+        if not name.endswith(" sgd") and name not in ("refnet geosgd", "refnet schur"):
             defect = np.linalg.norm(W.T @ W - np.eye(hidden))
             # the peers have no drift guard: each step may add what one product rounds
             assert defect <= 100 * hidden ** 0.5 * EPS, (name, defect)
@@ -173,6 +181,8 @@ def measure(hidden, rounds, backend):
     for ours in ("refnet geosgd", "refnet orthogonal"):
         for peer in ("torch cayley", "torch matrix_exp", "torch trivialisation"):
             ratios[f"{peer} / {ours}"] = times[peer] / times[ours]
+    for peer, ours in COUNTERPARTS:
+        ratios[f"{peer} / {ours}"] = times[peer] / times[ours]
     ratios["torch sgd / refnet sgd"] = times["torch sgd"] / times["refnet sgd"]
     return {"hidden": hidden, "rounds": rounds, "steps_per_round": count, "losses": losses,
             "paper_geosgd / sgd": round(PAPER[hidden][1] / PAPER[hidden][0], 2)

@@ -2,7 +2,7 @@
 
 The source distribution and the wheel are built; for every Python named and both ends of the
 versions, the wheel is installed in a fresh environment, and a quick part of the tests (with --full:
-all of them) runs from the unpacked source distribution without its own copy of the package.
+all of them) runs from the unpacked source distribution without its own copy of the modules.
 What happened goes to benchmarks/results/versions.json.
 """
 
@@ -38,7 +38,7 @@ def python(version: str) -> str | None:
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """The unpacked source distribution, without its copy of the package, and the wheel."""
+    """The unpacked source distribution, without its copy of the modules, and the wheel."""
     with TemporaryDirectory() as copy:
         clean = Path(copy) / "refnet"
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True,
@@ -53,16 +53,19 @@ def build(folder: Path) -> tuple[Path, Path]:
     with tarfile.open(sdist) as packed:
         packed.extractall(folder, filter="data")
     tree = folder / sdist.name.removesuffix(".tar.gz")
-    shutil.rmtree(tree / "refnet")
+    for module in tree.glob("refnet/**/*.py"):  # the pages stay: tests read them
+        module.unlink()
     return tree, wheel
 
 
 def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict[str, Any]:
     """One row of the record."""
-    row: dict[str, Any] = {"python": version, "versions": end}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True,
+                            capture_output=True, text=True).stdout.strip()
+    row: dict[str, Any] = {"python": version, "versions": end, "commit": commit}
     found = python(version)
     if found is None:
-        return {**row, "outcome": "this Python is not installed here"}
+        return {**row, "outcome": "not tried: this Python is not installed here"}
     with TemporaryDirectory() as folder:
         own = Path(folder) / "bin" / "python"
         subprocess.run([found, "-m", "venv", folder], check=True)

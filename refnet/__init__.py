@@ -12,9 +12,9 @@ One training step goes through the package in this order:
 Beneath them ``maths`` (arithmetic for any number type, activations, losses); beside them
 ``exact`` (certified gradients), ``check`` (a judge for other frameworks), ``analysis`` and
 ``explain`` (the papers' mathematics and their errata) and ``studies`` (their tables).
-Names below load on first use, so that ``import refnet`` costs next to nothing: nets, their
-derivatives, tasks and training; and the packages ``refnet.analysis``, ``refnet.check``,
-``refnet.exact``, ``refnet.tasks`` and ``refnet.transitions``.
+The names below are nets, their derivatives, tasks and training, and the packages
+``refnet.analysis``, ``refnet.check``, ``refnet.exact``, ``refnet.tasks`` and
+``refnet.transitions``. Each loads on first use, so that ``import refnet`` takes next to no time.
 """
 
 from typing import TYPE_CHECKING
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from refnet.nets.feedforward import FeedforwardNet as FeedforwardNet
     from refnet.nets.gradients import (hvp as hvp, jvp as jvp,
                                        loss_and_gradients as loss_and_gradients,
-                                       per_example_gradients as per_example_gradients,
-                                       state_jacobians as state_jacobians)
+                                       per_example_gradients as per_example_gradients)
     from refnet.nets.recurrent import RecurrentNet as RecurrentNet
+    from refnet.nets.stacked import StackedNet as StackedNet
+    from refnet.nets.states import (state_gradients as state_gradients,
+                                    state_jacobians as state_jacobians)
     from refnet.process import settle as settle
     from refnet.tasks import make_task as make_task
     from refnet.training.config import Config as Config
@@ -48,9 +50,10 @@ else:
         "refnet.maths.activations": ("ACTIVATIONS", "Activation", "activation"),
         "refnet.matrices.initializers": ("initialize",),
         "refnet.nets.recurrent": ("RecurrentNet",),
+        "refnet.nets.stacked": ("StackedNet",),
         "refnet.nets.feedforward": ("FeedforwardNet",),
-        "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients",
-                                  "state_jacobians"),
+        "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients"),
+        "refnet.nets.states": ("state_gradients", "state_jacobians"),
         "refnet.process": ("settle",),
         "refnet.tasks": ("make_task",),
         "refnet.training.config": ("Config",),

@@ -1,11 +1,12 @@
-"""Arguments at the door: what a public function refuses, in one line that says what arrived, what
-was needed and the likely repair.
+"""Checks of arguments: what a public function refuses, with an error of one line that says what
+arrived, what was needed and the likely repair.
 
-``admit`` holds named arrays against declared shapes, in time proportional to their number. A
-dimension is a number, or a letter whose size the first array that has it decides.
+``admit`` checks named arrays against declared shapes, in time proportional to their number. A
+dimension is a number, or a letter, whose size is that of the first array that has it.
 Checked by: tests/test_arguments.py.
 """
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -13,32 +14,38 @@ from inspect import signature
 from math import inf
 from numbers import Real
 from os import PathLike
+from sys import float_info
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from refnet.batch import Params
 
-__all__ = ["ARRAYS", "GENERATOR", "MATRIX", "PATH", "REAL_MATRIX", "Rule", "SQUARE", "Shape",
-           "Shapes", "VECTOR", "admit", "admit_mask", "array", "check_fields", "choice", "count",
-           "generator", "instance", "kind", "matrices", "matrix", "number", "one_of", "optional",
-           "real", "short", "square", "takes", "whole"]
+__all__ = ["ARRAYS", "GENERATOR", "MATRIX", "PATH", "REAL_MATRIX", "Rule", "SEED", "SIZE", "SQUARE",
+           "Shape", "Shapes", "VECTOR", "admit", "admit_mask", "array", "check_fields", "choice",
+           "count", "finite", "generator", "instance", "kind", "matrices", "matrix", "number",
+           "numbers", "one_of", "optional", "real", "short", "square", "takes", "whole"]
 
 Shape = tuple[int | str, ...]
 Shapes = Mapping[str, tuple[Shape, ...]]
-"""By name, the shapes of which an array has to have one."""
+"""Name -> the shapes that the array of that name may have."""
 
+SIZE, SEED = 2 ** 48, 2 ** 128
+"""What no size, and no seed, needs to exceed."""
+MAX = sys.float_info.max
 NUMBERS, REAL = "fiucO", "fiuO"
-"""The kinds of dtype that hold numbers. (Complex ones are real ones with a step along, where
-tangents are taken.)"""
+"""The kinds of dtype that hold numbers. (Complex ones occur where a complex step takes a tangent.)
+"""
 
 
-def whole(what: str, value: Any, least: int = 1) -> int:
-    """``value`` as an int of at least ``least``; TypeError for any other type."""
+def whole(what: str, value: Any, least: int = 1, most: int = SIZE) -> int:
+    """``value`` as an int from ``least`` to ``most``; TypeError for any other type."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{what} is {short(value)}; need a whole number (int)")
     if value < least:
         raise ValueError(f"{what} is {short(value, str)}; need at least {least}")
+    if value > most:
+        raise ValueError(f"{what} is {short(value, str)}; need at most {most}")
     return int(value)
 
 
@@ -47,17 +54,25 @@ def number(what: str, value: Any, interval: str = "[0, inf)") -> Any:
     real: bool = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
     if not real:
         raise TypeError(f"{what} is {short(value)}; need a number in {interval}")
-    low, high = map(float, interval[1:-1].split(","))
-    above = value >= low if interval[0] == "[" else value > low
-    if not (above and (value <= high if interval[-1] == "]" else value < high)):
+    if not _inside(value, interval) or (
+            not isinstance(value, float) and abs(value) > float_info.max):
         raise ValueError(f"{what} is {short(value, str)}; need a number in {interval}")
+    if abs(value) > MAX and value != inf:
+        raise ValueError(f"{what} is {short(value, str)}; need a number that a float64 can hold")
     return value
+
+
+def _inside(value: Any, interval: str) -> Any:
+    """Whether a number, or each entry of an array, is in the interval."""
+    low, high = map(float, interval[1:-1].split(","))
+    return ((value >= low if interval[0] == "[" else value > low)
+            & (value <= high if interval[-1] == "]" else value < high))
 
 
 def choice(what: str, value: Any, options: Collection[str]) -> None:
     """Raise ValueError unless ``value`` is one of ``options``."""
     if not isinstance(value, str) or value not in options:
-        near = get_close_matches(str(value), options, 1)
+        near = get_close_matches(short(value, str), options, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ValueError(f"{what} {short(value)} is unknown; choose one of "
                          f"{', '.join(options)}{hint}")
@@ -78,8 +93,8 @@ def array(what: str, value: Any, *shapes: Shape, kinds: str = NUMBERS,
           sizes: dict[str, int] | None = None) -> None:
     """Raise unless ``value`` is an array of numbers, of one of ``shapes`` if any are given.
 
-    ``kinds``: the kinds of dtype allowed. ``sizes``: those of the letters in ``shapes``, to which
-    the ones met first are added.
+    ``kinds``: the kinds of dtype allowed. ``sizes``: the size of each letter in ``shapes``;
+    letters met here first are added.
     """
     _numbers(what, value, kinds)
     if shapes and not _fits(value.shape, shapes, {} if sizes is None else sizes):
@@ -91,8 +106,8 @@ def admit(where: str, arrays: Params, shapes: Shapes, sizes: dict[str, int], bec
     """Raise ValueError or TypeError unless every array is declared in ``shapes`` and has one of
     its shapes, and all ``required`` ones are there.
 
-    ``sizes``: those of the letters; letters met here first are added. ``because``: what decides
-    the shapes.
+    ``sizes``: the size of each letter; letters met here first are added. ``because``: what
+    decides the shapes, for the error.
     """
     if type(arrays) is not dict:
         kind(f"{where}: the arrays", arrays, Mapping, "a dict of arrays by name")
@@ -108,8 +123,8 @@ def admit(where: str, arrays: Params, shapes: Shapes, sizes: dict[str, int], bec
 
 
 def admit_mask(where: str, mask: Any, shape: tuple[int, ...]) -> None:
-    """Raise unless ``mask`` is an array of that shape of bool, or of numbers 0 and 1 (which alone
-    costs a look at every entry)."""
+    """Raise unless ``mask`` is an array of that shape of bool, or of the numbers 0 and 1 (only then
+    is every entry looked at)."""
     if type(mask) is not np.ndarray or mask.dtype != bool:
         _numbers(f"{where}: mask", mask, "bfiu")
         odd = (mask != 0) & (mask != 1)
@@ -122,8 +137,8 @@ def admit_mask(where: str, mask: Any, shape: tuple[int, ...]) -> None:
 
 
 class Rule(NamedTuple):
-    """What an argument has to be: ``check(what, value)`` raises for anything else, such as for
-    the ``wrong`` ones."""
+    """What an argument has to be: ``check(what, value)`` raises for anything else; ``wrong`` holds
+    examples for which it must."""
 
     check: Callable[[str, Any], object]
     wrong: tuple[Any, ...]
@@ -132,17 +147,18 @@ class Rule(NamedTuple):
 def real(interval: str) -> Rule:
     """A number in an interval."""
     low, high = map(float, interval[1:-1].split(","))
-    outside = [float("nan"), "1", None, True, 1j, [1]]
+    outside = [float("nan"), "1", None, True, 1j, [1], 10 ** 400, -10 ** 400]
     outside += [low if interval[0] == "(" else low - 1] if low > -inf else [low]
     outside += [high if interval[-1] == ")" else high + 1] if high < inf or interval[-1] == ")" \
         else []
     return Rule(lambda what, value: number(what, value, interval), tuple(outside))
 
 
-def count(least: int = 1) -> Rule:
-    """A whole number of at least ``least``."""
-    return Rule(lambda what, value: whole(what, value, least),
-                (least - 1, least + .5, float("nan"), str(least), None, True, [least]))
+def count(least: int = 1, most: int = SIZE) -> Rule:
+    """A whole number from ``least`` to ``most``."""
+    return Rule(lambda what, value: whole(what, value, least, most),
+                (least - 1, most + 1, 10 ** 5000, least + .5,
+                float("nan"), str(least), None, True, [least]))
 
 
 def one_of(options: Collection[str]) -> Rule:
@@ -175,6 +191,31 @@ def square(what: str, value: Any) -> None:
         raise ValueError(f"{what} has shape {value.shape}; need a square matrix")
 
 
+def numbers(interval: str) -> Rule:
+    """A vector of numbers in an interval."""
+    def check(what: str, value: Any) -> None:
+        array(what, value, ("N",), kinds="fiu")
+        inside = np.asarray(_inside(value, interval))
+        if not inside.all():
+            raise ValueError(f"{what} has the entry {short(value[~inside][0], str)}; need numbers "
+                             f"in {interval}")
+
+    return Rule(check, (*VECTOR.wrong, *(np.array([1.0, entry]) for entry in real(interval).wrong
+                                         if type(entry) in (int, float)
+                                         and entry not in (10 ** 400, -10 ** 400))))
+
+
+def finite(rule: Rule) -> Rule:
+    """What the rule says, with finite entries only."""
+    def check(what: str, value: Any) -> None:
+        rule.check(what, value)
+        if value.dtype.kind in "fc" and not np.isfinite(value).all():
+            raise ValueError(f"{what} has entries that are not finite; need finite numbers: see "
+                             f"np.argwhere(~np.isfinite({what.split(': ')[-1]}))")
+
+    return Rule(check, rule.wrong)
+
+
 def matrices(what: str, value: Any) -> None:
     """Raise unless ``value`` is a dict of arrays of numbers."""
     kind(what, value, Mapping, "a dict of arrays by name")
@@ -200,7 +241,8 @@ R = TypeVar("R")
 
 
 def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have a function's arguments held against rules, by their names; defaults are not checked.
+    """A decorator that checks a function's arguments against rules, by their names; default values
+    are not checked.
 
     >>> @takes(rate=real("(0, inf)"))
     ... def double(rate):
@@ -210,17 +252,17 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     ValueError: double: rate is 0; need a number in (0, inf)
     """
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        checks = {name: (rules[name].check, f"{function.__name__}: {name}") if name in rules
-                  else None for name in signature(function).parameters}
-        in_order = tuple(checks.values())
+        in_order = [(rules[name].check, f"{function.__name__}: {name}") if name in rules else None
+                    for name in signature(function).parameters]
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            for found, value in (*zip(in_order, args),
-                                 *((checks.get(name), kwargs[name]) for name in kwargs)):
+            for found, value in zip(in_order, args):
                 if found is not None:
-                    check, what = found
-                    check(what, value)
+                    found[0](found[1], value)
+            for name, value in kwargs.items():
+                if name in rules:
+                    rules[name].check(f"{function.__name__}: {name}", value)
             return function(*args, **kwargs)
 
         call.rules = rules  # type: ignore[attr-defined]
@@ -229,7 +271,7 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def check_fields(where: str, made: object, rules: Mapping[str, Rule]) -> None:
-    """Hold the fields of a dataclass against rules."""
+    """Check the fields of a dataclass against rules."""
     for name, rule in rules.items():
         rule.check(f"{where}: {name}", getattr(made, name))
 
@@ -251,7 +293,7 @@ def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
 
 
 def _fits(shape: tuple[int, ...], shapes: tuple[Shape, ...], sizes: dict[str, int]) -> bool:
-    """Whether one of ``shapes`` is that of an array; the letters that it decides are kept."""
+    """Whether ``shape`` is one of ``shapes``; the letters that it decides go into ``sizes``."""
     for dims in shapes:
         if len(dims) == len(shape):
             found = sizes.copy()
@@ -282,7 +324,7 @@ def _transposed(shape: tuple[int, ...], need: Shape, name: str) -> str:
 
 def _examine(where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str, int],
              because: str) -> None:
-    """Raise the error for an array that did not pass at first sight, if it is one."""
+    """Raise the error for an array that failed the quick test, unless it passes the full one."""
     need = shapes.get(name)
     if need is None:
         near = get_close_matches(str(name), shapes, 1)
@@ -300,7 +342,10 @@ def _examine(where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str,
 
 def short(value: Any, form: Callable[[Any], str] = repr) -> str:
     """``value`` in one short line."""
-    text = " ".join(form(value).split())
+    try:
+        text = " ".join(form(value).split())
+    except Exception:  # such as of a whole number with more than 4,300 digits
+        text = f"what cannot be shown, of type {type(value).__name__}"
     text = text if len(text) <= 60 else text[:57] + "..."
     return text if form is str or isinstance(value, (str, int, float, type(None))) else (
         f"{text} ({type(value).__name__})")

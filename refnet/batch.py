@@ -20,11 +20,10 @@ class Batch(NamedTuple):
     ``mask``: None (every step counts) or bool (T, B). With a read-out at every step a
     masked step adds nothing to the loss, and its y is not looked at; with a read-out at the
     last step each sequence is read at its own last unmasked step (a fully masked one at h0).
-    States run on through masked steps with the x of these, so that x has to be right at a
-    masked step before the sequence's last unmasked one. After that x does not count, and may
-    hold anything, NaN and infinity included: no loss and no gradient depends on it, and its
-    own gradient is 0. (Outputs and states there are computed all the same, with 0 for what is
-    not finite.)
+    The state is updated at masked steps too, so x has to be right at every step up to the
+    sequence's last unmasked one. After that x may hold anything, NaN and infinity included: no
+    loss and no gradient depends on it, and its own gradient is 0. (Outputs and states there are
+    computed all the same, with 0 for what is not finite.)
 
     >>> batch = Batch(x=np.zeros((7, 3, 2)), y=np.array([0, 1, 1]))  # T = 7, B = 3, D = 2
     >>> batch.mask is None
@@ -37,6 +36,10 @@ class Batch(NamedTuple):
 
 
 def last_steps(mask: Array) -> Array:
-    """How many steps each sequence has: (B,), the index of its last True + 1, 0 if none."""
+    """How many steps each sequence has: (B,), the index of its last True + 1, 0 if none.
+
+    >>> last_steps(np.array([[True, True], [True, False], [True, False]])).tolist()
+    [3, 1]
+    """
     steps = np.arange(1, len(mask) + 1)[:, None]
     return np.asarray(np.where(mask, steps, 0).max(axis=0, initial=0))

@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
         "nets: train them, certify them, judge other frameworks by them.",
-        epilog="Each command teaches itself: refnet train --help")
+        epilog="Every command has help of its own, such as: refnet train --help")
     parser.add_argument("--version", action="version", version=f"refnet {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -68,11 +68,14 @@ def main(arguments: list[str]) -> int:
     _add_info(commands)
     debug = "--debug" in arguments  # before the command or after it
     args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
+    for name, value in vars(args).items():
+        if value == []:  # argparse's reading of --option=--
+            parser.error(f"--{name.replace('_', '-')} has no value")
     try:
         status = int(args.run(args))
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # who reads the output, such as head, has seen enough
+    except BrokenPipeError:  # the program that reads the output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -96,7 +99,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _add_train(commands: Any) -> None:
-    from refnet.training.config import Config
+    from refnet.training.config import OWN, Config
     parser = commands.add_parser(
         "train", help="train a net on a task and report", epilog=TRAIN_EXAMPLES,
         description="Train a net on a task. Writes a run folder: config.toml, rows.jsonl, "
@@ -106,7 +109,7 @@ def _add_train(commands: Any) -> None:
                         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
                         "sequential-mnist, permuted-mnist or ptb")
     parser.add_argument("--config", type=Path, metavar="FILE", help="take settings from a TOML "
-                        "file; flags given besides replace them")
+                        "file; flags that are given too replace them")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue the run in this "
                         "folder; --iterations may be raised")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="the run folder (default: a new "
@@ -121,7 +124,8 @@ def _add_train(commands: Any) -> None:
         flag = "--" + entry.name.replace("_", "-")
         text = entry.metadata["help"]
         if entry.name != "protocol":
-            text += f" (default: {entry.default!r} or the protocol's)"
+            text += (f" (default: {entry.default!r})" if entry.name in OWN else
+                     " (default: the protocol's)")
         text = text.replace("%", "%%")
         if kind is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None,
@@ -141,7 +145,7 @@ def _settings(args: argparse.Namespace) -> Any:
         extra = set(given) - {"iterations"}
         if extra or args.config:
             raise ValueError("--resume continues a run with its own settings; only --iterations "
-                             f"may be given besides, not {', '.join(sorted(extra)) or '--config'}")
+                             f"may be given with it, not {', '.join(sorted(extra)) or '--config'}")
         return replace(Config(**from_toml(args.resume / "config.toml")), **given)
     settings = from_toml(args.config) if args.config else {}
     task = given.get("task", settings.get("task"))
@@ -152,7 +156,7 @@ def _settings(args: argparse.Namespace) -> Any:
 
 
 def _new_folder(config: Any) -> Path:
-    from refnet.training.specs import parse_spec
+    from refnet.specs import parse_spec
     name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
     folders = [Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
@@ -229,7 +233,8 @@ def _orthogonalize(args: argparse.Namespace) -> int:
                 distribution, runs=args.runs, size=args.size, rate=args.rate, seed=args.seed,
                 progress=advance)
         rows.append([distribution, args.runs, f"{result.success_rate:.2%}", f"{result.mean:.2f}",
-                     f"{result.sd:.2f}", *result.extremes, f"{text:.2f}"])
+                     f"{result.sd:.2f}", *result.extremes,
+                     f"{text:.2f}" if (args.size, args.rate) == (100, 0.1) else None])
     print(table(["start", "runs", "converged", "mean steps", "sd", "fewest", "most",
                  "the paper's mean"], rows))
     return 0

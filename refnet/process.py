@@ -12,11 +12,12 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
 
 def settle() -> None:
-    """Hold BLAS to one thread, unless the environment says more, and let freed memory stay.
+    """Limit BLAS to one thread, unless the environment asks for more, and keep freed memory.
 
-    BLAS changes the last bits with its number of threads, and idle ones take a core from the
-    compiled core's, which does not. glibc would give each step's tape back to the system, which
-    clears every page again for the next one while all threads wait: up to a sixth of a step.
+    The last bits of a BLAS result depend on its number of threads, and its idle threads occupy
+    processor cores that the compiled kernels need. glibc would return each step's tape to the
+    system, which then clears every page for the next one while all threads wait: up to a sixth
+    of a step's time.
 
     Call it before NumPy is imported, as the command line does:
 
@@ -43,8 +44,8 @@ def interruptible() -> None:
 
 
 def ended() -> None:
-    """From here on Ctrl-C and SIGTERM are ignored: all is done, and Python itself, while it ends,
-    would let them kill the process."""
+    """From here on ignore Ctrl-C and SIGTERM: the work is done, and they could still kill Python
+    while it shuts down."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

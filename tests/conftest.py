@@ -1,11 +1,14 @@
 """BLAS on one thread, as the command line has it, and one Hypothesis profile for all tests: no
 deadline, the same examples in every run."""
 
+import os
+
 from hypothesis import HealthCheck, settings
 
 from refnet.process import settle
 
 settle()
+os.environ["REFNET_JUDGE_CACHE"] = "off"  # each test makes its own certificates
 
 settings.register_profile(
     "refnet", deadline=None, derandomize=True, max_examples=150, print_blob=True,

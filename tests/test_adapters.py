@@ -12,6 +12,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.read import FileError
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check import survey  # noqa: E402
@@ -215,6 +216,62 @@ def test_onnx_models_outside_the_nets_are_refused(onnx, attribute, value):
     made.graph.node[0].attribute.append(onnx.helper.make_attribute(attribute, value))
     with pytest.raises(ValueError, match="only a forward, unclipped"):
         onnx_nets.load(made)
+
+
+def other_activation(onnx, made, folder):
+    made.graph.node[0].attribute[0].strings[1] = b"Relu"  # of the candidate alone
+
+
+def kept_beside(onnx, made, folder):
+    onnx.save(made, folder / "model.onnx", save_as_external_data=True, size_threshold=0)
+    made.CopyFrom(onnx.load(folder / "model.onnx", load_external_data=False))
+
+
+def of_integers(onnx, made, folder):
+    made.graph.initializer[0].data_type = onnx.TensorProto.INT32
+
+
+def not_finite(onnx, made, folder):
+    made.graph.initializer[1].raw_data = b"\xff" * len(made.graph.initializer[1].raw_data)
+
+
+def flat(onnx, made, folder):
+    dims = made.graph.initializer[0].dims
+    dims[0:] = [dims[1] * dims[2]]
+
+
+def another_size(onnx, made, folder):
+    made.graph.node[0].attribute[1].i = 7
+
+
+@pytest.mark.parametrize("change, message", [
+    (other_activation, "the activations Sigmoid, Relu, Tanh cannot be judged; need Sigmoid, f, f"),
+    (kept_beside, "W is kept in a file beside the model"),
+    (of_integers, "W is not a tensor of float32"),
+    (not_finite, "R has entries that are not finite"), (flat, "W has shape"),
+    (another_size, "with H = 7")])
+def test_onnx_files_are_refused_in_one_line(onnx, tmp_path, change, message):
+    made = onnx_nets.model(net := RecurrentNet(2, 3, 1, cell="lstm"), case(net)[0])
+    change(onnx, made, tmp_path)
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(FileError, match=f"model.onnx: .*{message}.*; export the model again"):
+        onnx_nets.read(tmp_path / "model.onnx")
+    (tmp_path / "model.onnx").write_bytes(b"garbage")
+    with pytest.raises(FileError, match="not a valid ONNX model") as error:
+        list(survey.model_rows(tmp_path / "model.onnx", 2, 2))
+    assert "\n" not in str(error.value)
+
+
+def test_only_the_recurrent_layer_of_a_model_runs(onnx, tmp_path):
+    """What else the graph has, such as a tensor of 10^15 entries, is never computed."""
+    made = onnx_nets.model(net := RecurrentNet(2, 3, 1), case(net)[0])
+    shape = onnx.numpy_helper.from_array(np.array([10 ** 15]), "shape")
+    made.graph.initializer.append(shape)
+    made.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["shape"], ["huge"]))
+    made.graph.output.append(onnx.helper.make_tensor_value_info("huge", 1, ["n"]))
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    rows = list(survey.model_rows(tmp_path / "model.onnx", 3, 2))
+    assert [row["verdict"] for row in rows] == [EXPLAINED] * 2
 
 
 @pytest.mark.parametrize("net", [

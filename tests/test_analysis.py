@@ -1,14 +1,16 @@
 """Spectra, departure from normality and Fisher memory against closed forms."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from refnet.analysis.memory import (chain_memory, fisher_memory, noise_covariance, normal_memory,
                                     peak_order, signal_to_noise, total_memory)
-from refnet.analysis.spectra import (henrici, numerical_range, pseudospectrum, singular_values,
-                                     spectral_radius)
+from refnet.analysis.spectra import (henrici, numerical_range, pseudospectrum, schur_form,
+                                     singular_values, spectral_radius)
+from refnet.maths.linalg import solve
 from refnet.matrices.initializers import initialize
 
 EPS = np.finfo(float).eps
@@ -59,6 +61,25 @@ def test_henrici_is_the_formula(rng):
     assert abs(henrici(W) ** 2 - formula) <= 10 * 20 * EPS * np.linalg.norm(W) ** 2
 
 
+def test_schur_form(rng):
+    """The factors make W again, in an orthonormal basis; nothing is below the diagonal; a normal
+    matrix has no strict part, a chain nothing else; and noise and memory are those of the form."""
+    for W in (rng.normal(size=(9, 9)), initialize("chain", (9, 9), rng),
+              initialize("orthogonal", (9, 9), rng), np.diag(np.arange(9.0)), np.zeros((0, 0))):
+        l, strict, Q = schur_form(W)
+        scale = 100 * EPS * max(1, abs(W).max(initial=0))
+        assert abs(Q.conj().T @ Q - np.eye(len(W))).max(initial=0) <= scale
+        assert abs(Q @ (np.diag(l) + strict) @ Q.conj().T - W).max(initial=0) <= scale
+        assert (np.tril(strict) == 0).all()
+        assert abs(np.linalg.norm(strict) - henrici(W)) == 0
+    assert abs(schur_form(initialize("orthogonal", (9, 9), rng)).strict).max() <= 100 * EPS
+    chain = schur_form(initialize("chain", (9, 9), rng, gain=1.5))
+    assert abs(chain.eigenvalues).max() < 1e-1  # the ninth root of rounding, at most
+    assert abs(np.sort(np.linalg.svd(chain.strict)[1])[1:] - 1.5).max() < .1
+    with pytest.raises(ValueError, match="schur_form: W has entries that are not finite"):
+        schur_form(np.full((2, 2), np.nan))
+
+
 def test_noise_covariance(rng):
     W = 0.9 * initialize("orthogonal", (6, 6), rng) + 0.3 * np.eye(6, k=-3)
     C = noise_covariance(W, 2)
@@ -98,8 +119,8 @@ def test_normal_matrices(rng):
 
 
 def test_chain_orientation():
-    """Erratum of 004's torch files: for W h the chain is below the diagonal (J_tot 5.54); the
-    other way round unit 0 feeds nobody (.0065). The feedback chain likewise."""
+    """An erratum of Orhan & Pitkow's released code: for W h the chain is below the diagonal
+    (J_tot 5.54); the other way round unit 0 feeds nobody (.0065). The feedback chain likewise."""
     W = initialize("chain", (50, 50), np.random.default_rng(0))
     assert round(total_memory(W, head(50)), 2) == 5.54
     assert round(total_memory(W.T.copy(), head(50)), 4) == 0.0065
@@ -107,6 +128,18 @@ def test_chain_orientation():
     assert total_memory(feedback, head(50)) > 4 > 0.1 > total_memory(feedback.T, head(50))
     assert abs(fisher_memory(feedback, head(50), 3000).sum()
                - total_memory(feedback, head(50))) <= 50 * tolerance(feedback)
+
+
+def in_fractions(W, steps):
+    """J(k) over a horizon of ``steps`` from the covariance itself, for v = .5 and noise .5 in
+    every unit: exact, where float64 loses every digit."""
+    W = np.array([[Fraction(entry) for entry in row] for row in W])
+    power, C, signals = np.vectorize(Fraction)(np.eye(len(W))), 0, []
+    for _ in range(steps):
+        signals.append(power.sum(axis=1) / 2)
+        C = C + power @ power.T / 2
+        power = W @ power
+    return np.array([float(signal @ solve(C, signal[:, None])[:, 0]) for signal in signals])
 
 
 def test_finite_horizon(rng):
@@ -118,6 +151,11 @@ def test_finite_horizon(rng):
     curves = [fisher_memory(grown, v, 5, horizon=n) for n in (5, 10, 400)]
     assert (curves[0] >= curves[1]).all() and (curves[1] >= curves[2] * (1 - 1e-9)).all()
     assert abs(curves[2] - fisher_memory(grown, v, 5)).max() <= tolerance(grown)
+    mixed = np.array([[5, 3, 0, 0], [0, .25, 2, 0], [0, 0, .5, 1], [0, 0, 0, -3]])  # some grow
+    for steps in (1, 2, 30):
+        found = fisher_memory(mixed, np.full(4, .5), steps, noise=.5, horizon=steps)
+        assert (found >= 0).all()
+        assert abs(found - in_fractions(mixed, steps)).max() <= 100 * steps * EPS
     with pytest.raises(ValueError, match="delays is 6 but the horizon 5"):
         fisher_memory(W, v, 6, horizon=5)
     with pytest.raises(ValueError, match="horizon is 0; need at least 1"):

@@ -6,8 +6,7 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 
-from refnet.analysis.flow import (gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds,
-                                  step_jacobians)
+from refnet.analysis.flow import gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
 from refnet.analysis.orthogonalization import (basin, defect_moments, gaussian_moments,
                                                singular_value_map, uniform_moments)
@@ -18,8 +17,9 @@ from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
-from refnet.nets.gradients import loss_and_gradients, state_gradients, state_jacobians, tangent
+from refnet.nets.gradients import loss_and_gradients, tangent
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
 
 EPS = np.finfo(float).eps
 
@@ -187,6 +187,23 @@ def test_variances(name, weights):
         assert (predicted.dv[:-1] < predicted_variances(widths, variances).dv[:-1]).all()
     for value, error, guess in zip(measured, errors, predicted):
         assert (abs(value - guess) <= 5 * error + 10 / 60 * guess).all(), (value / guess, error)
+
+
+@pytest.mark.parametrize("sd", [1e-6, .1, 1, 30, 1000])
+def test_gaussian_means(sd):
+    """Against adaptive quadrature, also for slopes much narrower than the Gaussian."""
+    from scipy.integrate import quad
+    width = np.array([sd ** 2])
+    for name, value, slope in (("tanh", np.tanh, lambda a: np.cosh(np.clip(a, -300, 300)) ** -2),
+                               ("relu", lambda a: max(a, 0), lambda a: float(a > 0))):
+        found = predicted_variances((1, 1, 1), np.array([sd ** 2, 1]), activation=name)
+        for measured, f in ((found.v[1], value), (found.dv[0], slope)):
+            exact = 2 * sum(quad(lambda a: f(sign * a) ** 2 * np.exp(-(a / sd) ** 2 / 2), low, high,
+                                 epsabs=0, epsrel=1e-11)[0] for low, high in (
+                (0, min(1, sd)), (min(1, sd), min(20, 12 * sd)), (min(20, 12 * sd), 12 * sd))
+                for sign in ((1,) if name == "tanh" else (1, -1))) / (1 + (name == "relu"))
+            assert measured == pytest.approx(exact / sd / (2 * np.pi) ** .5, rel=1e-6)
+    assert width > 0
 
 
 def test_variances_of_bad_shapes():

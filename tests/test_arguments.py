@@ -1,49 +1,24 @@
 """What enters is checked once, by name, kind and shape, and refused in one clear line."""
 
 import ctypes
-import inspect
-import re
-import warnings
 from dataclasses import fields, replace
-from importlib import import_module
 
-import hypothesis
-import hypothesis.extra.numpy as hnp
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from arguments import NAMES, REFUSED, B, C, D, H, T, W, problem, refused, rng, said_well
 
 import refnet
 from refnet.batch import Batch
 from refnet.exact.convert import lift, lift_all
 from refnet.maths import linalg
-from refnet.maths.activations import ACTIVATIONS
-from refnet.matrices.initializers import INITIALIZERS
+from refnet.maths.activations import ACTIVATIONS, activation
 from refnet.matrices.transitions import SVD, TRANSITIONS, transition
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
-                                   state_jacobians)
+from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+from refnet.nets.states import state_jacobians
 from refnet.training.optimizers import OPTIMIZERS, RULES
-
-REFUSED = (ValueError, TypeError)
-T, B, D, H, C = 5, 6, 3, 4, 2
-
-
-def rng():
-    return np.random.default_rng(0)
-
-
-def problem(net, dtype=np.float64):
-    """Parameters and a batch for a net."""
-    params = net.init(rng(), dtype)
-    recurrent = isinstance(net, RecurrentNet)
-    x = rng().normal(size=(T, B, D) if recurrent else (B, D)).astype(dtype)
-    lead = (T, B) if recurrent and net.readout == "every" else (B,)
-    y = (rng().integers(0, C, lead) if net.loss == "cross_entropy"
-         else rng().normal(size=(*lead, C)).astype(dtype))
-    return params, Batch(x, y)
 
 
 def label(net):
@@ -57,7 +32,9 @@ NETS = ([RecurrentNet(D, H, C, cell=cell) for cell in ("rnn", "lstm", "gru", "gr
         + [FeedforwardNet((D, H, H, C), activation=name) for name in ACTIVATIONS]
         + [RecurrentNet(D, H, C, transition=name) for name in TRANSITIONS]
         + [FeedforwardNet((D, H, H, C), transition=name) for name in TRANSITIONS]
-        + [RecurrentNet(D, H, C, cell="lstm", transition="cayley", learn_h0=True)])
+        + [RecurrentNet(D, H, C, cell="lstm", transition="cayley", learn_h0=True)]
+        + [StackedNet(D, H, C, cell=cell, layers=2, bidirectional=True)
+           for cell in ("rnn", "lstm")])
 
 
 @pytest.mark.parametrize("net", NETS, ids=label)
@@ -86,15 +63,8 @@ def steps(net, params, batch):
     yield lambda: jvp(net, params, batch, moved)
     yield lambda: hvp(net, params, batch, moved)
     yield lambda: per_example_gradients(net, params, batch)
-    if isinstance(net, RecurrentNet) and batch.mask is None and net.cell != "lstm":
+    if type(net) is RecurrentNet and batch.mask is None and net.cell != "lstm":
         yield lambda: state_jacobians(net, params, batch.x)
-
-
-def refused(call, name, error=REFUSED):
-    with pytest.raises(error, match=name) as found:
-        call()
-    assert "\n" not in str(found.value)
-    return str(found.value)
 
 
 def wrong_arrays(value):
@@ -233,218 +203,23 @@ def test_names_and_lists_are_taken_for_what_they_name():
     assert type(by_name.transition).__name__ == "Orthogonal"
     assert replace(by_name, activation="tanh", transition=None) == RecurrentNet(D, H, C)
     assert RecurrentNet(D, H, C, transition="dense").transition is None
+    by_spec = RecurrentNet(D, H, C, activation="elu:alpha=0.5", transition="svd:margin=0.1")
+    assert by_spec == RecurrentNet(D, H, C, activation=activation("elu", alpha=0.5),
+                                   transition=SVD(margin=0.1))
     assert FeedforwardNet([D, C]).widths == (D, C)
     assert (RecurrentNet(D, H, C).init(rng(), recurrent="orthogonal")["Whh"].shape == (H, H))
     hash(FeedforwardNet([D, C])), hash(by_name)
 
 
-# Every public function, and every kind of bad argument.
-
-ROOMS = ("analysis", "analysis.memory", "analysis.orthogonalization", "analysis.powers",
-         "analysis.spectra", "exact", "check", "tasks", "matrices.initializers",
-         "matrices.orthogonality", "matrices.transitions", "maths.activations",
-         "nets.gradients", "training.optimizers")
-"""The modules whose names are public; the functions in all others get arguments from these."""
-
-
-def public_functions():
-    """Every function with a public name, by that name, found by looking."""
-    found = {name: getattr(refnet, name) for name in refnet.__all__}
-    for room in ROOMS:
-        module = import_module(f"refnet.{room}")
-        found |= {f"{room}.{name}": getattr(module, name) for name in module.__all__}
-    return {name: value for name, value in found.items() if inspect.isroutine(value)}
-
-
-def net_problem():
-    net = RecurrentNet(D, H, C)
-    params, batch = problem(net)
-    return {"net": net, "params": params, "batch": batch}
-
-
-W = np.eye(3) + .1
-GOOD = {
-    "initialize": lambda: {"name": "gaussian", "shape": (2, 3), "rng": rng()},
-    "matrices.initializers.initialize": lambda: {"name": "he", "shape": (2, 3), "rng": rng()},
-    "activation": lambda: {"name": "elu", "alpha": 1},
-    "maths.activations.activation": lambda: {"name": "prelu", "start": 1},
-    "optimizer": lambda: {"name": "rmsprop", "rate": .1, "form": "torch"},
-    "training.optimizers.optimizer": lambda: {"name": "adam", "rate": .1},
-    "training.optimizers.clip_by_norm": lambda: {"grads": {"W": W}, "limit": 1},
-    "training.optimizers.clip_by_value": lambda: {"grads": {"W": W}, "limit": 1},
-    "training.optimizers.weight_decay": lambda: {"weights": {"W": W}, "strength": 1},
-    "matrices.orthogonality.defect": lambda: {"W": W, "form": "squared", "side": None},
-    "matrices.orthogonality.defect_and_gradient": lambda: {"W": W, "form": "squared",
-                                                           "side": None},
-    "matrices.orthogonality.orthogonalize": lambda: {
-        "W": W, "rate": .1, "stop_cost": 1e-6, "stop_gradient": None, "max_steps": 5,
-        "form": "squared", "name": "W"},
-    "matrices.orthogonality.orthogonalize_params": lambda: {"weights": {"W": W},
-                                                            "parallel": False},
-    "matrices.orthogonality.open_penalty": lambda: {"weights": {"W": W}, "strength": 1,
-                                                    "form": "squared"},
-    "matrices.orthogonality.open_update": lambda: {"W": W, "rate": .1, "strength": 1,
-                                                   "form": "squared"},
-    "matrices.orthogonality.orthogonalization_experiment": lambda: {
-        "distribution": "gaussian", "runs": 1, "size": 2, "rate": .1, "threshold": 1e-3, "seed": 0,
-        "max_steps": 3},
-    "matrices.transitions.transition": lambda: {"name": "svd", "margin": .1},
-    "tasks.make_task": lambda: {"name": "adding", "length": 20},
-    "tasks.options": lambda: {"name": "copy"},
-    "make_task": lambda: {"name": "adding"},
-    "loss_and_gradients": lambda: {**net_problem(), "divisor": 3},
-    "nets.gradients.loss_and_gradients": net_problem,
-    "per_example_gradients": net_problem,
-    "nets.gradients.per_example_gradients": net_problem,
-    "jvp": lambda: {**net_problem(), "direction": {}},
-    "hvp": lambda: {**net_problem(), "direction": {}},
-    "nets.gradients.jvp": lambda: {**net_problem(), "direction": {}},
-    "nets.gradients.hvp": lambda: {**net_problem(), "direction": {}},
-    "state_jacobians": lambda: {"net": RecurrentNet(D, H, C), "params": net_problem()["params"],
-                                "x": net_problem()["batch"].x},
-    "nets.gradients.state_jacobians": lambda: {"net": RecurrentNet(D, H, C),
-                                               "params": net_problem()["params"],
-                                               "x": net_problem()["batch"].x},
-    "nets.gradients.state_gradients": net_problem,
-    "exact.lift": lambda: {"array": W, "kind": "fraction", "name": "W"},
-    "exact.certify": lambda: {**net_problem(), "kind": None, "radius": 1.0, "bits": 64,
-                              "max_bits": 128, "max_seconds": 5},
-}
-ANALYSIS = {
-    "memory.noise_covariance": lambda: {"W": W / 4, "noise": 2, "horizon": 3},
-    "memory.fisher_memory": lambda: {"W": W / 4, "v": W[0], "delays": 2, "noise": 1, "horizon": 3},
-    "memory.total_memory": lambda: {"W": W / 4, "v": W[0], "noise": 1},
-    "memory.chain_memory": lambda: {"gain": 1.1, "delays": 3},
-    "memory.normal_memory": lambda: {"eigenvalues": W[0] / 4, "weights": W[0], "delays": 3},
-    "memory.signal_to_noise": lambda: {"W": W, "v": W[0], "steps": 3, "noise": 1},
-    "memory.peak_order": lambda: {"h": np.ones((2, 1, 3)), "W": W, "widest": 1},
-    "orthogonalization.defect_moments": lambda: {"m": 2, "n": 3, "moments": (1, 3, 15, 105)},
-    "orthogonalization.basin": lambda: {"rate": .1},
-    "powers.power_norms": lambda: {"W": W, "steps": 3},
-    "powers.power_radii": lambda: {"N": 2, "runs": 2, "n": 2, "rng": rng()},
-    "powers.fibonacci": lambda: {"n": 5},
-    "spectra.spectral_radius": lambda: {"W": W},
-    "spectra.singular_values": lambda: {"W": W},
-    "spectra.henrici": lambda: {"W": W},
-    "spectra.numerical_range": lambda: {"W": W, "angles": 3},
-    "spectra.pseudospectrum": lambda: {"W": W, "z": W[0]},
-}
-for name, made in ANALYSIS.items():
-    GOOD[f"analysis.{name}"] = made
-    if (short := name.split(".")[1]) in refnet.analysis.__all__:
-        GOOD[f"analysis.{short}"] = made
-"""Good arguments of every public function; what is bad is derived from its rules and below."""
-
-ELSEWHERE = {
-    "settle": "takes no arguments",
-    "train": "a Config checks its settings: tests/test_config.py",
-    "load": "a folder: tests/test_watch.py",
-    "resume": "a Config checks its settings: tests/test_config.py",
-    "nets.gradients.tangent": "takes a function; its direction: test_directions_are_checked",
-    "maths.activations.clipped": "a net checks its clip_forward: test_fields_of_a_net",
-    "check.compare": "a verdict even on nonsense: tests/test_compare.py",
-    "check.judge": "takes a function: tests/test_calls.py",
-    "check.assert_gradients": "judge's arguments: tests/test_calls.py",
-    "exact.certify_function": "takes a function: tests/test_functions.py",
-    "exact.stop": "gives back what it does not know",
-    "analysis.spectra.square": "what the others call",
-    **{f"analysis.orthogonalization.{name}": "arithmetic on any number type, symbols too"
-       for name in ("gaussian_moments", "uniform_moments", "singular_value_map")},
-    **{f"matrices.initializers.{name}": "what initialize calls, once it has looked"
-       for name in INITIALIZERS},
-}
-
-NAMES = ("no such name", "", None, 5)
-WRONG = {
-    "name": NAMES, "shape": ((2,), (2, 0), (2, 2.5), "ab", None, 3), "rng": (None, 0, "rng"),
-    "margin": (None, True, "wide", -1, float("nan")), "alpha": ("x", True, float("nan")),
-    "length": (0, 2.5, "x", None), "params": (None, {}, [1], {"Whh": 1}),
-    "x": (None, [1.0], np.ones((T, B)), np.ones((T, B, D), str)),
-    "direction": (None, {"nothing": W}, {"by": np.ones((1, C))}, [1]),
-    "array": (np.array(["a"]), "a", None, np.array([1j])),
-    "kind": ("float", 5),
-}
-"""Bad values by the name of the parameter, for those without a rule."""
-
-
-def bad_arguments():
-    for name, function in public_functions().items():
-        if name in GOOD:
-            rules = getattr(function, "rules", {})
-            for parameter in GOOD[name]():
-                wrong = rules[parameter].wrong if parameter in rules else WRONG[parameter]
-                yield from ((name, parameter, index) for index in range(len(wrong)))
-
-
-def test_every_public_function_has_an_entry():
-    assert {*GOOD, *ELSEWHERE} == set(public_functions())
-    for name, function in public_functions().items():
-        if name in GOOD:
-            known = {*getattr(function, "rules", {}), *WRONG}
-            missing = set(inspect.signature(function).parameters) - known - {
-                "inputs", "penalty", "options", "chosen", "progress"}
-            assert not missing, f"{name} says nothing of {missing}"
-
-
-@pytest.mark.parametrize("name", sorted(GOOD))
-def test_good_arguments_are_taken(name):
-    if name.startswith("exact.certify"):
-        pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    public_functions()[name](**GOOD[name]())
-
-
-def garbage():
-    return st.one_of(
-        st.none(), st.text(max_size=5), st.floats(), st.integers(), st.booleans(),
-        st.complex_numbers(), st.binary(max_size=3), st.lists(st.floats(), max_size=3),
-        st.dictionaries(st.text(max_size=3), st.floats(), max_size=2), st.builds(object),
-        hnp.arrays(st.sampled_from([np.float32, np.float64, np.int8, complex, bool, "U1"]),
-                   hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)))
-
-
-def said_well(error, parameter=None):
-    """One line, of a documented type, that names the parameter."""
-    assert isinstance(error, (ValueError, TypeError, ArithmeticError)), repr(error)
-    assert "\n" not in str(error) and len(str(error)) < 600, str(error)
-    if parameter is not None:
-        assert re.search(rf"\b{parameter}\b|is unknown", str(error)), (parameter, str(error))
-
-
-@pytest.mark.parametrize("name, parameter, index", list(bad_arguments()))
-def test_a_bad_argument_is_named(name, parameter, index):
-    function = public_functions()[name]
-    rules = getattr(function, "rules", {})
-    value = (rules[parameter].wrong if parameter in rules else WRONG[parameter])[index]
-    with pytest.raises((ValueError, TypeError)) as found:
-        function(**{**GOOD[name](), parameter: value})
-    said_well(found.value)
-
-
-@given(st.data(), st.sampled_from(sorted(set(GOOD) - {"exact.certify"})))
-@hypothesis.settings(max_examples=1500)
-def test_garbage_gives_a_result_or_a_documented_error(data, name):
-    """Any value for any parameter: only documented exceptions, each in one line."""
-    function, arguments = public_functions()[name], GOOD[name]()
-    parameter = data.draw(st.sampled_from(sorted(arguments)))
-    value = data.draw(garbage())
-    if parameter in ("runs", "size", "max_steps", "delays", "seed", "N", "angles", "horizon",
-                     "m", "n", "steps", "widest") and isinstance(value, int):
-        value = min(value, 3)  # a large one is right, and slow
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            function(**{**arguments, parameter: value})
-        except Exception as error:
-            said_well(error)
-
-
 NET_FIELDS = {
     "inputs": (5.5, "5", None, True, 0, -1, [3]), "hidden": (5.5, "5", None, True, 0, -1),
     "outputs": (5.5, "5", None, True, 0), "cell": NAMES, "readout": NAMES, "loss": NAMES,
-    "activation": ("rellu", 5, None, np.tanh, "leaky_relu:alpha=.1"),
-    "transition": ("orthogonl", 5, "svd:margin=.1", SVD), "reduction": NAMES, "backend": NAMES,
+    "activation": ("rellu", 5, None, np.tanh, "leaky_relu:alpha=x", "elu:beta=1", "elu:1"),
+    "transition": ("orthogonl", 5, SVD, "svd:margin=x", "svd:wide=1", "svd:.1", "svd:margin=-1"),
+    "reduction": NAMES, "backend": NAMES,
     "checkpoint": NAMES, "gain": ("x", None, float("nan"), float("inf"), True),
-    "embedding": (5.5, "5", None, True, -1), "learn_h0": (None, "yes", 1),
+    "embedding": (5.5, "5", None, True, -1), "projection": (5.5, "5", None, True, -1),
+    "learn_h0": (None, "yes", 1),
     "clip_step": (0, -1, "x", float("nan"), True),
     "gate": ("sigmid", 5, None, np.tanh, "prelu"), "clip_forward": (0, -1, "x", float("nan"), True),
 }
@@ -515,7 +290,7 @@ def test_fields_of_transitions(kind):
 
 def test_c_prototypes_of_python_are_left_alone():
     """``ctypes.pythonapi``'s functions are shared by all libraries of the process."""
-    linalg._gesv.cache_clear()
+    linalg._lapack.cache_clear()
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     before = [(f.argtypes, f.restype) for f in (name, pointer)]
     linalg.solve(np.eye(2), np.eye(2))

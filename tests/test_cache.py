@@ -75,7 +75,7 @@ def test_no_flipped_bit_is_executed(caplog):
     lambda path: (path.unlink(), os.mkfifo(path)),
     lambda path: (path.rename(path.with_suffix(".x")), path.symlink_to(path.with_suffix(".x"))),
 ], ids=["short", "empty", "text", "folder", "pipe", "link"])
-def test_what_is_no_kernel_is_compiled_again(damage):
+def test_a_file_that_is_not_a_kernel_is_compiled_again(damage):
     compiled(3)
     damage(kept()[0])
     assert compiled(3)

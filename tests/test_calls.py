@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-from refnet import Batch, RecurrentNet, transitions  # noqa: E402
+from refnet import Batch, FeedforwardNet, RecurrentNet, transitions  # noqa: E402
 from refnet.check import assert_gradients, judge  # noqa: E402
-from refnet.check.calls import _certificate, _sigma  # noqa: E402
 from refnet.check.cases import random_batch, random_params, reference_results  # noqa: E402
+from refnet.check.kept import certificate, sigma_of  # noqa: E402
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS  # noqa: E402
+from refnet.nets.stacked import StackedNet  # noqa: E402
 
 NET = RecurrentNet(2, 4, 3, cell="lstm")
 PARAMS = random_params(NET, np.random.default_rng(0), np.float32)
@@ -48,7 +49,7 @@ def test_what_a_function_does_to_its_copies_does_not_count():
 
 
 def made():
-    return _certificate.cache_info().misses, _sigma.cache_info().misses
+    return certificate.cache_info().misses, sigma_of.cache_info().misses
 
 
 def test_certificates_and_sigmas_are_made_once(monkeypatch):
@@ -95,6 +96,137 @@ def test_the_message_names_a_known_mistake():
     with pytest.raises(AssertionError, match="the mistake that explains it: .*Whh.*transpose"):
         assert_gradients(NET, {**right, "dWhh": right["dWhh"].reshape(4, 4, 4).transpose(
             0, 2, 1).reshape(16, 4)}, PARAMS, BATCH)
+
+
+def smallest(text):
+    return next(line for line in text.splitlines() if line.startswith("the smallest sizes"))
+
+
+def test_a_net_is_shrunk_and_where_it_parts_is_said():
+    """A leak at the third step: three steps, and one of everything else but the classes."""
+    net = RecurrentNet(3, 5, 4, readout="every")
+    params = random_params(net, np.random.default_rng(0), np.float64)
+    batch = random_batch(net, np.random.default_rng(1), np.float64, 7, 3)
+    batch = batch._replace(mask=np.arange(7)[:, None] < np.array([7, 6, 5]))
+
+    def leaking(params, batch, bug=1.001):
+        own = replace(net, inputs=batch.x.shape[2], hidden=len(params["bh"]),
+                      outputs=len(params["by"]))
+        x = batch.x.copy()
+        if len(x) > 2:
+            x[2] *= bug
+        found = reference_results(own, params, batch._replace(x=x))
+        _, tape = own.forward(params, x, batch.mask)
+        return {**found, "h": tape.cell.h}
+
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(net, leaking, params, batch)
+    text = str(caught.value)
+    assert smallest(text).endswith("T = 3, B = 1, H = 1, D = 1, C = 2"), text
+    assert "going forward in time, h parts first at h[3], of 7 steps" in text
+    assert "outputs parts first at outputs[2]" in text and "dx parts first at dx[6]" in text
+    assert assert_gradients(net, lambda p, b: leaking(p, b, 1), params, batch).passed
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(net, leaking, params, batch, shrink=False)
+    assert "smallest" not in str(caught.value)
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(net, leaking(params, batch), params, batch)
+    assert "smallest" not in str(caught.value)
+
+
+def test_a_function_of_fixed_width_is_shrunk_in_time_alone():
+    right = reference_results(NET, PARAMS, BATCH)
+
+    def fixed(params, batch):
+        assert params["Whh"].shape == (16, 4) and batch.x.shape[2] == 2
+        found = reference_results(NET, params, batch)
+        return {**found, "dWhh": found["dWhh"] * 1.01}
+
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(NET, fixed, PARAMS, BATCH)
+    assert smallest(str(caught.value)).endswith("T = 2, B = 1, H = 4, D = 2, C = 3")
+    assert right["dWhh"].any()
+
+
+def test_a_function_is_shrunk():
+    def wrong(x, w):
+        found = theirs(x, w)
+        if len(x) > 1:
+            found["dw"] = found["dw"] * 1.001
+        return found
+
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(energy, wrong, X, W)
+    assert smallest(str(caught.value)).endswith("arguments of shape (2, 1), (1, 1)")
+
+
+@pytest.mark.parametrize("net, widths", [
+    (FeedforwardNet((3, 6, 6, 4)), "B = 1, D = 1, H = 1, C = 2, layers = 1"),
+    (StackedNet(3, 4, 8, "gru", layers=3, bidirectional=True, readout="none", loss="none",
+                reduction="sum"), "T = 1, B = 1, H = 1, D = 1, layers = 2"),
+    (RecurrentNet(3, 4, 2, "lstm", loss="squared_error", learn_h0=True),
+     "T = 1, B = 1, H = 1, D = 1, C = 1")])
+def test_every_net_is_shrunk(net, widths):
+    from refnet.check.kept import case_of
+    from refnet.check.shrink import NetCut, shrunk
+    rng = np.random.default_rng(0)
+    params = random_params(net, rng, np.float64)
+    batch = random_batch(net, rng, np.float64, 5, 3)
+    case = case_of(net, (params, batch), None, None)
+    cut = NetCut(case)
+
+    def wrong(params, batch):
+        if isinstance(net, FeedforwardNet):
+            depth = sum(name.startswith("W") for name in params) - 1
+            own = cut._narrower({"H": len(params["b1"]), "D": batch.x.shape[1], "layers": depth,
+                                 "C": len(params[f"b{depth + 1}"])})
+        else:
+            H = next(value.shape[1] for name, value in params.items() if "Whh" in name)
+            layers = len({name for name in params if name.startswith("Whh") and "rev" not in name})
+            if isinstance(net, StackedNet) and layers < 2:
+                raise ValueError("no less than two layers")
+            own = cut._narrower({"H": H, "D": batch.x.shape[2], **({"C": len(params["by"])}
+                                 if "by" in params else {"layers": layers})})
+        found = reference_results(own, params, batch)
+        return {**found, "dx": found["dx"] * 1.01}
+
+    verdict = judge(net, wrong(params, batch), params, batch)
+    found = shrunk(case, wrong, verdict, {EXPLAINED})
+    assert found.sizes == widths and found.verdict.verdict == NOT_ROUNDING
+
+
+def test_the_frame_of_the_assertion_is_hidden(tmp_path):
+    """pytest shows the line of the test, and no plug-in is needed."""
+    import subprocess
+    import sys
+    (tmp_path / "test_mine.py").write_text(
+        "import numpy as np\n"
+        "from refnet.check import assert_gradients\n"
+        "def square(x):\n    return (x * x).sum()\n"
+        "def test_it():\n"
+        "    assert_gradients(square, lambda x: {'dx': 3 * x}, np.ones(3))\n")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                           "test_mine.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "E       AssertionError: gradients in float64" in done.stdout
+    assert "calls.py" not in done.stdout.replace("calls.py:", "", 1), done.stdout
+    assert "arguments of shape (1,)" in done.stdout
+
+
+def test_a_long_case_is_named_at_its_first_steps(monkeypatch):
+    net = RecurrentNet(2, 10, 3, "lstm")
+    params = random_params(net, np.random.default_rng(0), np.float32)
+    batch = random_batch(net, np.random.default_rng(1), np.float32, 260, 4)
+    steps = []
+
+    def wrong(params, batch):
+        steps.append(batch.x.shape[:2])
+        found = reference_results(net, params, batch)
+        return {**found, "dWhh": found["dWhh"] * np.float32(1.5)}
+
+    verdict = judge(net, wrong, params, batch)
+    assert verdict.convention.endswith(" (at T = 20, B = 2)") and "dWhh" in verdict.convention
+    assert steps == [(260, 4), (20, 2)]
+    assert "dWhh" in judge(net, wrong(params, batch), params, batch).convention
 
 
 def test_the_message_says_what_is_missing_or_misshapen():

@@ -167,7 +167,7 @@ BUGS = {
         "cell carry dropped": ("q = q * v[t, :, 1]", "q = 0 * q"),
         "peephole path dropped": ('q = q + p["Wpo"] * da[t, :, 3]', "pass"),
         "wrong cell in act'": ("act.backward(c[t + 1], k[t]", "act.backward(c[t], k[t]"),
-        "final cell gradient dropped": ("q = e if dc is None else dc", "q = e"),
+        "final cell gradient dropped": ("shape=(B, H)) if dc is None else dc", "shape=(B, H))"),
         "h of the wrong step": ("h[:-1].reshape", "h[1:].reshape"),
         "one entry off by 0.1%": ("    if inputs:\n", "    grads['Whh'][5, 1] *= 1 + "
                                   "type(grads['Whh'][5, 1])(1) / 1000\n    if inputs:\n"),

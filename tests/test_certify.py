@@ -1,5 +1,6 @@
 """Certified gradients: balls contain the truth, rationals are the truth, rounding is correct."""
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -286,6 +287,21 @@ def test_kink_is_refused_by_name_or_decided():
     assert certify(net, thirds, zero).kind == "rational"
 
 
+def test_an_undecided_tie_is_one_short_line():
+    """1/3 + (2/3 + 2^-53) lies exactly between two float64, and no ball around it is decided. The
+    ball's 20,000 digits stay out of the message."""
+    net = FeedforwardNet((1, 1), ACTIVATIONS["relu"], loss="squared_error")
+    params = {"W1": np.array([[Fraction(1, 3)]]),
+              "b1": np.array([Fraction(2, 3) + Fraction(1, 2 ** 53)])}
+    batch = Batch(lift(np.ones((1, 1)), "fraction"), lift(np.zeros((1, 1)), "fraction"))
+    with pytest.raises(ArithmeticError) as found:
+        certify(net, params, batch, kind="ball", max_bits=2 ** 16)
+    said = str(found.value)
+    assert len(said) < 250 and "\n" not in said, len(said)
+    assert re.search(r"outputs\[0, 0\] = .1\.0000.*at 65536 bits.*kind='rational'", said), said
+    assert certify(net, params, batch).outputs.value.item() == 1  # to the even one
+
+
 def test_caps_and_progress():
     net = RecurrentNet(2, 8, 2)
     params, batch = random_case(net, T=40)
@@ -386,5 +402,25 @@ def test_rational_transitions_are_exact():
     enclosed = certify(net, params, batch, kind="ball")
     for name, value in exact.named().items():
         assert (enclosed.named()[name].value == value.value).all(), name
-    with pytest.raises(ValueError, match="not rational"):
-        certify(replace(net, transition=transition("expm")), params, batch, kind="rational")
+
+    def other(made):
+        other = replace(net, transition=made)
+        return other, other.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
+
+    for margin in (0, "none"):
+        svd, started = other(f"svd:margin={margin}")
+        exact = certify(svd, started, batch, kind="rational")
+        assert (certify(svd, started, batch).gradients["Whh.U"].value
+                == exact.gradients["Whh.U"].value).all()
+    for made in ("expm", "schur", "svd:margin=1"):
+        irrational, started = other(made)
+        with pytest.raises(ValueError, match="not rational"):
+            certify(irrational, started, batch, kind="rational")
+
+
+def test_a_count_is_no_gradient():
+    """A net that clips says how many entries it clipped; that is not certified."""
+    net = RecurrentNet(2, 4, 2, clip_step=0.01)
+    params, batch = random_case(net)
+    assert loss_and_gradients(net, params, batch).gradients["clipped"] > 0
+    assert set(certify(net, params, batch).gradients) == {*params, "h0", "x"}

@@ -14,7 +14,7 @@ from refnet.nets.recurrent import RecurrentNet
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check import compare  # noqa: E402
 from refnet.check.noise import spread  # noqa: E402
-from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS, judge  # noqa: E402
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS, judgement  # noqa: E402
 from refnet.exact import certify  # noqa: E402
 
 
@@ -88,7 +88,7 @@ def test_limits():
     true = np.zeros(1)
     for value, verdict in ((6.0, EXPLAINED), (6.01, SUSPICIOUS), (12.0, SUSPICIOUS),
                            (12.01, NOT_ROUNDING)):
-        assert judge("loss", np.array([value]), true, np.ones(1)).verdict == verdict
+        assert judgement("loss", np.array([value]), true, np.ones(1)).verdict == verdict
 
 
 @pytest.mark.parametrize("change, note", [
@@ -98,7 +98,7 @@ def test_limits():
     (lambda t: t.update(dWxh=t["dWxh"].T), "has shape (2, 5); need (5, 2)"),
     (lambda t: t.update(dWhh="oops"), "holds no array of real numbers"),
     (lambda t: t.update(dWhh=[[1, 2], [3]]), "holds no array of real numbers"),
-    (lambda t: t.update(dwhh=t["dWhh"]), "is no name of a result"),
+    (lambda t: t.update(dwhh=t["dWhh"]), "is not the name of a result"),
     (lambda t: t.clear(), "is missing"),
 ])
 def test_bad_input_never_passes(small, change, note):

@@ -228,8 +228,7 @@ def test_any_layout_gives_the_same_bits(change):
     got = bits({name: change(value) for name, value in p.items()}, change(x), change(h0),
                change(dh), act)
     assert got == want
-    assert all(len(kernel.signatures) <= 2 for kernel in (rnn._forward_blocks,
-                                                          rnn._backward_blocks))
+    assert all(len(kernel.signatures) <= 2 for kernel in rnn.WALK.kernels)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.longdouble, np.complex128, object])
@@ -285,7 +284,7 @@ from fractions import Fraction
 from importlib import import_module
 import numpy as np
 from refnet.maths.activations import ACTIVATIONS
-from refnet.compiled import gru, lstm, rnn, vector
+from refnet.compiled import plan, vector
 rng = np.random.default_rng(0)
 def draw(*shape):
     out = np.empty(shape, object)
@@ -309,7 +308,7 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             a, b = plain.forward(p, x, h0, act, **extra), fast.forward(p, x, h0, act, **extra)
             assert (a.h == b.h).all(), name
             for clip, chunk in ((None, 96), (Fraction(1, 2), 2)):  # one fills
-                gru.CHUNK = lstm.CHUNK = rnn.CHUNK = chunk
+                plan.CHUNK = chunk; plan.plan.cache_clear()
                 ga = plain.backward(p, a, dh, act, clip=clip, **extra)
                 gb = fast.backward(p, b, dh, act, clip=clip, **extra)
                 for k in ga:
@@ -333,6 +332,6 @@ def test_source_is_exact_on_fractions():
 def test_info():
     test_clip()
     facts = compiled.info()
-    assert "refnet.compiled.rnn._backward_blocks" in facts["kernels"]
+    assert "refnet.compiled.rnn.backward" in facts["kernels"]
     assert facts["threads"] == numba.get_num_threads() and facts["cpu"] and facts["cache"]
     assert Fraction(facts["vector bytes"]) in (16, 32, 64)

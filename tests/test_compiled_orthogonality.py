@@ -50,7 +50,7 @@ def test_the_comparison_rejects(bug, monkeypatch):
 
 
 def test_ends_without_convergence():
-    """Too few steps, a diverging one and one that is no number: 0 steps, the others unharmed."""
+    """Too few steps, a diverging one and one that is not a number: 0 steps, the others unharmed."""
     starts = draw(8, np.float64)
     assert (descend(starts, 0.1, 1e-6, 3).steps == 0).all()
     alone = descend(starts[:1], 0.1, 1e-6, 100)

@@ -8,10 +8,11 @@ import pytest
 
 from refnet.cli import main
 from refnet.nets.gradients import jvp, loss_and_gradients
+from refnet.specs import parse_spec
 from refnet.training.config import Config, applicable, check, declaration, from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.protocols import configure, preset
-from refnet.training.specs import KINDS, options_of, parse_spec, read_spec
+from refnet.training.specs import KINDS, options_of, read_spec
 
 EMPTY = ("protocol", "input_weights", "recurrent", "gate_recurrent")
 
@@ -192,3 +193,12 @@ def test_an_embedding_has_exact_gradients(cell, transition):
 def test_an_embedding_is_no_matrix_to_orthogonalise():
     with pytest.raises(ValueError, match="which embedding 3 makes a product"):
         build(Config(embedding=3, method="oinit", orthogonal="all"))
+
+
+@pytest.mark.parametrize("line", ["rate = ", "clip_at = ", "strength = -", "gain = "])
+def test_numbers_beyond_floats_are_refused(tmp_path, line):
+    """TOML's integers have any size."""
+    path = tmp_path / "config.toml"
+    path.write_text(f'task = "adding"\n{line}{"9" * 400}\n')
+    with pytest.raises(ValueError, match=f"config.toml: {line.split()[0]} is .*finite number"):
+        from_toml(path)

@@ -1,19 +1,23 @@
 """Every erratum is settled by refnet's own functions, and bugs planted in these unsettle it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import refnet
+from refnet.analysis import orthogonalization, powers
 from refnet.cells import rnn
-from refnet.explain.errata import ERRATA, AtLeast, AtMost, Comparison, manchev_spratling
+from refnet.explain.errata import (ERRATA, AtLeast, AtMost, Comparison, manchev_spratling,
+                                   posts)
 from refnet.explain.errata.page import listing, page
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices import orthogonality, stiefel
 from refnet.matrices.initializers import INITIALIZERS
 from refnet.matrices.transitions.svd import SVD
+from refnet.nets import states
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.tasks.synthetic import Adding
 
@@ -119,6 +123,27 @@ PLANTED = [
     (30, "the half-sum not halved", (Adding, "halved", property(lambda self: False))),
     (31, "A on the other side", (stiefel, "gradient", other_side)),
     (33, "LAPACK's signs", (INITIALIZERS, "orthogonal", unfixed_signs)),
+    (14, "the defect's variance without rectangles", (
+        manchev_spratling, "defect_moments", lambda m, n, moments: orthogonalization.defect_moments(
+            m, n, moments)._replace(variance=0))),
+    (15, "the uniform fourth moment as printed", (
+        manchev_spratling, "uniform_moments",
+        lambda b: (b ** 2 / 3, 3 * b ** 4 / 5, b ** 6 / 7, b ** 8 / 9))),
+    (17, "the map of singular values with half the rate", (
+        manchev_spratling, "singular_value_map",
+        lambda s, rate: orthogonalization.singular_value_map(s, rate / 2))),
+    (1, "the 2-norm for the spectral radius", (
+        manchev_spratling, "spectral_radius", lambda W: float(np.linalg.norm(W, 2)))),
+    (2, "Jacobians transposed", (
+        manchev_spratling, "state_jacobians",
+        lambda *given: np.swapaxes(states.state_jacobians(*given), -1, -2))),
+    (32, "Frobenius norms of powers", (
+        posts, "power_norms", lambda W, steps: powers.power_norms(W, steps) * len(W) ** .5)),
+    (35, "power and product exchanged", (
+        posts, "power_radii", lambda *given: (-powers.power_radii(*given)[0], 0))),
+    (37, "a descent that ends where it began", (
+        manchev_spratling, "orthogonalize", lambda W, **given: replace(
+            orthogonality.orthogonalize(W, **given), W=W))),
     (36, "the chain above the diagonal", (INITIALIZERS, "chain", upward)),
 ]
 

@@ -59,6 +59,40 @@ def test_memory_of_normal_and_other_matrices():
     assert all(row[-1] < 1e-12 for row in small("memory").tables[1].rows)
 
 
+def test_closed_forms_and_schur_forms():
+    """The table of memory knows what the figure draws: normal matrices have no strict part."""
+    found = rows(small("memory"))
+    assert found[".9 orthogonal"]["Henrici's departure"] < 1e-12
+    assert found["chain, gain 1.02"]["Henrici's departure"] == pytest.approx(1.02 * 3)
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+    figure = Figure(layout="constrained")
+    small("memory").draw(figure)
+    lower = figure.subfigs[1].axes
+    assert [ax.get_title() for ax in lower] == list(found)
+    for ax in lower:  # triangular: nothing below the diagonal
+        image = np.asarray(ax.images[0].get_array())
+        assert (np.tril(image, -1)[np.tril_indices(len(image), -1)] == -4).all()
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_figures_show_prediction_and_measurement(name):
+    """In every topic at least one panel has a line called after what is predicted, in light grey or
+    by a closed form, beside measured ones."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+    figure = Figure(layout="constrained")
+    small(name).draw(figure)
+    labels = {label for ax in figure.findobj(lambda one: hasattr(one, "get_legend_handles_labels"))
+              for label in ax.get_legend_handles_labels()[1] if hasattr(ax, "plot")}
+    words = ("predicted", "closed form", "bound", "limit", "derived", "map", "radius", "root")
+    assert any(word in label for label in labels for word in words), labels
+    axes = [ax for ax in figure.findobj(lambda one: hasattr(one, "get_xlabel"))]
+    for ax in axes:
+        if ax.get_visible() and ax.has_data() and ax.get_label() != "<colorbar>":
+            assert ax.get_xlabel(), (name, ax.get_title())
+
+
 def test_powers_and_geometry():
     assert rows(small("powers"))["orthogonal"]["n = 1000"] == pytest.approx(1, abs=1e-9)
     assert rows(small("powers"))["chain, gain 1.02"]["n = 64"] == 0

@@ -152,7 +152,7 @@ def change(path, number, by):
     (lambda path: change(path, 2, lambda line: line.replace(b'"loss": ', b'"loss": 1')), "changed"),
     (lambda path: change(path, 3, lambda line: line[:-9]), "line 3: "),
     (lambda path: change(path, 1, lambda line: b""), "line 3: is missing"),
-    (lambda path: change(path, 1, lambda line: b"{}\n"), "line 1: is no whole row"),
+    (lambda path: change(path, 1, lambda line: b"{}\n"), "line 1: not a complete row"),
     (lambda path: change(path, 1, lambda line: b"[" * 100_000 + b"\n"), "line 1: brackets"),
     (lambda path: path.unlink(), "line 1: is missing; the checkpoint counts 3 rows"),
     (lambda path: path.write_bytes(b""), "line 1: is missing"),

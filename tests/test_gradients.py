@@ -15,9 +15,9 @@ from refnet.batch import Batch
 from refnet.compiled.kernels import KERNELS
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
-                                   state_jacobians)
+from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_jacobians
 
 FLOAT_NAMES = sorted(set(ACTIVATIONS) - {"oplu", "modrelu"})
 
@@ -205,7 +205,7 @@ def test_hvp_is_symmetric(case):
 
 @pytest.mark.parametrize("bug", RNN_BUGS)
 def test_symmetry_oracle_rejects(bug, monkeypatch):
-    """A field that is no loss's gradient has no symmetric derivative."""
+    """A field that is not the gradient of a loss has no symmetric derivative."""
     case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"],
                                      loss="squared_error", readout="every"), seed=8)
     net, params, batch, v, _ = case

@@ -11,8 +11,9 @@ from test_stacked import GATE, float_case, generic_case, rational_net
 from refnet.check.verdict import compare
 from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS, clipped
-from refnet.nets.gradients import loss_and_gradients, state_gradients
+from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_gradients
 
 H = 2
 

@@ -9,8 +9,9 @@ import scipy.linalg
 from hypothesis import assume, given
 from strategies import arrays
 
+from refnet.maths import linalg, threads
 from refnet.maths.dual import dual_array, parts
-from refnet.maths.linalg import expm, expm_pull, eye, qr, solve
+from refnet.maths.linalg import Factored, OnePlus, expm, expm_pull, eye, qr, solve
 from refnet.maths.numeric import matmul
 
 FLOATS = [np.float32, np.float64, np.longdouble, np.complex128, np.clongdouble]
@@ -65,6 +66,107 @@ def test_solve_refuses_shapes(a, b):
 def test_singular_is_refused(dtype):
     with pytest.raises(np.linalg.LinAlgError, match="singular"):
         solve(np.ones((3, 3), int).astype(dtype), eye(3, dtype))
+
+
+def solve_one_plus(a, b, error=1.0):
+    return OnePlus(a).solve(b, error)
+
+
+def one_plus(a, b, error=1.0):
+    """What ``OnePlus`` gives, how many products it took, and the solution from numbers
+    twice as wide."""
+    count = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linalg, "matmul", lambda a, b: count.append(0) or a @ b)
+        patch.setattr(OnePlus, "_factored", property(
+            lambda self: count.append(99) or Factored(self._matrix)))
+        found = solve_one_plus(a, b, error)
+    wide = np.float64 if a.dtype == np.float32 else np.longdouble
+    return found, sum(count) or len(count), solve(eye(len(a), wide) + a, b.astype(wide))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n,columns", [(1, 1), (3, 2), (20, 20), (90, 7)])
+@pytest.mark.parametrize("error", [1.0, 1e4])
+def test_solve_one_plus(dtype, n, columns, error):
+    """By 0 to 3 products or by elimination, as the size of a demands: what is cut off is at most
+    ``error`` eps / 4 of ||b||_F, and sums of n terms are rounded, each entry of a product by
+    n eps of ||a|| ||b|| at most, and those of b - a x by half an eps."""
+    rng, eps = np.random.default_rng(2), np.finfo(dtype).eps
+    seen = set()
+    for q in 10.0 ** np.arange(-20.1, 2, 0.2):
+        a = rng.normal(size=(n, n))
+        a = (q * a / np.linalg.norm(a)).astype(dtype)
+        b = rng.normal(size=(n, columns)).astype(dtype)
+        found, products, exact = one_plus(a, b, error)
+        seen.add(products)
+        if products < 99:
+            allowed = error * eps / 4 + eps + 2 * n * eps * q
+            assert np.linalg.norm(found - exact) <= allowed * np.linalg.norm(b), (q, products)
+            assert found.dtype == dtype
+    assert seen == {0, 1, 2, 3, 99}
+
+
+def test_solve_one_plus_takes_no_product_too_few(monkeypatch):
+    """The test above rejects an iteration that stops a product early."""
+    monkeypatch.setattr(linalg, "matmul", lambda a, b: a @ b)
+    eps, a, b = np.finfo(float).eps, np.full((3, 3), 1e-6), np.ones((3, 2))
+    found, products, exact = one_plus(a, b)
+    assert products == 2 and np.linalg.norm(found - exact) <= 2 * eps * np.linalg.norm(b)
+    early = b - a @ b
+    assert np.linalg.norm(early - exact) > 1e4 * eps * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("n,columns", [(1, 1), (6, 3), (200, 500)])
+def test_factored(dtype, n, columns, monkeypatch):
+    """Both systems' residuals are within the backward error, n eps each of the sums of n terms;
+    the same bits with any number of threads."""
+    rng = np.random.default_rng(4)
+    a = rng.normal(size=(n, n)).astype(dtype) + 3 * n ** 0.5 * np.eye(n, dtype=dtype)
+    b = rng.normal(size=(n, columns)).astype(dtype)
+    held, made = (a.copy(), b.copy()), Factored(a)
+    for transposed in (False, True):
+        found = []
+        for count in (1, 2, 3):
+            monkeypatch.setattr(threads, "_threads", lambda: count)
+            found.append(made.solve(b, transposed))
+            assert np.array_equal(found[0], found[-1]) and found[-1].dtype == dtype
+        system, size = a.T if transposed else a, abs(a).sum(axis=0).max() + abs(a).sum(axis=1).max()
+        allowed = n * np.finfo(dtype).eps * size * abs(found[0]).max()
+        assert abs(system @ found[0] - b).max() <= allowed
+    assert np.array_equal(held[0], a) and np.array_equal(held[1], b)
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        Factored(np.zeros((n, n), dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, np.complex128])
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 1.0])
+def test_one_plus_transposed(dtype, size):
+    rng, one = np.random.default_rng(5), np.eye(6, dtype=dtype)
+    a = (size * rng.normal(size=(6, 6))).astype(dtype)
+    b, system = rng.normal(size=(6, 2)).astype(dtype), OnePlus(a)
+    for transposed, whole in ((False, one + a), (True, one + a.T)):
+        left = whole @ system.solve(b, transposed=transposed) - b
+        assert abs(left).max() <= 100 * (1 + size) ** 2 * np.finfo(dtype).eps * abs(b).max() * (
+            np.linalg.cond(whole.astype(complex)))
+
+
+@given(st.data())
+def test_solve_one_plus_of_other_numbers(data):
+    """Rationals: exact, however small; NaN and matrices without an inverse: as ``solve``."""
+    n = data.draw(st.integers(1, 3))
+    a, x = data.draw(arrays((n, n), True)), data.draw(arrays((n, 2), True))
+    a = a / 10 ** 9
+    assert (solve_one_plus(a, x + matmul(a, x)) == x).all()
+
+
+def test_solve_one_plus_refuses_as_solve_does():
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        solve_one_plus(-np.eye(2), np.ones((2, 1)))
+    with pytest.raises(ValueError, match="need \\(N, N\\) and \\(N, K\\)"):
+        solve_one_plus(np.zeros((3, 3)), np.ones((2, 1)))
+    assert np.isnan(solve_one_plus(np.full((2, 2), np.nan), np.ones((2, 1)))).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])

@@ -254,8 +254,8 @@ def clipping_case():
 
 
 def test_clip_inside_the_recursion():
-    """002's clipping acts on each step's da before it is used and carried; the result is not
-    what clipping the final gradient gives, and the count is reported."""
+    """The clipping of Vorontsov et al.'s code acts on each step's da before it is used and
+    carried; the result is not what clipping the final gradient gives, and the count is reported."""
     p, tape, dh, act = clipping_case()
     limit = 0.3
     clipped = rnn.backward(p, tape, dh, act, clip=limit)

@@ -12,9 +12,9 @@ from refnet.batch import Batch, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import layer, padding, recurrent
-from refnet.nets.gradients import (hvp, jvp, loss_and_gradients, per_example_gradients,
-                                   state_gradients)
+from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_gradients
 
 GARBAGE = (np.nan, np.inf, -np.inf, np.finfo(np.float32).max, -1e30)
 

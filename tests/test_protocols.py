@@ -1,9 +1,13 @@
 """Protocols: they are what the papers print, and their table of differences follows from them."""
 
+import argparse
+from dataclasses import asdict, fields
+
 import pytest
 
-from refnet.training.config import applicable, check
-from refnet.training.protocols import DEFAULTS, PROTOCOLS, Rule, differences, preset
+from refnet.cli import _add_train
+from refnet.training.config import OWN, Config, applicable, check
+from refnet.training.protocols import DEFAULTS, PROTOCOLS, Rule, _facts, _holds, differences, preset
 from refnet.training.specs import read_spec
 
 
@@ -57,6 +61,43 @@ def test_what_the_text_of_vorontsov_et_al_prints():
         lstm = preset(task, protocol="vorontsov/text", cell="lstm")
         assert lstm.iterations * lstm.batch == 150 * 50_000 and lstm.clip_at == 1
         assert read_spec("cell", lstm.cell)[1] == {"peepholes": True, "forget": 1.0}
+
+
+def given_by(protocol, config):
+    """The settings that the protocol's rules give this run."""
+    facts = _facts(asdict(config))
+    return {name for rule in PROTOCOLS[protocol][1] if _holds(rule, facts)
+            for name in rule.settings}
+
+
+def test_no_default_follows_neither_text_nor_code():
+    """Every setting that applies to a run comes from a rule of its protocol, but for the user's
+    own; and --help says so of each, and of no other."""
+    for protocol, task, method in every():
+        for more in ({}, {"cell": "lstm"}, {"clip": "value"}, {"transition": "svd"}):
+            try:
+                config = preset(task, protocol=protocol, method=method, **more)
+            except ValueError:
+                continue  # a feedforward net has no cell
+            assert set(applicable(config)) - set(OWN) <= given_by(protocol, config)
+    parser = argparse.ArgumentParser()
+    _add_train(parser.add_subparsers())
+    train = parser._subparsers._group_actions[0].choices["train"]
+    told = {action.dest: action.help for action in train._actions}
+    for entry in fields(Config):
+        if entry.name not in ("task", "protocol"):
+            assert told[entry.name].endswith(f"(default: {entry.default!r})" if entry.name in OWN
+                                             else "(default: the protocol's)"), entry.name
+    # a setting that no rule gives is noticed
+    lacking = [rule._replace(settings={name: value for name, value in rule.settings.items()
+                                       if name != "weight_decay"})
+               for rule in PROTOCOLS["manchev-spratling/text"][1]]
+    tasks = PROTOCOLS["manchev-spratling/text"][0]
+    config = preset("mnist", protocol="manchev-spratling/text")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROTOCOLS, "manchev-spratling/text", (tasks, lacking))
+        assert set(applicable(config)) - set(OWN) - given_by(
+            "manchev-spratling/text", config) == {"weight_decay"}
 
 
 def test_a_spec_given_keeps_the_protocols_other_options():

@@ -63,7 +63,7 @@ def patch(path, mark, offset, value):
     (lambda p: npz(p, save=np.savez_compressed), "packed or encrypted"),
     (lambda p: header(p, b"(2, 3)", b"(2,3e)"), "header is malformed"),
     (lambda p: header(p, b"'<f8'", b"'|O8'"), "allow_pickle"),
-    (lambda p: header(p, b"'<f8'", b"'<f7'"), "there is not"),
+    (lambda p: header(p, b"'<f8'", b"'<f7'"), "does not exist"),
     (lambda p: header(p, b"(2, 3), }      ", b"(2, 3000000), }"), "do not make shape"),
     (lambda p: header(p, b"'shape'", b"'shade'"), "does not name"),
     (lambda p: header(p, b"NUMPY\1", b"NUMPY\7"), "malformed"),
@@ -124,7 +124,7 @@ def safetensors(header, body=b""):
 
 
 @pytest.mark.parametrize("data, message", [
-    (b"", "should take"), (b"\xff" * 20, "should take"), (safetensors([]), "no object"),
+    (b"", "should take"), (b"\xff" * 20, "should take"), (safetensors([]), "JSON object"),
     (safetensors(b"[" * 1000), "nested"), (safetensors({"a": 1}), "'a': need a dtype"),
     (safetensors({"a": {"dtype": ["F32"], "shape": [], "data_offsets": [0, 4]}}, bytes(4)), "need"),
     (safetensors({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, bytes(4)), "need"),

@@ -35,7 +35,8 @@ def test_an_edited_number_would_be_found():
 def test_no_figure_is_stale(name, tmp_path):
     """Each holds the digest of the records that it was drawn from."""
     records = FIGURES[name][1]
-    assert digest(records).encode() in (RESULTS / name).read_bytes()
+    assert digest(records).encode() in (RESULTS / name).read_bytes(), (
+        "stale; draw it again with: python -m benchmarks.readme")
     (tmp_path / "changed").write_bytes(records[0].read_bytes() + b" ")
     assert digest([tmp_path / "changed", *records[1:]]) != digest(records)
 

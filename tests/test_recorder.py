@@ -14,6 +14,7 @@ RNG = np.random.default_rng(3)
 X = RNG.permutation(np.arange(1, 13)).reshape(3, 4) / 16
 Y = RNG.permutation(np.arange(-6, 6)).reshape(3, 4) / 8 + 1 / 32
 ROWS = np.array([0, 2, 0])
+ORDER = np.array([[3, 0, 1, 2], [1, 1, 0, 3], [2, 3, 1, 0]])
 
 
 def assigned(x, y):
@@ -36,7 +37,8 @@ CASES = {
         "erf": lambda x, y: (scipy.special.erf(y) * x).sum(),
         "sign": lambda x, y: (np.sign(y) * x).sum(),
         **{name: lambda x, y, name=name: (getattr(np, name)(x, y) * x).sum() for name in (
-            "add subtract multiply divide power float_power maximum minimum logaddexp").split()},
+            "add subtract multiply divide power float_power maximum minimum logaddexp "
+            "hypot").split()},
         "matmul": lambda x, y: (x @ y.T @ x[:, 0]) @ y[:, 1] + (x[0] @ y[:, :, None]).sum(),
     },
     "functions": {
@@ -79,6 +81,8 @@ CASES = {
         "atleast_1d": lambda x, y: (np.atleast_1d(x.sum()) * np.atleast_2d(y)).sum(),
         "flip": lambda x, y: (np.flip(x, 1) * y).sum(),
         "roll": lambda x, y: (np.roll(x, 1) * y).sum(),
+        "diff": lambda x, y: (np.diff(x, axis=0) * np.diff(y, axis=0)).sum(),
+        "take_along_axis": lambda x, y: (np.take_along_axis(x, ORDER, 1) * y).sum(),
         "tile": lambda x, y: (np.tile(x, (2, 1))[1:4] * y).sum(),
         "rot90": lambda x, y: (np.rot90(x) * y.T).sum(),
     },

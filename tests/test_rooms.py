@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "refnet"
 FACE = PACKAGE / "__init__.py"
 FILES = sorted(set(PACKAGE.rglob("*.py")) - {FACE})
 
-ORDER = ("face", "batch", "process", "arguments", "maths", "runs", "tasks", "cells", "compiled",
-         "matrices", "nets", "analysis", "training", "exact", "check", "studies", "explain", "cli",
-         "__main__")
+ORDER = ("face", "batch", "process", "arguments", "specs", "maths", "runs", "tasks", "cells",
+         "compiled", "matrices", "transitions", "nets", "analysis", "training", "exact", "check",
+         "studies", "explain", "cli", "__main__")
 """From the ground up: a part imports from itself and from those on its left. The face of the
 package, refnet/__init__.py, only hands names on and is left out."""
 

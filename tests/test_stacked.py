@@ -19,11 +19,12 @@ from refnet.batch import Batch
 from refnet.check.verdict import compare
 from refnet.exact import certify
 from refnet.nets import stacked
-from refnet.nets.gradients import (loss_and_gradients, per_example_gradients, state_gradients,
-                                   state_jacobians)
+from refnet.nets.gradients import loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
 
+EPS = np.finfo(float).eps
 CELLS = ("rnn", "lstm", "gru", "gru_before", "cifg")
 GATE = replace(RATIONAL_GATE, name="sigmoid")
 """A gate of rationals for which 1 - s(a) = s(-a), as for the sigmoid."""
@@ -31,7 +32,7 @@ GATE = replace(RATIONAL_GATE, name="sigmoid")
 
 def rational_net(cell="rnn", readout="last", loss="squared_error", layers=2, both=True, D=2, H=2,
                  act="softsign", **options):
-    outputs = (1 + both) * H if readout == "none" else 2
+    outputs = (1 + both) * (options.get("projection") or H) if readout == "none" else 2
     return StackedNet(D, H, outputs, cell=cell, activation=act, readout=readout, loss=loss,
                       reduction="sum", layers=layers, bidirectional=both, gate=GATE, **options)
 
@@ -90,21 +91,21 @@ def generic_case(net, seed, T=3, B=3, mask=True, h0=1):
 
 BUGS = {
     "the second direction's gradient is not turned": (
-        "dh = (_turned(d[:, :, part], steps, suffix)", 'dh = (_turned(d[:, :, part], steps, "")'),
+        "dh = (turned(d[:, :, part], steps, suffix)", 'dh = (turned(d[:, :, part], steps, "")'),
     "nor is that of its input": (
-        '_turned(found.pop("x"), steps, suffix)', '_turned(found.pop("x"), steps, "")'),
+        'turned(found.pop("x"), steps, suffix)', 'turned(found.pop("x"), steps, "")'),
     "turned as if all sequences were full": (
-        'below.append(_turned(found.pop("x"), steps, suffix))',
-        'below.append(_turned(found.pop("x"), np.full_like(steps, T), suffix))'),
+        'below.append(turned(found.pop("x"), steps, suffix))',
+        'below.append(turned(found.pop("x"), np.full_like(steps, T), suffix))'),
     "the directions' parts are swapped": (
-        "part = slice(n * self.hidden, (n + 1) * self.hidden)",
-        "part = slice((1 - n) * self.hidden, (2 - n) * self.hidden)"),
+        "part = slice(n * cell.width, (n + 1) * cell.width)",
+        "part = slice((1 - n) * cell.width, (2 - n) * cell.width)"),
     "one direction alone reaches the layer below": ("sum(below[1:], below[0])", "below[0]"),
     "what follows a sequence has a gradient": (
-        "d = _kept(d.reshape(T, B, self.width), steps)", "d = d.reshape(T, B, self.width)"),
+        "d = kept(d.reshape(T, B, self.width), steps)", "d = d.reshape(T, B, self.width)"),
     "the read-out stays in place below": ("last = None\n", "pass\n"),
-    "a sequence without steps is forgotten": ("np.where((steps == 0)[:, None], last[:, part], 0)",
-                                              "0 * last[:, part]"),
+    "a sequence without steps is forgotten": ("(steps == 0)[:, None], last[:, part], 0)",
+                                              "(steps < 0)[:, None], last[:, part], 0)"),
 }
 
 
@@ -256,7 +257,50 @@ def test_what_does_not_fit_is_refused():
     params, batch = float_case(net)
     with pytest.raises(ValueError, match="Wxh_l1 has shape .*need .4, 4., because .*and 2 layers"):
         net.forward({**params, "Wxh_l1": params["Wxh_l0"]}, batch.x)
-    with pytest.raises(TypeError, match="is a StackedNet; need a RecurrentNet"):
-        state_gradients(net, params, batch)
-    with pytest.raises(TypeError, match="is a StackedNet; need a RecurrentNet"):
+    net = StackedNet(2, 4, 3, bidirectional=True)
+    params, batch = float_case(net)
+    with pytest.raises(ValueError, match=r"is bidirectional; need one .*every_cell\['_l0'"):
         state_jacobians(net, params, batch.x)
+    cell = net.every_cell["_l0"]  # the way out
+    head = {"Why": np.zeros((1, 4)), "by": np.zeros(1)}
+    assert state_jacobians(cell, {**net.of(params, "_l0"), **head}, batch.x).shape[2:] == (4, 4)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+@pytest.mark.parametrize("readout", ["last", "every", "none"])
+@pytest.mark.parametrize("both", [False, True], ids=["forward", "both"])
+def test_state_gradients(cell, readout, both):
+    """At t = 0 they are the gradients of every h0, which the whole backward pass gives, with
+    sequences of several lengths."""
+    net = StackedNet(2, 3, 6 if both else 3, cell=cell, readout=readout, layers=2,
+                     bidirectional=both, loss="squared_error")
+    params, batch = float_case(net)
+    whole = loss_and_gradients(net, params, batch).gradients
+    flow = state_gradients(net, params, batch)
+    starts = np.concatenate([whole[f"h0{suffix}"].reshape(-1, *flow.shape[2:])
+                             for suffix in net.every_cell])
+    assert flow.shape[1] == len(starts)
+    assert abs(flow[0] - starts).max() <= 1000 * EPS * abs(starts).max()
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_state_jacobians(cell):
+    """Of a stack: row by row the gradients of h0 for a loss that is one entry of the last state,
+    and the product of the steps' own."""
+    net = StackedNet(2, 3, 3, cell=cell, layers=2)
+    params, batch = float_case(net)
+    J = state_jacobians(net, params, batch.x)
+    factors = step_jacobians(net, params, batch.x)
+    for t in range(len(batch.x)):
+        assert abs(J[t] - J[t + 1] @ factors[t]).max() <= 1000 * EPS * max(1, abs(J[t]).max())
+    parts, top = (2, 6) if cell == "lstm" else (1, 3)
+    reading = StackedNet(2, 3, 3, cell=cell, layers=2, loss="none", reduction="sum")
+    Why = np.eye(3)
+    outputs, tape = reading.forward({**params, "Why": Why}, batch.x)
+    for row in range(3):
+        d = np.zeros_like(outputs)
+        d[:, row] = 1
+        grads = reading.backward(params, reading.forward({**params, "Why": Why}, batch.x)[1], d)
+        found = np.concatenate([np.moveaxis(grads[f"h0{suffix}"].reshape(parts, -1, 3), 0, 1)
+                                .reshape(-1, parts * 3) for suffix in net.every_cell], axis=1)
+        assert abs(J[0, :, top + row] - found).max() <= 1000 * EPS * max(1, abs(found).max())

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from strategies import arrays
 
+from refnet.maths import linalg
 from refnet.maths.linalg import eye, solve
 from refnet.maths.numeric import matmul, times
 from refnet.matrices.stiefel import METRICS, RETRACTIONS, defect, determinant, gradient, guard, step
@@ -173,6 +174,34 @@ def test_every_step_stays_and_descends(retraction, metric, dtype):
         if shape[0] > 1:
             small = step(M, G, 1e-3, retraction, metric)
             assert inner(G, small) < inner(G, M)
+
+
+def test_small_steps_agree_with_the_solve():
+    """At every rate, by the iteration or not, a Cayley step is that of Gaussian elimination: what
+    is cut off is a quarter of an eps, M - r X is rounded by half an eps of its entries on either
+    side, and r X by some N eps of r ||G||, the sums of N terms in S, M S and the solve."""
+    for dtype in (np.float32, np.float64):
+        eps = np.finfo(dtype).eps
+        for shape in ((1, 1), (5, 5), (64, 64), (300, 300), (9, 7), (40, 6), (300, 20)):
+            M, G = random_point(*shape, dtype=dtype)
+            size = np.linalg.norm(M)
+            for rate in 10.0 ** np.arange(-12, 2):
+                fast = step(M, G, rate)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(linalg, "MOST", -1)
+                    slow = step(M, G, rate)
+                turned = min(rate, 1) * shape[0] * eps  # ||G|| = 1; a step is bounded by 2 ||M||
+                assert np.linalg.norm(fast - slow) <= eps / 4 + eps * size + 8 * turned * size
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_steps_at_the_papers_rate_solve_nothing(dtype, monkeypatch):
+    """1e-6 with gradients of length 1 and 30, as clipped and unclipped nets have them."""
+    monkeypatch.setattr(linalg, "Factored", None)
+    for shape in ((128, 128), (40, 6)):
+        M, G = random_point(*shape, dtype=dtype)
+        for length in (1, 30):
+            assert np.isfinite(step(M, dtype(length) * G, 1e-6)).all()
 
 
 @pytest.mark.parametrize("retraction", RETRACTIONS)

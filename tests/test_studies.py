@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from refnet.runs.folder import BusyError
-from refnet.studies import work
+from refnet.runs.read import FileError
+from refnet.studies import costs, work
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
-from refnet.studies.manchev import LADDER, _climb, _rung
+from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
 from refnet.studies.runner import run, status
 from refnet.studies.store import Store
 from refnet.studies.study import Study, spread
+from refnet.training import loop
 from refnet.training.config import Config, applicable
 
 TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=40,
@@ -60,6 +63,7 @@ def undisturbed(tmp_path_factory):
 # one other value for each setting, with what else is needed for it to apply
 OTHERS = {
     "task": "adding", "length": 11, "net": None, "cell": "gru", "hidden": 7, "depth": None,
+    "layers": 2, "bidirectional": True,
     "activation": "relu", "embedding": 3, "gain": 1.05, "learn_h0": True,
     "transition": "expm", "weights": "he", "input_weights": "he",
     "recurrent": "orthogonal", "gate_recurrent": ("ramp", {"cell": "gru"}),
@@ -163,15 +167,47 @@ def test_a_run_that_another_process_holds_is_asked_for_again(tmp_path, monkeypat
 @pytest.mark.parametrize("torn", [b'{"key": "abc', b'{"key": "abc"}'])
 def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
     store = Store(tmp_path)
-    store.append({"key": "one"})
+    store.append({"key": "one", "settings": {}})
     with open(store.path, "ab") as file:
         file.write(torn)
     assert set(store.rows()) == {"one"}
-    store.append({"key": "two"})
+    store.append({"key": "two", "settings": {}})
     assert set(store.rows()) == {"one", "two"}
-    store.path.write_bytes(b'{"key": "one"}\n{"key"\n{"key": "two"}\n')
-    with pytest.raises(ValueError, match="rows.jsonl: line 2 is damaged"):
+
+
+@pytest.mark.parametrize("line, message", [
+    (b'{"key"', "Expecting"), (b"[" * 100_000, "nested more than"), (b"{}", "not a row; need"),
+    (b'{"key": 3, "settings": {}}', "not a row; need"), (b'{"key": "x"}', "not a row; need"),
+    (b"\xff", "codec")], ids=["cut", "deep", "empty", "number", "no settings", "bytes"])
+def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
+    store = Store(tmp_path)
+    store.append({"key": "one", "settings": {}})
+    with open(store.path, "ab") as file:
+        file.write(line + b"\n")
+    before = store.path.read_bytes()
+    for call in (store.rows, lambda: store.append({"key": "two", "settings": {}})):
+        with pytest.raises(FileError, match=f"rows.jsonl: line 2: .*{message}.*; remove that line"):
+            call()
+    assert store.path.read_bytes() == before
+
+
+def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.append({"key": "one", "settings": {}})
+    monkeypatch.setattr("refnet.studies.store.LIMIT", 10)
+    with pytest.raises(FileError, match="need at most 10"):
         store.rows()
+
+
+def test_many_append_at_once(tmp_path):
+    """Threads, each with a store of its own: every row is there, once."""
+    def add(number):
+        Store(tmp_path).append({"key": str(number % 20), "settings": {}})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(40)))
+    assert {*Store(tmp_path).rows()} == {str(n) for n in range(20)}
+    assert len(Store(tmp_path).path.read_bytes().splitlines()) == 20
 
 
 SCRIPT = """
@@ -304,9 +340,9 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
             "b, seed 0": row("solved", 40, accuracy=1.0)}
     lines = [[cell.strip() for cell in line.split("|")[1:-1]]
              for line in study.table(found_in(rows), 2, False).splitlines()]
-    assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs ended"]
+    assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs"]
     assert lines[2:] == [
-        ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "none", "2 finished"],
+        ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "not solved", "2 finished"],
         ["b", "100.0 (one seed)", "-", "40 (one seed)", "1 solved"],
         ["c", "not run", "7", "not run", "-"]]
 
@@ -322,7 +358,68 @@ def test_a_ladder_climbs_until_a_length_is_not_solved():
     text = study.table(found_in(solved), 1, False)
     assert "at least 30, not finished" in text and "not run" in text
     assert "30 (one seed)" in study.table(found_in(ended), 1, False)
-    assert str(LADDER["random-permutation"]["oinit"]) in text
+    assert str(PRINTED["random-permutation"]["oinit"]) in text
+
+
+def test_the_search_climbs_with_every_candidate_and_names_the_best():
+    search = find("table-i").search
+    first = search.jobs(found_in({}), 1, False)
+    assert len(first) == 4 * (5 + 5 + 25) == len({job.key for job in first})
+    # the printed parameters' runs are Table I's own
+    assert {job.key for job in find("table-i").jobs(found_in({}), 1, False)} < {
+        job.key for job in first}
+    rows = {_rung("adding", "oinit", 10, 0, False, chosen=(rate,)).name: row(
+        "solved" if rate < .01 else "finished") for rate in GRID[0]}
+    rows[_rung("adding", "oinit", 20, 0, False, chosen=(.001,)).name] = row("solved")
+    text = search.table(found_in(rows), 1, False)
+    line = next(line for line in text.splitlines() if "adding, oinit" in line).split("|")
+    assert [part.strip() for part in line[2:7]] == [
+        "100", "alpha 0.01", "20 (one seed)", "alpha 0.001", "2 of 5"]
+    wanted = search.jobs(found_in(rows), 1, False)
+    assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
+        20, 20, 30]
+
+
+def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
+    """A folder with a run's small checkpoint, copied: tables and status say how far it is, and
+    the study goes on from there."""
+    job = tiny_jobs(number=1)[0]
+    half = replace(job.config, iterations=20)
+    loop.train(half, Store(tmp_path / "a").unfinished(job.key) / "run")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    store = Store(tmp_path / "b")
+    assert store.done(job, store.rows()) is None
+    begun = work.begun(job, store)
+    assert (begun["state"], begun["iterations"], begun["of"]) == ("begun", 20, 40)
+    assert begun["curve"]["iteration"] == [10, 20] and begun["best"]["accuracy"] >= max(
+        begun["curve"]["accuracy"]) - 1e-4
+    text = status(tiny_study(), store)
+    assert "20 of 40" in text and text.count("at most") == 4 and "left of the whole" in text
+    study = grid("g", "G", [Cell("a", {"task": "copy"})],
+                 [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")])
+    line = study.table(lambda job: begun, 1, False).splitlines()[2].split("|")
+    assert line[1].strip() == "a" and line[2].strip().endswith("so far")
+    assert [part.strip() for part in line[3:5]] == ["not yet", "1 at 20 of 40 iterations"]
+    row = work.execute(job, store.folder)
+    assert row["iterations"] == 40 and without_times(row) == without_times(
+        work.execute(job, tmp_path / "c"))
+    # of other settings, or damaged: not begun
+    assert work.begun(replace(job, config=replace(job.config, rate=.5)), Store(tmp_path)) is None
+    (tmp_path / "a/unfinished" / job.key / "run/checkpoint.npz").write_bytes(b"x")
+    assert work.begun(job, Store(tmp_path / "a")) is None
+
+
+def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "studies.json"
+    assert costs.remembered(path) == {}
+    costs.remember(path, {"a": costs.Cost(1.5, 20)})
+    costs.remember(path, {"b": costs.Cost(.25, 3)})
+    assert costs.remembered(path) == {"a": (1.5, 20), "b": (.25, 3)}
+    monkeypatch.setattr(costs, "machine", lambda: "another one")
+    assert costs.remembered(path) == {} != costs.remembered(path, everywhere=True)
+    path.write_text("{")
+    with pytest.raises(FileError, match="measure again"):
+        costs.remembered(path)
 
 
 def test_every_study_has_runs_of_different_keys_and_a_table():
@@ -341,6 +438,7 @@ def test_spread():
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     from refnet.cli import main
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(["study", "--list"]) == 0 and "table-iii" in capsys.readouterr().out
     assert main(["study", "orhan-pitkow", "--measure", "--quick"]) == 0
     line = capsys.readouterr().out.splitlines()[2].split("|")
@@ -353,7 +451,11 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["study", "table-x"]) == 2
     assert "choose one of" in capsys.readouterr().err
     assert main(["study", "table-iii", "--workers", "0"]) == 2
-    assert not list(tmp_path.iterdir())
+    assert main(["study", "table-i", "--search", "--status"]) == 0
+    assert "open, 0.1, 0.01, T = 10, seed 0" in capsys.readouterr().out
+    assert main(["study", "table-iii", "--search"]) == 2
+    assert "such as table-i" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):

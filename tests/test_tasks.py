@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 
 from refnet.batch import Batch
+from refnet.maths.losses import cross_entropy
 from refnet.tasks import TASKS, make_task, options
-from refnet.tasks.base import Task, evaluation_size, stream
+from refnet.tasks.base import Task, classified, evaluation_size, stream
 from refnet.training.specs import read_spec
 
 GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
@@ -273,6 +274,28 @@ def test_one_error_in_ten_thousand_is_not_solved(name):
     metrics = judged(make_task(name, length=10), spoil)
     assert metrics["errors"] == 1 and metrics["accuracy"] == 1 - 1 / 10_000
     assert not make_task(name).solved(metrics)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_classified(dtype):
+    """Errors as by argmax row by row, ties, extremes and what is not finite included; the loss as
+    the reference has it, by sums of C terms in another order."""
+    rng = np.random.default_rng(0)
+    for classes in (1, 2, 9, 49):
+        outputs = rng.integers(-3, 3, (500, classes)).astype(dtype)
+        outputs[::3] += rng.normal(size=outputs[::3].shape)
+        labels = rng.integers(0, classes, 500)
+        counted = classified(outputs, labels)
+        assert counted["errors"] == int((outputs.argmax(axis=1) != labels).sum())
+        loss = cross_entropy(outputs, labels).loss.sum(dtype=float)
+        assert abs(counted["loss"] - loss) <= 2 * classes * np.finfo(dtype).eps * 500 * 8
+    large = np.finfo(dtype).max
+    outputs = np.array([[large, -large], [np.inf, 0], [0, -np.inf], [np.nan, 0], [0, 0]], dtype)
+    assert [classified(row[None], np.array([0]))["errors"] for row in outputs] == [0, 1, 1, 1, 0]
+    assert classified(outputs[-1:], np.array([1]))["errors"] == 1
+    for wrong in (np.array([2]), np.array([-1]), np.array([0, 0]), np.array([.5])):
+        with pytest.raises(ValueError, match="labels"):
+            classified(outputs[:1], wrong)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

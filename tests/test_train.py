@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from refnet.runs import checkpoint
+from refnet.specs import parse_spec
+from refnet.training import loop
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.loop import NotFiniteError, resume, train
 from refnet.training.protocols import preset
-from refnet.training.specs import parse_spec
 
 TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4,
               iterations=30, evaluate_every=10, optimizer="rmsprop", rate=0.01,
@@ -83,7 +84,9 @@ COPY = replace(preset("copy:samples=20"), length=12, hidden=6, batch=4, iteratio
     replace(COPY, transition="svd:margin=none", optimizer="adam"),
     replace(COPY, cell="lstm:peepholes=true", transition="dense", activation="tanh"),
     replace(COPY, cell="gru", transition="scaled_cayley", activation="tanh", dtype="float64"),
-], ids=lambda config: f"{config.cell} {config.transition}")
+    replace(COPY, layers=2, bidirectional=True, transition="orthogonal", learn_h0=True),
+    replace(COPY, layers=3, cell="cifg", transition="dense", activation="tanh", clip="step"),
+], ids=lambda config: f"{config.layers} {config.cell} {config.transition}")
 def test_resuming_gives_the_same_bits_with_every_kind_of_part(tmp_path, config):
     train(config, tmp_path / "whole")
     asked = iter(range(1000))
@@ -219,3 +222,26 @@ def test_toml_round_trip_and_errors(tmp_path):
             from_toml(path)
     with pytest.raises(ValueError, match="not a readable TOML file"):
         from_toml(Path(tmp_path / "absent.toml"))
+
+
+@pytest.mark.parametrize("config", [
+    Config("copy:samples=30", length=12, hidden=6, net="recurrent", transition="svd:margin=0.5",
+           recurrent="orthogonal", embedding=3),
+    Config("temporal-order:samples=30", length=12, hidden=6, cell="gru", transition="orthogonal",
+           layers=2)])
+def test_an_evaluation_makes_its_matrices_once(config, monkeypatch):
+    """And gives the bits of the net that makes new ones for every batch."""
+    e = build(config)
+    params, _ = e.start()
+    net, made = e.assembled(params)
+    batches = list(e.task.evaluation(0, 0))
+    for batch in batches:
+        assert np.array_equal(net.forward(made, batch.x, batch.mask)[0],
+                              e.net.forward(params, batch.x, batch.mask)[0])
+    called = []
+    kind = type(e.net.transition)
+    original = kind.matrix
+    monkeypatch.setattr(kind, "matrix",
+                        lambda self, parts: called.append(0) or original(self, parts))
+    loop._outputs(e, params, iter(batches * 3))
+    assert len(called) == len(e.hidden)

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from refnet.compiled import _jit, layout, vector
+from refnet.compiled import _jit, elementary, layout, vector
 
 
 @_jit.jit
 def _map(which, x, out):
     for i in range(len(x)):
         if which == 0:
-            out[i] = vector.tanh(x[i])
+            out[i] = elementary.tanh(x[i])
         elif which == 1:
-            out[i] = vector.sigmoid(x[i])
+            out[i] = elementary.sigmoid(x[i])
         elif which == 2:
-            out[i] = vector.exp(x[i])
+            out[i] = elementary.exp(x[i])
         else:
-            out[i] = vector.expm1(x[i])
+            out[i] = elementary.expm1(x[i])
 
 
 EXACT = (np.tanh, lambda v: np.where(v < 0, np.exp(v), 1) / (1 + np.exp(-abs(v))), np.exp,
@@ -97,7 +97,7 @@ def test_rows_of_any_length_are_copied(dtype):
 
 @_jit.jit
 def _packed_product(c, cs, a, ar, ak, packed, w, depth, rows, vectors, lane, add):
-    layout.pack(packed, 0, depth, w, 1, lane, False)
+    layout.pack(packed, 0, depth, w, 0, depth, vectors * lane, lane, False)
     layout.product(c, cs, a, ar, ak, packed, 0, depth, rows, vectors, lane, add)
 
 
@@ -116,5 +116,5 @@ def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
     for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
         out = c.copy().reshape(-1)
         _packed_product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak,
-                        packed, w, depth, rows, vectors, lane, add)
+                        packed, w.reshape(-1), depth, rows, vectors, lane, add)
         assert np.array_equal(out.reshape(want.shape), want)

@@ -54,11 +54,15 @@ def reference_answers(folder, out, dtype=np.float32, encoding="npz"):
 def test_catalogue_covers_what_it_says(folder):
     cases = vectors.load(folder)
     recurrent = [case.net for case in cases.values() if hasattr(case.net, "cell")]
-    assert {net.cell for net in recurrent} == {"rnn", "lstm", "gru", "gru_before"}
+    assert {net.cell for net in recurrent} == {
+        "rnn", "lstm", "gru", "gru_before", "cifg"}
     assert len({case.net.activation.name for case in cases.values()}) == 10
-    assert {net.readout for net in recurrent} == {"last", "every"}
+    assert {net.readout for net in recurrent} == {"last", "every", "none"}
     assert {net.reduction for net in recurrent} == {"mean", "sum", "batch_mean"}
-    assert {case.net.loss for case in cases.values()} == {"cross_entropy", "squared_error"}
+    assert {case.net.loss for case in cases.values()} == {"cross_entropy", "squared_error", "none"}
+    assert {getattr(net, "layers", 0) for net in recurrent} == {0, 1, 2, 3}
+    assert any(net.projection for net in recurrent)
+    assert {len(cases[f"stacked-{cell}-784"].batch.x) for cell in ("rnn", "lstm", "gru")} == {784}
     assert len({type(case.net.transition) for case in cases.values()}) == 9
     assert any(case.batch.mask is not None for case in cases.values())
     assert any("h0" in case.params for case in cases.values())
@@ -157,8 +161,8 @@ def test_json_round_trips_every_float():
 def compiled(tmp_path, real):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
-    program = tmp_path / "rnn"
-    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", f"-DREAL={real}", CLIENTS / "rnn.c", "-lm",
+    program = tmp_path / "net"
+    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", f"-DREAL={real}", CLIENTS / "net.c", "-lm",
                     "-o", program], check=True)
     return program
 
@@ -177,35 +181,39 @@ def test_client_in_c(folder, tmp_path, real):
         status = subprocess.run([program, folder / f"{name}.json", out / f"{name}.json"])
         assert status.returncode in (0, 2)
     verdicts = verdicts_of(folder, out)
-    assert len(verdicts) >= 25
+    assert len(verdicts) >= 80 and {case.net.cell for case in vectors.load(folder).values()
+                                    if hasattr(case.net, "layers")} == {"rnn", "lstm", "gru"}
+    assert {name for name in vectors.load(folder) if "stacked" in name} <= set(verdicts)
     assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
 
 
 def test_client_in_javascript(folder, tmp_path):
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
-    subprocess.run(["node", CLIENTS / "rnn.js", folder, tmp_path], check=True)
+    subprocess.run(["node", CLIENTS / "net.js", folder, tmp_path], check=True)
     verdicts = verdicts_of(folder, tmp_path)
-    assert len(verdicts) >= 25
+    assert len(verdicts) >= 80 and {case.net.cell for case in vectors.load(folder).values()
+                                    if hasattr(case.net, "layers")} == {"rnn", "lstm", "gru"}
+    assert {name for name in vectors.load(folder) if "stacked" in name} <= set(verdicts)
     assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
 
 
 @pytest.mark.parametrize("before, after, convention", [
-    ("Whh[i * H + j] * h[t * S", "Whh[j * H + i] * h[t * S", ""),
-    ("dh[k + j] += da * Whh[i * H + j]", "dh[k + j] += da * Whh[j * H + i]",
+    ("cell->Whh[r * P + j] * h[j]", "cell->Whh[j * P + r] * h[j]", ""),
+    ("dh[j] += rec * cell->Whh[r * P + j]", "dh[j] += rec * cell->Whh[j * P + r]",
      "Whh is transposed in the backward recursion only"),
-    ("dWhh[i * H + j] += da * h[k + j]", "dWhh[i * H + j] += da * h[k + S + j]",
+    ("dWhh[r * P + j] += rec * h[j]", "dWhh[r * P + j] += rec * h[B * P + j]",
      "the gradient of Whh takes h[t] for h[t-1]"),
     ("case TANH: return 1 - h * h", "case TANH: return 1 - a * a",
      "tanh' is taken of a where h belongs"),
-    ("for (int t = T - 1; t >= 0; --t)", "for (int t = T - 1; t > 0; --t)", ""),
-    ("dbh[i] += da;", "dbh[i] += 2 * da;",
+    ("for (int s = T - 1; s >= 0; --s)", "for (int s = T - 1; s > 0; --s)", ""),
+    ("dbh[r] += d;", "dbh[r] += 2 * d;",
      "dbh is doubled: the gradients of two biases are added"),
 ], ids=["W transposed forward", "W transposed back", "h[t]", "tanh'", "first step", "two biases"])
 def test_a_wrong_client_is_found_out(few, tmp_path, before, after, convention):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
-    source = (CLIENTS / "rnn.c").read_text()
+    source = (CLIENTS / "net.c").read_text()
     assert before in source
     (tmp_path / "wrong.c").write_text(source.replace(before, after))
     subprocess.run(["gcc", "-O1", tmp_path / "wrong.c", "-lm", "-o", tmp_path / "wrong"],
@@ -234,10 +242,10 @@ def test_a_wrong_client_is_found_out(few, tmp_path, before, after, convention):
     ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "dtype": [], "data": [1]}}}',
      "none of"),
     ("json", lambda data: b'{"dtype": {}, "arrays": {}}', "none of float16"),
-    ("json", lambda data: data.replace(b'"dWhh"', b'"extra"'), "is no name of a result"),
+    ("json", lambda data: data.replace(b'"dWhh"', b'"extra"'), "is not the name of a result"),
     ("json", lambda data: b" " * 2 ** 21, "need at most"),
-    ("npz", lambda data: data.replace(b"dWhh.npy", b"dWhh.txt"), "is no name of a result"),
-    ("safetensors", lambda data: (4).to_bytes(8, "little") + b"[[]]", "no object"),
+    ("npz", lambda data: data.replace(b"dWhh.npy", b"dWhh.txt"), "is not the name of a result"),
+    ("safetensors", lambda data: (4).to_bytes(8, "little") + b"[[]]", "JSON object"),
 ])
 def test_damaged_results_never_pass(few, tmp_path, encoding, damage, note):
     reference_answers(few, tmp_path, encoding=encoding)

@@ -1,29 +1,57 @@
 """How a loss's gradient flows back through time: norms, singular values, exponents and bounds.
 
 Source: Vorontsov et al., Figure 2 and eq. 5 (Pascanu et al. 2013); Manchev & Spratling, eq. 4.
-Checked by: tests/test_analysis_flow.py.
+Checked by: tests/test_analysis_theory.py.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import Rule, instance, takes
 from refnet.batch import Array, Batch, Params
-from refnet.nets.gradients import state_gradients, state_jacobians
+from refnet.nets.gradients import BATCH
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+from refnet.nets.states import (FORWARD, RECURRENT, SEQUENCES, state_gradients, state_jacobians,
+                                step_jacobians)
 
 __all__ = ["StepBounds", "gradient_norms", "jacobian_spectra", "lyapunov_exponents",
            "step_bounds"]
 
 
+_FLAG = instance(bool, "True or False")
+_ONE = Rule(lambda what, net: _one_layer(what, net), (*FORWARD.wrong, StackedNet(1, 2, 1)))
+
+
+def _one_layer(what: str, net: Any) -> None:
+    FORWARD.check(what, net)
+    if isinstance(net, StackedNet):
+        raise ValueError(f"{what} has {net.layers} layers; need one, whose step is W D_t: take a "
+                         "layer by itself, net.every_cell['_l0'] with net.of(params, '_l0'), or "
+                         "jacobian_spectra of all")
+    if net.cell != "rnn":
+        raise ValueError(f"{what} has the cell {net.cell}; eta_t = ||D_t|| ||W|| is for the simple "
+                         "cell rnn: take jacobian_spectra of any other")
+
+
+@takes(net=RECURRENT, batch=BATCH, last=_FLAG)
 def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool = True) -> Array:
     """``||dL/dh_t||`` for t = 0 .. T, (T + 1,): the norm over the batch of the complete gradient.
 
     ``last``: L is the loss of the last step alone, as in Figure 2; False takes the net's own
-    loss. For an LSTM the state is (h, c). float64.
-    Raises ValueError if a read-out of the last step is asked of targets for every step that are
-    missing. Checked by: tests/test_analysis_flow.py::test_gradient_norms.
+    loss. For an LSTM the state is (h, c), for a stack that of all its cells (those that run
+    backward in time count their own steps). float64.
+
+    >>> net = RecurrentNet(2, 4, 3, activation="identity")
+    >>> params = net.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
+    >>> norms = gradient_norms(net, params, Batch(np.ones((5, 2, 2)), np.array([0, 2])))
+    >>> bool(np.allclose(norms, norms[-1]))
+    True
+
+    Raises ValueError as ``loss_and_gradients`` does.
+    Checked by: tests/test_analysis_theory.py::test_gradient_norms.
     """
     if last and net.readout == "every":
         net, batch = replace(net, readout="last"), batch._replace(y=batch.y[-1])
@@ -31,22 +59,37 @@ def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool =
     return np.asarray(np.sqrt((flow * flow).sum(axis=tuple(range(1, flow.ndim)))))
 
 
+@takes(net=FORWARD, x=SEQUENCES)
 def jacobian_spectra(net: RecurrentNet, params: Params, x: Array) -> Array:
     """The singular values of ``dh_T/dh_t``, largest first: (T + 1, B, S), S the size of a state.
 
-    S is H, or 2 H for an LSTM. At t = T all are 1. They are exact only down to eps times the
-    largest; ``lyapunov_exponents`` has the small ones of a long product.
+    S is H, or 2 H for an LSTM; of a stack the sum over its layers. At t = T all are 1. They are
+    exact only down to eps times the largest; ``lyapunov_exponents`` has the small ones of a long
+    product. Raises ValueError for a net that runs in both directions.
+    Checked by: tests/test_analysis_theory.py::test_exponents.
+
+    >>> net = RecurrentNet(2, 4, 3, activation="identity")
+    >>> params = net.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
+    >>> jacobian_spectra(net, params, np.ones((5, 1, 2)))[0].round(9).tolist()
+    [[1.0, 1.0, 1.0, 1.0]]
     """
     return np.asarray(np.linalg.svd(state_jacobians(net, params, x), compute_uv=False))
 
 
+@takes(net=FORWARD, x=SEQUENCES)
 def lyapunov_exponents(net: RecurrentNet, params: Params, x: Array) -> Array:
     """The finite-time exponents of ``dh_T/dh_0``: (B, S), largest first, in nats per step.
 
     The factors of the product are orthogonalised after every step and the logarithms of R's
     diagonal are summed (Benettin et al. 1980), so that exponents that differ by any amount come
     out. They equal ``log(singular value) / T`` as T grows.
-    Checked by: tests/test_analysis_flow.py::test_exponents.
+
+    >>> net = RecurrentNet(1, 2, 1, activation="identity")
+    >>> params = {**net.init(np.random.default_rng(0), np.float64), "Whh": np.diag([2.0, 0.5])}
+    >>> lyapunov_exponents(net, params, np.zeros((9, 1, 1))).round(6).tolist()
+    [[0.693147, -0.693147]]
+
+    Checked by: tests/test_analysis_theory.py::test_exponents.
     """
     factors = step_jacobians(net, params, x)
     T, B, S, _ = factors.shape
@@ -61,19 +104,6 @@ def lyapunov_exponents(net: RecurrentNet, params: Params, x: Array) -> Array:
     return -np.sort(-total / T, axis=1)
 
 
-def step_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
-    """``dh_{t+1}/dh_t`` for t = 0 .. T - 1: (T, B, S, S)."""
-    T, B = x.shape[:2]
-    p = {**params, "h0": net.initial_state(params, x)}
-    tape = net.forward(p, x)[1]
-    factors = []
-    for t in range(T):
-        state = tape.cell.h[t] if p["h0"].ndim == 2 else np.stack([tape.cell.h[t], tape.cell.c[t]])
-        factors.append(state_jacobians(net, {**p, "h0": state}, x[t:t + 1])[0])
-    size = net.hidden * (p["h0"].ndim - 1)
-    return np.stack(factors) if T else np.empty((0, B, size, size))
-
-
 class StepBounds(NamedTuple):
     """``bound``: eta_t = ||D_t|| ||W||; ``measured``: ||da_{t+1}/da_t||; both (T - 1, B)."""
 
@@ -81,17 +111,22 @@ class StepBounds(NamedTuple):
     measured: Array
 
 
+@takes(net=_ONE, x=SEQUENCES)
 def step_bounds(net: RecurrentNet, params: Params, x: Array) -> StepBounds:
     """The bound of Vorontsov et al., eq. 5, on one step's gain, beside the gain itself.
 
     ``da_{t+1}/da_t = W D_t`` with ``D_t = diag(f'(a_t))`` (erratum 21), for the simple cell.
-    Raises ValueError for a gated cell, whose step has no such factors.
-    Checked by: tests/test_analysis_flow.py::test_step_bounds.
+    Raises ValueError for a gated cell or several layers, whose step has no such factors.
+
+    >>> net = RecurrentNet(1, 2, 1, activation="identity")
+    >>> params = {**net.init(np.random.default_rng(0), np.float64), "Whh": np.diag([2.0, 0.5])}
+    >>> found = step_bounds(net, params, np.zeros((3, 1, 1)))
+    >>> found.bound.tolist(), found.measured.tolist()
+    ([[2.0], [2.0]], [[2.0], [2.0]])
+
+    Checked by: tests/test_analysis_theory.py::test_step_bounds.
     """
-    if net.cell != "rnn":
-        raise ValueError(f"step_bounds: the cell is {net.cell}; eta_t = ||D_t|| ||W|| is for the "
-                         "simple cell rnn: take jacobian_spectra of any other")
-    tape = net.forward(params, x)[1]
+    tape = replace(net, checkpoint="none", backend="reference").forward(params, x)[1]
     p = net.layer.scaled(tape.p)
     a, h = tape.cell.a, tape.cell.h[1:]
     jacobians = []

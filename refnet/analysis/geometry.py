@@ -1,13 +1,14 @@
 """Steps on the Stiefel manifold and the margin's map, measured.
 
 Source: Vorontsov et al., eqs. 9-11 (errata 25-28, 31); Edelman, Arias & Smith (1998).
-Checked by: tests/test_analysis_geometry.py.
+Checked by: tests/test_analysis_theory.py.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from refnet.arguments import GENERATOR, count, instance, numbers, one_of, real, takes
 from refnet.batch import Array
 from refnet.matrices import stiefel
 from refnet.matrices.initializers import initialize
@@ -16,6 +17,8 @@ from refnet.matrices.transitions.svd import SVD
 __all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retraction_errors"]
 
 
+@takes(n=count(2), rates=numbers("(0, inf)"), rng=GENERATOR,
+       retraction=one_of(stiefel.RETRACTIONS))
 def retraction_errors(n: int, rates: Array, rng: np.random.Generator,
                       retraction: str = "cayley") -> Array:
     """``||retraction - geodesic||_F`` after one step from a random orthogonal matrix (n, n) along
@@ -24,7 +27,12 @@ def retraction_errors(n: int, rates: Array, rng: np.random.Generator,
     A retraction of order p differs from the geodesic by rate^(p + 1): Cayley and polar steps by
     rate^3, QR steps by rate^2. The slope of the logarithms between two rates is the observed
     order.
-    Source: erratum 26. Checked by: tests/test_analysis_geometry.py::test_orders.
+
+    >>> one, two = retraction_errors(4, np.array([0.01, 0.02]), np.random.default_rng(0))
+    >>> round(float(np.log2(two / one)), 2)
+    3.0
+
+    Source: erratum 26. Checked by: tests/test_analysis_theory.py::test_orders.
     """
     M, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
     G /= np.linalg.norm(stiefel.gradient(M, G))
@@ -41,12 +49,17 @@ class Descents(NamedTuple):
     printed: Array
 
 
+@takes(n=count(2), runs=count(), rng=GENERATOR)
 def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
     """Directional derivatives at random orthogonal W (n, n) with random gradients G of norm 1.
 
     With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other one its sign is
     arbitrary, so the step may climb.
-    Source: erratum 31.
+    Source: erratum 31. Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+
+    >>> found = descents(4, 100, np.random.default_rng(0))
+    >>> bool((found.correct < 0).all()), bool((found.printed > 0).any())
+    (True, True)
     """
     found = np.empty((2, runs))
     for run in range(runs):
@@ -57,18 +70,26 @@ def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
     return Descents(*found)
 
 
+@takes(n=count(), steps=count(), points=count(), rng=GENERATOR,
+       dtype=one_of(("float32", "float64")), rate=real("(0, inf)"),
+       guarded=instance(bool, "True or False"))
 def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator, dtype: str,
                       rate: float = 1e-2, guarded: bool = False) -> tuple[Array, Array]:
-    """``||M'M - I||_F`` along a walk of Cayley steps with random gradients, at ``points`` numbers
-    of steps, spaced evenly in their logarithm: the numbers and the defects.
+    """``||M'M - I||_F`` along a walk of Cayley steps with random gradients, after ``points``
+    different numbers of steps with evenly spaced logarithms: the numbers and the defects.
 
     ``dtype``: "float32" or "float64"; the defect itself is measured in float64. ``guarded``: with
     the guard that training uses, which repairs M past a bound.
     Raises ValueError for fewer steps than points.
+    Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+
+    >>> at, defects = defect_over_steps(4, 100, 3, np.random.default_rng(0), "float64")
+    >>> at.tolist(), bool((defects < 1e-13).all())
+    ([1, 10, 100], True)
     """
-    if not 1 <= points <= steps:
+    if points > steps:
         raise ValueError(f"defect_over_steps: points is {points} and steps {steps}; need "
-                         "1 <= points <= steps")
+                         "points <= steps")
     at = np.unique(np.geomspace(1, steps, points).astype(int))
     M = initialize("orthogonal", (n, n), rng).astype(dtype)
     defects, where = [], set(at.tolist())
@@ -81,12 +102,16 @@ def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator,
     return at, np.array(defects)
 
 
+@takes(margins=numbers("(0, inf)"), p=numbers("(-inf, inf)"),
+       spectrum_rate=one_of(("plain", "printed", "margin_free")))
 def margin_steps(margins: Array, p: Array, spectrum_rate: str = "printed") -> Array:
     """``ds`` of an SGD step of rate 1 with dL/ds = -1, for each margin and each p: how fast the
     spectrum moves, (margins, p).
 
     ``ds = (ds/dp)^2 r``, with ``ds/dp = 2m sigmoid'(p)`` and r the factor on the rate: with the
     printed r = 1 / 2m it still carries 2m, with "margin_free" it does not (erratum 28).
+
+    Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
 
     >>> margin_steps(np.array([0.1, 1.0]), np.zeros(1)).round(5).tolist()
     [[0.0125], [0.125]]

@@ -9,18 +9,20 @@ import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 
 from refnet.analysis.spectra import spectral_radius, square
-from refnet.arguments import SQUARE, VECTOR, Rule, array, count, optional, real, takes
+from refnet.arguments import SQUARE, VECTOR, Rule, array, count, finite, optional, real, takes
 from refnet.batch import Array
 
 __all__ = ["chain_memory", "fisher_memory", "noise_covariance", "normal_memory", "peak_order",
            "signal_to_noise", "total_memory"]
 
 
-_STATES = Rule(lambda what, value: array(what, value, kinds="fiu"),
-               (None, [1.0], np.ones((2, 3)), np.ones((2, 3, 1), complex)))
-_EACH = Rule(lambda what, value: array(what, value, ("H",), kinds="fiuc"),
-             (None, [.5], np.eye(2), np.ones(1, str)))
-_POSITIVE = real("(0, inf)")
+_STATES = finite(Rule(lambda what, value: array(what, value, kinds="fiu"),
+                      (None, [1.0], np.ones((2, 3)), np.ones((2, 3, 1), complex),
+                       np.full((2, 1, 3), np.nan))))
+_EACH = finite(Rule(lambda what, value: array(what, value, ("H",), kinds="fiuc"),
+                    (None, [.5], np.eye(2), np.ones(1, str), np.full(3, np.nan))))
+_INPUT = finite(Rule(VECTOR.check, (*VECTOR.wrong, np.full(3, np.inf))))
+_POSITIVE = real("(0, 1e150)")
 
 
 @takes(W=SQUARE, noise=_POSITIVE, horizon=optional(count()))
@@ -36,6 +38,7 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
 
     Checked by: tests/test_analysis.py::test_noise_covariance.
     """
+    noise = float(noise)
     if horizon is not None:
         W = square("noise_covariance", W)
         total, power = np.zeros_like(W), np.eye(len(W))
@@ -46,7 +49,7 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
     if not radius < 1:
         raise ValueError(f"noise_covariance: W has the spectral radius {radius:.6g}, so the noise "
                          "grows without end and no stationary state exists; need one below 1: "
-                         "scale W, such as .99 W, or give a horizon of so many steps")
+                         "scale W, such as .99 W, or give a horizon, a number of steps")
     return np.asarray(solve_discrete_lyapunov(W.astype(np.float64), noise * np.eye(len(W))))
 
 
@@ -56,7 +59,7 @@ def _fit(function: str, W: Array, v: Array) -> None:
                          f"{W.shape}")
 
 
-@takes(W=SQUARE, v=VECTOR, delays=count(0), noise=_POSITIVE, horizon=optional(count()))
+@takes(W=SQUARE, v=_INPUT, delays=count(0), noise=_POSITIVE, horizon=optional(count()))
 def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
                   horizon: int | None = None) -> Array:
     """``J(k) = v' W^k' C^-1 W^k v`` for k = 0 .. delays - 1, (delays,), float64.
@@ -72,22 +75,61 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     >>> fisher_memory(np.array([[0.5]]), np.array([1.0]), delays=3).round(6).tolist()
     [0.75, 0.1875, 0.046875]
 
-    Checked by: tests/test_analysis.py::test_closed_forms.
+    Checked by: tests/test_analysis.py::test_closed_forms,
+    tests/test_analysis.py::test_finite_horizon.
     """
     _fit("fisher_memory", W, v)
     if horizon is not None and delays > horizon:
         raise ValueError(f"fisher_memory: delays is {delays} but the horizon {horizon}; need "
                          "delays up to the horizon")
-    C = noise_covariance(W, noise, horizon)
+    W, v = W.astype(np.float64), v.astype(np.float64)
+    if horizon is not None:
+        return _fisher_memory_of(W, v, delays, float(noise), horizon)
+    C = noise_covariance(W, noise)
     signals = np.empty((len(W), delays))
-    signal = v.astype(np.float64)
+    signal = v
     for k in range(delays):
         signals[:, k] = signal
         signal = W @ signal
     return np.asarray((signals * np.linalg.solve(C, signals)).sum(axis=0))
 
 
-@takes(W=SQUARE, v=VECTOR, noise=_POSITIVE)
+def _fisher_memory_of(W: Array, v: Array, delays: int, noise: float, horizon: int) -> Array:
+    """J(k) over ``horizon`` steps of noise, by precisions alone: where W grows, the covariance has
+    lost its small directions to rounding.
+
+    With ``A : B = (A^-1 + B^-1)^-1``, P_n the precision of a state known exactly n steps ago, and
+    N_k the information of h[t] about h[t-k] from the noise after it::
+
+        P_1 = I / noise,       P_(n+1) = (noise I + W P_n^-1 W')^-1
+        N_1 = W'W / noise,     N_(k+1) = W' (N_k : I / noise) W
+        J(0) = v' P_n v,       J(k) = v' (N_k : P_(n-k)) v
+    """
+    identity = np.eye(len(W))
+    precisions = [identity / noise]
+    for _ in range(horizon - 1):
+        P = noise * precisions[-1]
+        back = np.linalg.solve(P + W.T @ W, W.T)
+        rest = identity - W @ back  # P_(n+1) = rest / noise, as a sum of squares
+        precisions = [*precisions[-delays:], (rest.T @ rest + back.T @ P @ back) / noise]
+    J, N = np.empty(delays), W.T @ W / noise
+    for k in range(delays):
+        P = precisions[-1 - k]
+        J[k] = v @ (_parallel(N, P) if k else P) @ v
+        if k:
+            N = W.T @ _parallel(N, identity / noise) @ W
+    return J
+
+
+def _parallel(A: Array, B: Array) -> Array:
+    """``A : B = (A^-1 + B^-1)^-1`` of positive semi-definite matrices, itself one: with
+    ``X = (A + B)^-1 A``, ``(I - X)' A (I - X) + X' B X``."""
+    X = np.linalg.solve(A + B, A)
+    rest = np.eye(len(A)) - X
+    return np.asarray(rest.T @ A @ rest + X.T @ B @ X)
+
+
+@takes(W=SQUARE, v=_INPUT, noise=_POSITIVE)
 def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     """``J_tot = sum_k J(k)`` over all delays.
 
@@ -105,7 +147,7 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     return float(v @ summed @ v)
 
 
-@takes(gain=real("(-inf, inf)"), delays=count(0))
+@takes(gain=real("(-1e150, 1e150)"), delays=count(0))
 def chain_memory(gain: float, delays: int) -> Array:
     """J(k) at the head of a chain ``W = gain`` on the subdiagonal, k = 0 .. delays - 1, as long as
     the chain is: with g = gain^2, ``g^k (g - 1) / (g^(k + 1) - 1)``, and 1 / (k + 1) at g = 1.
@@ -116,6 +158,8 @@ def chain_memory(gain: float, delays: int) -> Array:
     [1.0, 0.5, 0.3333]
     """
     k, g = np.arange(delays), float(gain) ** 2
+    if g > 1:  # the same, without powers that grow
+        return np.asarray((1 - 1 / g) / (1 - (1 / g) ** (k + 1)))
     return np.asarray(1 / (k + 1) if g == 1 else g ** k * (g - 1) / (g ** (k + 1) - 1))
 
 
@@ -142,7 +186,7 @@ def normal_memory(eigenvalues: Array, weights: Array, delays: int) -> Array:
     return np.asarray((weights * squares ** k * (1 - squares)).sum(axis=1))
 
 
-@takes(W=SQUARE, v=VECTOR, steps=count(0), noise=_POSITIVE)
+@takes(W=SQUARE, v=_INPUT, steps=count(0), noise=_POSITIVE)
 def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
     """``||W^k v||^2 / tr C_k`` for k = 0 .. steps - 1: the power of an input k steps after it
     against that of the noise of k + 1 steps, ``C_k = noise sum_(j <= k) W^j W^j'``.
@@ -150,6 +194,9 @@ def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
     Defined for any W; an orthogonal one has ``1 / (noise H (k + 1))``, and a matrix that amplifies
     the input's direction more than the mean direction does better (Orhan's argument).
     Raises ValueError for shapes that do not fit. Checked by: tests/test_analysis.py.
+
+    >>> signal_to_noise(np.eye(2), np.array([1.0, 0.0]), 3).round(4).tolist()
+    [0.5, 0.25, 0.1667]
     """
     _fit("signal_to_noise", W, v)
     W = square("signal_to_noise", W)
@@ -175,6 +222,11 @@ def peak_order(h: Array, W: Array, widest: int | None = None) -> tuple[Array, Ar
     on both sides.
     Raises ValueError for shapes that do not fit.
     Source: Orhan & Ma (2019), Figure 4. Checked by: tests/test_analysis.py.
+
+    >>> chain, start = np.array([[0, 0.9], [0, 0]]), np.array([0.0, 1.0])  # unit 1 feeds unit 0
+    >>> profile, order = peak_order(np.array([start, chain @ start])[:, None], chain)
+    >>> profile.tolist(), order.tolist()
+    ([0.0, 0.0, 0.9], [1, 0])
     """
     W = square("peak_order", W)
     if h.ndim != 3 or h.shape[2] != len(W) or 0 in h.shape:

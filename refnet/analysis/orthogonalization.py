@@ -1,16 +1,16 @@
-"""Descending to an orthogonal matrix: what the defect is at the start, and where descent leads.
+"""Descent to an orthogonal matrix: the defect of a random start, and where the descent leads.
 
 ``f(X) = ||X X' - I||_F^2`` of a random X (m, n) has a mean and a variance that follow from the
 moments of its entries; gradient descent maps each singular value by itself.
 Source: Manchev & Spratling, II-A, eqs. 19-28 (errata 13-17).
-Checked by: tests/test_analysis_orthogonalization.py.
+Checked by: tests/test_analysis_theory.py.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import count, instance, real, takes
+from refnet.arguments import Rule, count, kind, real, takes
 from refnet.batch import Array
 from refnet.maths.numeric import Number
 
@@ -47,8 +47,15 @@ def uniform_moments(limit: Any) -> Moments:
     return limit ** 2 / 3, limit ** 4 / 5, limit ** 6 / 7, limit ** 8 / 9
 
 
+def _four(what: str, value: Any) -> None:
+    need = "the four moments E x^2, E x^4, E x^6, E x^8, such as gaussian_moments(1)"
+    kind(what, value, tuple, need)
+    if len(value) != 4:
+        raise ValueError(f"{what} has {len(value)} numbers; need {need}")
+
+
 @takes(m=count(), n=count(),
-       moments=instance(tuple, "the four moments, such as gaussian_moments(1)"))
+       moments=Rule(_four, (None, 1.5, (), (1, 3, 15), "abcd")))
 def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
     """The mean and variance of ``||X X' - I||_F^2``, X (m, n) with independent entries of mean 0.
 
@@ -65,7 +72,7 @@ def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
 
     Exact on Fractions. Raises ValueError for sizes below 1.
     Source: this derivation corrects Manchev & Spratling, eqs. 22-28 (errata 13, 14, 15).
-    Checked by: tests/test_analysis_orthogonalization.py::test_moments_by_enumeration.
+    Checked by: tests/test_analysis_theory.py::test_moments_by_enumeration.
 
     >>> mean, variance = defect_moments(100, 100, gaussian_moments(.1))
     >>> round(mean, 6), round(variance, 2)
@@ -96,8 +103,8 @@ def singular_value_map(s: Array, rate: Number) -> Array:
 
 class Basin(NamedTuple):
     """From which singular values descent reaches 1: those in (0, ``limit``), except the few that
-    a step maps to 0 exactly; ``contraction`` is the factor by which the distance to 1 shrinks in
-    a step in the end, 0 where it is squared instead."""
+    a step maps to 0 exactly; ``contraction`` is the factor by which each of the last steps shrinks
+    the distance to 1; it is 0 where they square the distance."""
 
     limit: float
     contraction: float
@@ -111,7 +118,7 @@ def basin(rate: float) -> Basin:
     1/8 makes the distance to 1 shrink quadratically (Newton-Schulz). Beyond
     ``sqrt(1 + 1 / (2 rate))`` the map increases s; there it takes s to -s.
     Raises ValueError for rates outside (0, 1/4).
-    Source: erratum 17. Checked by: tests/test_analysis_orthogonalization.py::test_basin.
+    Source: erratum 17. Checked by: tests/test_analysis_theory.py::test_basin.
 
     >>> basin(.125)
     Basin(limit=2.23606797749979, contraction=0.0)

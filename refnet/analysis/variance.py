@@ -11,13 +11,14 @@ Glorot & Bengio take f(v) = v, which makes E h^2 = E v^2 and E f'^2 = 1; for any
 means are those over v ~ N(0, E v_l^2), exact for wide layers (Poole et al. 2016; Schoenholz
 et al. 2017).
 Source: Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010).
-Checked by: tests/test_analysis_variance.py.
+Checked by: tests/test_analysis_theory.py::test_variances.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from refnet.arguments import GENERATOR, count, numbers, real, takes
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.base import Initializer
@@ -35,43 +36,52 @@ class Variances(NamedTuple):
     dW: Array
 
 
-def _gaussian_mean(values: Array, weights: Array) -> float:
-    return float((values * weights).sum())
+def _gaussian(sd: float) -> tuple[Array, Array]:
+    """Nodes and weights for means over N(0, sd^2) of functions that vary over units of 1 and may
+    have a kink at 0: the midpoint rule in u with a = sinh u, whose nodes are dense around 0
+    however large sd is, and which for smooth functions converges exponentially."""
+    edge, count = float(np.arcsinh(13 * sd)), 4000
+    u = edge * (2 * (np.arange(count) + 0.5) / count - 1)
+    nodes = np.sinh(u)
+    weights = np.exp(-(nodes / (sd or 1)) ** 2 / 2) * np.cosh(u)
+    return nodes, weights / weights.sum()
 
 
+@takes(weight_variances=numbers("[0, inf)"), x=real("[0, inf)"), gradient=real("[0, inf)"))
 def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: float = 1,
-                        gradient: float = 1, activation: Activation = ACTIVATIONS["identity"]
-                        ) -> Variances:
-    """What the formulas above say.
+                        gradient: float = 1,
+                        activation: Activation | str = ACTIVATIONS["identity"]) -> Variances:
+    """The variances by the formulas above.
 
     ``widths``: inputs, hidden layers, outputs, (L + 2,); ``weight_variances`` (L + 1,); ``x``: the
     mean square of an input; ``gradient``: that of dE/dv_{L+1}, the gradient at the outputs.
     ``activation``: one that acts on each unit by itself (not oplu).
-    Means over v by Gauss-Hermite quadrature with 100 nodes (none at the kink 0), in float64.
     Raises ValueError if the numbers do not fit the widths.
+    Checked by: tests/test_analysis_theory.py::test_variances,
+    tests/test_analysis_theory.py::test_gaussian_means.
 
-    >>> predicted_variances((3, 2, 1), np.array([1.0, 9.0])).v.tolist()
+    >>> predicted_variances((3, 2, 1), np.array([1.0, 9.0])).v.round(9).tolist()
     [3.0, 54.0]
     """
-    layers = len(widths) - 1
-    if np.shape(weight_variances) != (layers,):
+    net = FeedforwardNet(widths, activation=activation)
+    activation, widths, layers = net.activation, net.widths, net.depth + 1
+    if weight_variances.shape != (layers,):
         raise ValueError(f"predicted_variances: weight_variances has shape "
-                         f"{np.shape(weight_variances)}; need ({layers},), one a matrix, because "
+                         f"{weight_variances.shape}; need ({layers},), one a matrix, because "
                          f"the widths are {widths}")
     if activation.name == "oplu":
-        raise ValueError("predicted_variances: oplu sorts pairs of units; need an activation that "
+        raise ValueError("predicted_variances: activation oplu sorts pairs of units; need one that "
                          "acts on each unit by itself")
     own = activation.init(1)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
-    weights = weights / weights.sum()
-    h, v, slopes = [x], [], []
+    h, v, slopes = [float(x)], [], []
     for layer in range(layers):
         v.append(widths[layer] * weight_variances[layer] * h[-1])
-        a = (v[-1] ** 0.5 * nodes)[:, None]
+        nodes, weights = _gaussian(float(v[-1]) ** 0.5)
+        a = nodes[:, None]
         value = activation.forward(a, own)
         slope = activation.backward(a, value, np.ones_like(a), own)[0]
-        h.append(_gaussian_mean(value[:, 0] ** 2, weights))
-        slopes.append(_gaussian_mean(slope[:, 0] ** 2, weights))
+        h.append(float(value[:, 0] ** 2 @ weights))
+        slopes.append(float(slope[:, 0] ** 2 @ weights))
     dv = [gradient]
     for layer in reversed(range(layers - 1)):
         dv.append(widths[layer + 2] * weight_variances[layer + 1] * slopes[layer] * dv[-1])
@@ -79,18 +89,26 @@ def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: flo
     return Variances(np.array(v), np.array(dv), np.array(dv) * np.array(h[:-1]))
 
 
-def simulated_variances(widths: tuple[int, ...], weights: Initializer, rng: np.random.Generator,
-                        runs: int = 50, activation: Activation = ACTIVATIONS["identity"]
+@takes(rng=GENERATOR, runs=count(2))
+def simulated_variances(widths: tuple[int, ...], weights: Initializer | str,
+                        rng: np.random.Generator, runs: int = 50,
+                        activation: Activation | str = ACTIVATIONS["identity"]
                         ) -> tuple[Variances, Array, Array]:
-    """The same of ``runs`` random nets, each on one input x ~ N(0, I) and with one gradient
-    ~ N(0, I) at its outputs; their standard errors over the nets, (3, L + 1), in the order of
-    Variances; and the variances of the weights drawn, (L + 1,).
+    """The variances measured over ``runs`` random nets, each on one input x ~ N(0, I) and with one
+    gradient ~ N(0, I) at its outputs; their standard errors over the nets, (3, L + 1), in the order
+    of Variances; and the variances of the weights drawn, (L + 1,).
 
     A net's mean squares are means over a layer's units, so a standard error says how far the
     mean over the nets may be from the expectation.
+    Checked by: tests/test_analysis_theory.py::test_variances.
+
+    >>> means, errors, drawn = simulated_variances((50, 50, 50), "glorot_uniform",
+    ...                                            np.random.default_rng(0))
+    >>> bool((abs(means.v - 1) < 5 * errors[0]).all())
+    True
     """
     net = FeedforwardNet(widths, activation=activation)
-    layers = len(widths) - 1
+    widths, layers = net.widths, net.depth + 1
     found, variances = np.empty((runs, 3, layers)), np.empty((runs, layers))
     for run in range(runs):
         params = net.init(rng, np.float64, weights)

@@ -1,8 +1,9 @@
 """The LSTM with coupled input and forget gates: ``f = 1 - i``, and the gates i, g, o.
 
-``1 - s(a) = s(-a)`` for the sigmoid s. So it is the LSTM whose rows of the forget gate are those
-of the input gate with the sign changed, on either backend; their gradients are added up. (Hence
-``clip_step`` bounds the pre-activation gradient of either gate, before they are added.)
+``1 - s(a) = s(-a)`` for the sigmoid s. So it is computed by the LSTM, on either backend, with the
+rows of the input gate, their sign changed, as those of the forget gate; the gradients of the two
+are added. (Hence ``clip_step`` bounds the pre-activation gradient of each gate before they are
+added.)
 
 Source: Greff et al. (2017), CIFG; ONNX, attribute input_forget.
 """
@@ -29,13 +30,22 @@ STACKED = ("Whh", "Wxh", "bh")
 
 
 def init(hidden: int, peepholes: bool = False) -> Params:
-    """Start values of the parameters other than Wxh and Whh: all zero."""
+    """Start values of the parameters other than Wxh and Whh: all zero.
+
+    >>> sorted(init(2, peepholes=True))
+    ['Wpi', 'Wpo', 'bh']
+    """
     return {"bh": np.zeros(3 * hidden)} | {
         name: np.zeros(hidden) for name in OPTIONAL if peepholes}
 
 
 def expanded(p: Params) -> Params:
-    """The parameters of the LSTM that computes the same."""
+    """The parameters of the LSTM that computes the same.
+
+    >>> p = {"Whh": np.zeros((3, 1)), "Wxh": np.zeros((3, 1)), "bh": np.array([1.0, 2.0, 3.0])}
+    >>> expanded(p)["bh"].tolist()  # from i, g, o: i, f, g, o
+    [1.0, -1.0, 2.0, 3.0]
+    """
     H = len(p["bh"]) // 3
     p = {**p, **{name: np.concatenate([p[name][:H], -p[name][:H], p[name][H:]])
                  for name in STACKED}}
@@ -43,7 +53,12 @@ def expanded(p: Params) -> Params:
 
 
 def folded(grads: Params) -> Params:
-    """The gradients in the parameters, from those of that LSTM's, (G H, ...) each."""
+    """The gradients of these parameters, from those of that LSTM's.
+
+    >>> grads = {"Whh": np.zeros((4, 1)), "Wxh": np.zeros((4, 1)), "bh": np.arange(1.0, 5.0)}
+    >>> folded(grads)["bh"].tolist()  # i's less f's, g's, o's
+    [-1.0, 3.0, 4.0]
+    """
     H = len(grads["bh"]) // 4
     out = {**grads, **{name: np.concatenate([grads[name][:H] - grads[name][H:2 * H],
                                              grads[name][2 * H:]]) for name in STACKED}}
@@ -56,6 +71,11 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
             run: Callable[..., Tape] = lstm.forward) -> Tape:
     """Run the cell over time; shapes as for ``lstm.forward``, with 3 gates.
 
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> p = {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
+    >>> forward(p, np.ones((3, 1, 1)), np.zeros((2, 1, 2)), ACTIVATIONS["tanh"]).h.shape
+    (4, 1, 2)
+
     Checked by: tests/test_layer_options.py::test_coupled_gates_by_hand.
     """
     return run(expanded(p), x, h0, act, gate)
@@ -65,6 +85,12 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
              gate: Activation = SIGMOID, pull: Callable[..., Params] = lstm.backward,
              **options: Any) -> Params:
     """Pull state gradients back through time; arguments and result as for ``lstm.backward``.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> tanh, p = ACTIVATIONS["tanh"], {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
+    >>> tape = forward(p, np.ones((3, 1, 1)), np.zeros((2, 1, 2)), tanh)
+    >>> backward(p, tape, np.ones((1, 1, 2)), tanh)["Whh"].shape
+    (6, 2)
 
     Checked by: tests/test_stacked.py::test_push_equals_pull.
     """

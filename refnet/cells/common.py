@@ -1,15 +1,34 @@
 """What all cells share."""
 
+import numpy as np
+
 from refnet.batch import Array
 from refnet.maths.numeric import Number, clamp
 
-__all__ = ["clip_into"]
+__all__ = ["clip_into", "widened"]
 
 
 def clip_into(da: Array, clip: Number | None) -> int:
     """Bring da's entries into [-clip, clip], in place, unless clip is None; return how many were
-    changed."""
+    changed.
+
+    >>> import numpy as np
+    >>> da = np.array([-3.0, 0.5])
+    >>> clip_into(da, 1), da.tolist()
+    (1, [-1.0, 0.5])
+    """
     if clip is None:
         return 0
     da[...], changed = clamp(da, clip)
     return changed
+
+
+def widened(h: Array, width: int) -> Array:
+    """``h`` (B, P) with zeros up to (B, width): what does not count of the state h.
+
+    >>> widened(np.array([[1.0, 2.0]]), 3).tolist()
+    [[1.0, 2.0, 0.0]]
+    """
+    if h.shape[1] == width:
+        return h
+    return np.concatenate([h, np.zeros_like(h, shape=(len(h), width - h.shape[1]))], axis=1)

@@ -28,7 +28,11 @@ SIGMOID = ACTIVATIONS["sigmoid"]
 
 
 def init(hidden: int) -> Params:
-    """Start values of the parameters other than Wxh and Whh: all zero."""
+    """Start values of the parameters other than Wxh and Whh: all zero.
+
+    >>> {name: value.shape for name, value in init(2).items()}
+    {'bh': (6,), 'bhn': (2,)}
+    """
     return {"bh": np.zeros(3 * hidden), "bhn": np.zeros(hidden)}
 
 
@@ -52,6 +56,12 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     Shapes: p holds Whh (3H, H), Wxh (3H, D), bh (3H,), bhn (H,) and the activation's own
     parameters; x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation. Any dtype.
     The net checks the shapes.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> p = {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
+    >>> forward(p, np.ones((3, 1, 1)), np.zeros((1, 2)), ACTIVATIONS["tanh"]).h.shape
+    (4, 1, 2)
+
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
     T, B, D = x.shape
@@ -90,6 +100,13 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     activation's own parameters and, if ``inputs``, x (T, B, D). Any dtype. At a kink the
     derivative is the left-hand one. ``clip``: bound of each entry of da[t], as in
     ``rnn.backward``.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> tanh, p = ACTIVATIONS["tanh"], {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
+    >>> tape = forward(p, np.ones((3, 1, 1)), np.zeros((1, 2)), tanh)
+    >>> backward(p, tape, np.ones((1, 1, 2)), tanh)["bhn"].shape
+    (2,)
+
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
     x, h, a, v, u = tape

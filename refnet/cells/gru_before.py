@@ -27,7 +27,11 @@ SIGMOID = ACTIVATIONS["sigmoid"]
 
 
 def init(hidden: int) -> Params:
-    """Start values of the parameters other than Wxh and Whh: all zero."""
+    """Start values of the parameters other than Wxh and Whh: all zero.
+
+    >>> {name: value.shape for name, value in init(2).items()}
+    {'bh': (6,)}
+    """
     return {"bh": np.zeros(3 * hidden)}
 
 
@@ -50,6 +54,12 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     Shapes: p holds Whh (3H, H), Wxh (3H, D), bh (3H,) and the activation's own parameters;
     x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation. Any dtype.
     The net checks the shapes.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> p = {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
+    >>> forward(p, np.ones((3, 1, 1)), np.zeros((1, 2)), ACTIVATIONS["tanh"]).h.shape
+    (4, 1, 2)
+
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
     T, B, D = x.shape
@@ -83,6 +93,13 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         e = dh + z e + r w + da_r Whr + da_z Whz                     (one step earlier)
 
     Shapes and result as for ``gru.backward``, without bhn.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> tanh, p = ACTIVATIONS["tanh"], {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
+    >>> tape = forward(p, np.ones((3, 1, 1)), np.zeros((1, 2)), tanh)
+    >>> backward(p, tape, np.ones((1, 1, 2)), tanh)["x"].shape
+    (3, 1, 1)
+
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
     x, h, a, v = tape

@@ -6,18 +6,19 @@ The gates are stacked i, f, g, o (input, forget, candidate, output) as in PyTorc
     o = s(a_o);  h[t+1] = o act(c[t+1]);     a = Wxh x[t] + Whh h[t] + bh
 
 Peepholes, if p holds any of "Wpi", "Wpf", "Wpo" (H,), add ``Wpi c[t]`` to a_i, ``Wpf c[t]``
-to a_f and ``Wpo c[t+1]`` to a_o: the output gate sees the new cell.
+to a_f and ``Wpo c[t+1]`` to a_o: the output gate sees the new cell. A projection, if p holds
+"Whr" (P, H), makes the state ``h[t+1] = Whr (o act(c[t+1]))`` of P units; Whh is (4H, P) then.
 
 Source: Hochreiter & Schmidhuber (1997); peepholes: Gers & Schmidhuber (2000), as in the
-baseline of Vorontsov et al., 3.1.2.
+baseline of Vorontsov et al., 3.1.2; projection: Sak, Senior & Beaufays (2014), eq. 7.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import clip_into
+from refnet.cells.common import clip_into, widened
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 
@@ -34,7 +35,11 @@ SIGMOID = ACTIVATIONS["sigmoid"]
 def init(hidden: int, forget: float = 1, peepholes: bool = False) -> Params:
     """Start values of the parameters other than Wxh and Whh: bh is zero, except ``forget`` for the
     forget gate (with 1, as in Vorontsov et al., the cell remembers from the start); peepholes, if
-    any, are zero."""
+    any, are zero.
+
+    >>> init(1)["bh"].tolist()  # i, f, g, o
+    [0.0, 1.0, 0.0, 0.0]
+    """
     bh = np.zeros(4 * hidden)
     bh[hidden:2 * hidden] = forget
     return {"bh": bh} | {name: np.zeros(hidden) for name in PEEPHOLES if peepholes}
@@ -43,8 +48,8 @@ def init(hidden: int, forget: float = 1, peepholes: bool = False) -> Params:
 class Tape(NamedTuple):
     """What the backward pass needs.
 
-    x (T, B, D); states h and c (T + 1, B, H); pre-activations a (T, B, 4, H); the gates'
-    values v (T, B, 4, H); k (T, B, H), ``k[t] = act(c[t+1])``.
+    x (T, B, D); states h and c (T + 1, B, H), h (T + 1, B, P) with a projection; pre-activations
+    a (T, B, 4, H); the gates' values v (T, B, 4, H); k (T, B, H), ``k[t] = act(c[t+1])``.
     """
 
     x: Array
@@ -58,19 +63,27 @@ class Tape(NamedTuple):
 def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
     """Run the cell over time.
 
-    Shapes: p holds Whh (4H, H), Wxh (4H, D), bh (4H,), perhaps peepholes (H,), and the
-    activation's own parameters; x (T, B, D); h0 (2, B, H) = [h[0], c[0]]. ``gate`` is s, the
-    gates' activation. Any dtype; the net checks the shapes.
+    Shapes: p holds Whh (4H, H), Wxh (4H, D), bh (4H,), perhaps peepholes (H,) and Whr (P, H), and
+    the activation's own parameters; x (T, B, D); h0 (2, B, H) = [h[0], c[0]], of whose h[0] the
+    first P entries count if there is a projection. ``gate`` is s, the gates' activation. Any
+    dtype; the net checks the shapes.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> p = {"Whh": np.zeros((8, 2)), "Wxh": np.ones((8, 1)), **init(2)}
+    >>> tape = forward(p, np.ones((3, 1, 1)), np.zeros((2, 1, 2)), ACTIVATIONS["tanh"])
+    >>> tape.h.shape, tape.c.shape
+    ((4, 1, 2), (4, 1, 2))
+
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
     T, B, D = x.shape
-    H = p["Whh"].shape[1]
+    H, P = len(p["bh"]) // 4, p["Whh"].shape[1]
     z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 4 * H) + p["bh"]
     dtype = np.result_type(z, p["Whh"], h0)
     a, v = (np.empty_like(z, dtype, shape=(T, B, 4, H)) for _ in range(2))
-    h, c = (np.empty_like(z, dtype, shape=(T + 1, B, H)) for _ in range(2))
+    h, c = (np.empty_like(z, dtype, shape=(T + 1, B, width)) for width in (P, H))
     k = np.empty_like(z, dtype, shape=(T, B, H))
-    h[0], c[0] = h0
+    h[0], c[0] = h0[0][:, :P], h0[1]
     for t in range(T):
         a[t] = (z[t] + matmul(h[t], p["Whh"].T)).reshape(B, 4, H)
         for n, name in enumerate(PEEPHOLES[:2]):
@@ -84,7 +97,8 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
             a[t, :, 3] += p["Wpo"] * c[t + 1]
         v[t, :, 3] = gate.forward(a[t, :, 3], p)
         k[t] = act.forward(c[t + 1], p)
-        h[t + 1] = v[t, :, 3] * k[t]
+        m = v[t, :, 3] * k[t]
+        h[t + 1] = matmul(m, p["Whr"].T) if "Whr" in p else m
     return Tape(x, h, c, a, v, k)
 
 
@@ -100,24 +114,36 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         da_i = s'(a_i) (g q);   da_f = s'(a_f) (c[t] q);   da_g = act'(a_g) (i q)
         e = dh + da Whh;        q = f q + Wpi da_i + Wpf da_f        (one step earlier)
 
+    with ``Whr' e`` in place of e, but in the last line, if there is a projection.
     Shapes: dh (K, B, H) is the direct gradient at the last K states, h[T-K+1] .. h[T], not
     the accumulated one; dc (B, H) that at the last cell c[T] (zero if None). Returns the
-    gradients of Whh, Wxh, bh, the peepholes, h0 (2, B, H), the activation's own parameters
+    gradients of Whh, Wxh, bh, the peepholes, Whr, h0 (2, B, H), the activation's own parameters
     and, if ``inputs``, x (T, B, D). Any dtype. At a kink the derivative is the left-hand one.
     ``clip``: bound of each entry of da[t], as in ``rnn.backward``.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> tanh, p = ACTIVATIONS["tanh"], {"Whh": np.zeros((8, 2)), "Wxh": np.ones((8, 1)), **init(2)}
+    >>> tape = forward(p, np.ones((3, 1, 1)), np.zeros((2, 1, 2)), tanh)
+    >>> backward(p, tape, np.ones((1, 1, 2)), tanh)["h0"].shape
+    (2, 1, 2)
+
     Checked by: tests/test_cells.py::test_push_equals_pull.
     """
     x, h, c, a, v, k = tape
     T, B, _, H = a.shape
     first = T - len(dh)
     da = np.empty_like(a)
-    e = np.zeros_like(a, shape=(B, H))
-    q = e if dc is None else dc
+    e = np.zeros_like(a, shape=h.shape[1:])
+    q = np.zeros_like(a, shape=(B, H)) if dc is None else dc
+    dWhr: Any = 0
     clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= first:
             e = e + dh[t - first]
+        if "Whr" in p:
+            dWhr = dWhr + matmul(e.T, v[t, :, 3] * k[t])
+            e = matmul(e, p["Whr"])
         da[t, :, 3], _ = gate.backward(a[t, :, 3], v[t, :, 3], e * k[t], p)
         clipped += clip_into(da[t, :, 3], clip)
         dk, through_k = act.backward(c[t + 1], k[t], e * v[t, :, 3], p)
@@ -136,12 +162,14 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
         e = matmul(da[t].reshape(B, 4 * H), p["Whh"])
     rows = da.reshape(T * B, 4 * H)
     grads = {
-        "Whh": matmul(rows.T, h[:-1].reshape(T * B, H)),
+        "Whh": matmul(rows.T, h[:-1].reshape(T * B, h.shape[2])),
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
         "bh": rows.sum(axis=0),
-        "h0": np.stack([e, q]),
+        "h0": np.stack([widened(e, H), q]),
         **own,
     }
+    if "Whr" in p:
+        grads["Whr"] = dWhr if T else np.zeros_like(p["Whr"])
     for name, n, seen in zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[1:])):
         if name in p:
             grads[name] = (da[:, :, n] * seen).sum(axis=(0, 1))

@@ -21,7 +21,11 @@ OPTIONAL: tuple[str, ...] = ()
 
 
 def init(hidden: int) -> Params:
-    """Start values of the parameters other than Wxh and Whh: bh is zero."""
+    """Start values of the parameters other than Wxh and Whh: bh is zero.
+
+    >>> init(2)["bh"].tolist()
+    [0.0, 0.0]
+    """
     return {"bh": np.zeros(hidden)}
 
 
@@ -39,6 +43,13 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     Shapes: p holds Whh (H, H), Wxh (H, D), bh (H,) and the activation's own parameters;
     x (T, B, D); h0 (B, H). Any dtype; the net checks the shapes.
     Source: Manchev & Spratling, eq. 1.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> p = {"Whh": np.array([[2.0]]), "Wxh": np.array([[1.0]]), **init(1)}
+    >>> tape = forward(p, np.ones((3, 1, 1)), np.zeros((1, 1)), ACTIVATIONS["identity"])
+    >>> tape.h.ravel().tolist()  # h = 2 h + 1
+    [0.0, 1.0, 3.0, 7.0]
+
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
     T, B, D = x.shape
@@ -72,6 +83,14 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     is used and carried, as in Vorontsov et al.'s code (the result is then not a gradient);
     "clipped" is the number of entries that this changed, ().
     Source: Werbos (1990); Manchev & Spratling, eq. 4 as corrected.
+
+    >>> from refnet.maths.activations import ACTIVATIONS
+    >>> act = ACTIVATIONS["identity"]
+    >>> p = {"Whh": np.array([[2.0]]), "Wxh": np.array([[1.0]]), **init(1)}
+    >>> tape = forward(p, np.ones((3, 1, 1)), np.zeros((1, 1)), act)
+    >>> backward(p, tape, np.ones((1, 1, 1)), act)["x"].ravel().tolist()  # dh[3]/dx[t] = 2^(2 - t)
+    [4.0, 2.0, 1.0]
+
     Checked by: tests/test_exact.py::test_push_equals_pull,
     tests/test_optimizers.py::test_clip_inside_the_recursion.
     """

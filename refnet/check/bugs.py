@@ -30,7 +30,7 @@ def bugs(certified: Certified) -> list[Mistake]:
 
 def reported(certified: Certified) -> Mistakes:
     """Every edit of one of the gradients, each of another one: of the weights first."""
-    names = [f"d{name}" for name in certified.gradients if name != "clipped"]
+    names = [f"d{name}" for name in certified.gradients]
     names.sort(key=lambda name: not name.startswith("dW"))
     for place, name in enumerate(names):
         right = certified.named()[name].value

@@ -2,10 +2,24 @@
  *
  * Compiled by refnet.check.implementations with -DREAL=float or double and with ORDER, the order
  * of every sum: 0 first to last, started at the bias; 1 last to first, the bias last; 2 in four
- * lanes; 3 pairwise; 4 compensated (Kahan).
+ * lanes; 3 pairwise; 4 compensated (Kahan). JOIN, how the parts of a pre-activation are joined:
+ * 0 one sum from the bias over the inputs to the states, 1 one from the states to the inputs and
+ * the bias, 2 two sums and the bias last. STEPS, weight gradients: 0 one sum over time and batch,
+ * 1 onto the gradient from the last step to the first, 2 a sum a step, added from the last to the
+ * first. FORM: 0 as in refnet.cells, 1 other associations of the same formulas.
  */
 #include <string.h>
 #include <tgmath.h>
+
+#ifndef JOIN
+#define JOIN 0
+#endif
+#ifndef STEPS
+#define STEPS 0
+#endif
+#ifndef FORM
+#define FORM 0
+#endif
 
 typedef REAL real;
 
@@ -49,7 +63,37 @@ static const real one = 1;
 static real sum(const real *a, long sa, long n) { return dot(a, sa, &one, 0, n, 0); }
 static real s(real a) { return 1 / (1 + exp(-a)); }
 static real f(int relu, real a) { return relu ? (a > 0 ? a : 0) : tanh(a); }
+#if FORM == 0
 static real slope(int relu, real a, real h) { return relu ? (real)(a > 0) : 1 - h * h; }
+static real ds(real v) { return v * (1 - v); }
+static real mix(real z, real n, real h) { return (1 - z) * n + z * h; }
+static real triple(real a, real b, real c) { return a * (b * c); }
+#else
+static real slope(int relu, real a, real h) { return relu ? (real)(a > 0) : (1 - h) * (1 + h); }
+static real ds(real v) { return v - v * v; }
+static real mix(real z, real n, real h) { return n + z * (h - n); }
+static real triple(real a, real b, real c) { return a * b * c; }
+#endif
+
+/* the bias, the inputs' part and, where W is given, the states' */
+static real join(real bias, const real *V, const real *x, long D, const real *W, const real *h,
+                 long H) {
+    if (!W) H = 0;
+    if (JOIN == 0) return dot(W, 1, h, 1, H, dot(V, 1, x, 1, D, bias));
+    if (JOIN == 1) return dot(V, 1, x, 1, D, dot(W, 1, h, 1, H, 0)) + bias;
+    return dot(V, 1, x, 1, D, 0) + dot(W, 1, h, 1, H, 0) + bias;
+}
+
+/* sum over T steps of B rows of a[n sa] b[n sb] */
+static real over(const real *a, long sa, const real *b, long sb, long T, long B) {
+    if (STEPS == 0) return dot(a, sa, b, sb, T * B, 0);
+    real g = 0;
+    for (long t = T; t-- > 0;) {
+        const real *at = a + t * B * sa, *bt = b + t * B * sb;
+        g = STEPS == 1 ? dot(at, sa, bt, sb, B, g) : g + dot(at, sa, bt, sb, B, 0);
+    }
+    return g;
+}
 
 enum { RNN, LSTM, GRU, BEFORE };
 
@@ -73,10 +117,9 @@ void net(const long *size, double divisor, const long *step, const unsigned char
             const real *xt = x + (t * B + b) * D, *ht = h + t * S + b * H;
             real *at = a + (t * B + b) * R, *vt = v + (t * B + b) * R, *ut = u + t * S + b * H;
             real *next = h + (t + 1) * S + b * H, reset[H];
-            for (long i = 0; i < R; ++i) {
-                at[i] = dot(Wxh + i * D, 1, xt, 1, D, bh[i]);
-                if (G < 3 || G == 4 || i < 2 * H) at[i] = dot(Whh + i * H, 1, ht, 1, H, at[i]);
-            }
+            for (long i = 0; i < R; ++i)
+                at[i] = join(bh[i], Wxh + i * D, xt, D,
+                             G < 3 || G == 4 || i < 2 * H ? Whh + i * H : 0, ht, H);
             if (cell == RNN) {
                 for (long i = 0; i < H; ++i) next[i] = f(relu, at[i]);
             } else if (cell == LSTM) {
@@ -97,7 +140,7 @@ void net(const long *size, double divisor, const long *step, const unsigned char
                     if (cell == GRU) at[2 * H + i] += vt[i] * (ut[i] = dot(row, 1, ht, 1, H, bhn[i]));
                     else at[2 * H + i] = dot(row, 1, reset, 1, H, at[2 * H + i]), ut[i] = ht[i];
                     vt[2 * H + i] = f(relu, at[2 * H + i]);
-                    next[i] = (1 - vt[H + i]) * vt[2 * H + i] + vt[H + i] * ht[i];
+                    next[i] = mix(vt[H + i], vt[2 * H + i], ht[i]);
                 }
             }
         }
@@ -138,25 +181,25 @@ void net(const long *size, double divisor, const long *step, const unsigned char
                 } else if (cell == LSTM) {
                     real in = vt[i], keep = vt[H + i], g = vt[2 * H + i], o = vt[3 * H + i];
                     real kt = k[h1 + i];
-                    dat[3 * H + i] = o * (1 - o) * (kt * e[i]);
-                    q[i] += slope(relu, c[h1 + S + i], kt) * (o * e[i]);
+                    dat[3 * H + i] = triple(ds(o), kt, e[i]);
+                    q[i] += triple(slope(relu, c[h1 + S + i], kt), o, e[i]);
                     if (peep) q[i] += peep[2 * H + i] * dat[3 * H + i];
-                    dat[i] = in * (1 - in) * (g * q[i]);
-                    dat[H + i] = keep * (1 - keep) * (c[h1 + i] * q[i]);
-                    dat[2 * H + i] = slope(relu, at[2 * H + i], g) * (in * q[i]);
+                    dat[i] = triple(ds(in), g, q[i]);
+                    dat[H + i] = triple(ds(keep), c[h1 + i], q[i]);
+                    dat[2 * H + i] = triple(slope(relu, at[2 * H + i], g), in, q[i]);
                     q[i] *= keep;
                     if (peep) q[i] += peep[i] * dat[i] + peep[H + i] * dat[H + i];
                 } else {
                     real z = vt[H + i], n = vt[2 * H + i];
-                    dat[2 * H + i] = slope(relu, at[2 * H + i], n) * ((1 - z) * e[i]);
-                    dat[H + i] = z * (1 - z) * ((ht[i] - n) * e[i]);
+                    dat[2 * H + i] = triple(slope(relu, at[2 * H + i], n), 1 - z, e[i]);
+                    dat[H + i] = triple(ds(z), ht[i] - n, e[i]);
                 }
             }
             if (cell == GRU || cell == BEFORE) {
                 const real *dn = dat + 2 * H;
                 for (long i = 0; i < H; ++i) {
                     w[i] = cell == GRU ? dn[i] : dot(Whh + 2 * H * H + i, H, dn, 1, H, 0);
-                    dat[i] = vt[i] * (1 - vt[i]) * (u[h1 + i] * w[i]);
+                    dat[i] = triple(ds(vt[i]), u[h1 + i], w[i]);
                 }
             }
             memcpy(r, dat, sizeof(real) * (size_t)R);
@@ -180,16 +223,16 @@ void net(const long *size, double divisor, const long *step, const unsigned char
         for (long j = 0; j < H; ++j) {
             if (gated) /* the state that was reset, in u's place */
                 for (long n = 0; n < T * B; ++n) u[n * H + j] = v[n * R + j] * h[n * H + j];
-            dWhh[i * H + j] = dot(rec + i, R, (gated ? u : h) + j, H, T * B, 0);
+            dWhh[i * H + j] = over(rec + i, R, (gated ? u : h) + j, H, T, B);
         }
-        for (long j = 0; j < D; ++j) dWxh[i * D + j] = dot(da + i, R, x + j, D, T * B, 0);
-        dbh[i] = sum(da + i, R, T * B);
+        for (long j = 0; j < D; ++j) dWxh[i * D + j] = over(da + i, R, x + j, D, T, B);
+        dbh[i] = over(da + i, R, &one, 0, T, B);
     }
-    if (cell == GRU) for (long i = 0; i < H; ++i) dbhn[i] = sum(rec + 2 * H + i, R, T * B);
+    if (cell == GRU) for (long i = 0; i < H; ++i) dbhn[i] = over(rec + 2 * H + i, R, &one, 0, T, B);
     if (peep)
         for (long i = 0; i < H; ++i) {
-            dpeep[i] = dot(da + i, R, c + i, H, T * B, 0);
-            dpeep[H + i] = dot(da + H + i, R, c + i, H, T * B, 0);
-            dpeep[2 * H + i] = dot(da + 3 * H + i, R, c + S + i, H, T * B, 0);
+            dpeep[i] = over(da + i, R, c + i, H, T, B);
+            dpeep[H + i] = over(da + H + i, R, c + i, H, T, B);
+            dpeep[2 * H + i] = over(da + 3 * H + i, R, c + S + i, H, T, B);
         }
 }

@@ -3,31 +3,67 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from refnet.check.loader import arrays_by_name, loaded, one_number
+from refnet.check.tables import cell, junit, save, show, size, sizes, target
 
-from refnet.check.loader import loaded
-from refnet.check.tables import cell, save, show, size, target
+if TYPE_CHECKING:
+    from refnet.batch import Batch, Params
+    from refnet.check.survey import Sizes
 
 __all__ = ["add_commands"]
 
 CHECK = """examples:
   refnet check torch
       judge the installed torch.nn.RNN, LSTM, GRU (of 1 to 3 layers, in one direction and both,
-      batch-first, packed, with and without biases), Linear stacks and orthogonal
-      parametrisations, in float32 and float64
-  refnet check torch --function mine.py:loss --cell lstm --hidden 16 --steps 40
-      judge a function of your own: loss(p, x, y) takes tensors, p["Whh"], p["Wxh"],
-      p["bh"], p["Why"], p["by"] and so on, and returns the mean cross-entropy
+      batch-first, packed, projected, with and without biases), Linear stacks and orthogonal
+      parametrisations, in float32 and float64; refnet check jax judges Flax and Equinox, too
+  refnet check torch --function mine.py:loss --cell lstm --sizes 40,16,4
+      judge a loss of your own: loss(p, x, y) takes tensors, p["Whh"], p["Wxh"], p["bh"],
+      p["Why"], p["by"] and so on, and returns the mean cross-entropy, which PyTorch derives
+  refnet check function mine.py:gradients
+      judge gradients that your own code computes, in NumPy, C or anything else
   refnet check onnx model.onnx
       judge the forward pass of a model's RNN, LSTM or GRU by both ONNX runtimes
 
 A difference is measured in sigmas of rounding: up to 6 it is explained by rounding, above
 12 it is not, and the convention that would explain it is named if there is one.
+"""
+
+FUNCTION = """examples:
+  refnet check function --example numpy > mine.py
+  refnet check function mine.py:gradients
+      a file that runs, to be changed into your own; there are numpy, torch, jax and c
+  refnet check function mine.py:gradients --cell lstm --layers 2 --bidirectional --mask
+  refnet check function mine.py:gradients --sizes 1,4,1 50,32,4 --junit report.xml
+
+Your function gets NumPy arrays and returns a dict of arrays (or of tensors) by name:
+
+  def gradients(p, x, y):            # with --mask: p, x, y, mask
+      ...
+      return {"loss": loss, "dWhh": dWhh, "dWxh": dWxh, "dbh": dbh, "dWhy": dWhy, "dby": dby}
+
+p is a dict: Whh (G H, H), Wxh (G H, D), bh (G H,) with the G gates of a cell stacked in the
+order i, f, g, o (lstm) or r, z, n (gru, whose bhn (H,) is added to Whh h of n); of a net of
+layers Whh_l0, Whh_l0_reverse, Whh_l1, ...; Why (C, H), by (C,); h0, bhh, Wpi, Wpf, Wpo if asked
+for. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B). The dict has to have
+d + name for every parameter (or the names after --required), and may have loss, outputs,
+h (T + 1, B, H), c and dx: all that it has is judged.
+"""
+
+TOLERANCES = """example:
+  refnet check tolerances --cell lstm --sizes 50,32,4
+      for np.testing.assert_allclose(theirs, exact, rtol, atol) in a test of your own; double
+      them where both sides are in the same type (refnet.check.tolerances has the formula)
+"""
+
+STATUS = """
+exit status: 0 if all is explained by rounding, 1 if not, 2 if it could not be judged
 """
 
 VECTORS = """example:
@@ -45,21 +81,30 @@ def add_commands(subparsers: Any) -> None:
     for name, text in (("torch", "PyTorch"), ("jax", "JAX")):
         one = _parser(judges, name, f"judge {text}'s layers, or a function written for it",
                       CHECK)
-        one.add_argument("--function", metavar="FILE.py:NAME", help="judge this loss(p, x, y) "
-                         "instead of the framework's own layers")
-        one.add_argument("--cell", default="rnn", choices=("rnn", "lstm", "gru", "gru_before"),
-                         metavar="NAME", help="the net the function computes: rnn, "
-                         "lstm, gru or gru_before (default: rnn)")
-        one.add_argument("--hidden", type=size, default=16, metavar="H")
-        one.add_argument("--steps", type=size, default=20, metavar="T")
-        one.add_argument("--batch", type=size, default=4, metavar="B")
+        one.add_argument("--function", metavar="FILE.py:NAME", help="judge this loss(p, x, y), or "
+                         "loss(p, x, y, mask), instead of the framework's own layers")
+        _describing(one)
         _common(one, _judge_framework)
+    own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
+    own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function")
+    own.add_argument("--example", choices=("c", "jax", "numpy", "torch"), help="print a file whose "
+                     "function gradients is right, and end")
+    own.add_argument("--required", metavar="NAMES", help="what the function has to return, such "
+                     "as outputs,dx (default: the gradient of every parameter)")
+    _describing(own)
+    _common(own, _judge_own)
+    own = _parser(judges, "tolerances", "the rtol and atol of each quantity that rounding warrants",
+                  TOLERANCES)
+    _describing(own)
+    _common(own, _list_tolerances, verdicts=False)
     onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer", CHECK)
     onnx.add_argument("model", nargs="?", type=Path, metavar="MODEL.onnx", help="a model with one "
                       "RNN, LSTM or GRU (default: models of every kind, made here)")
     onnx.add_argument("--steps", type=size, default=20, metavar="T")
     onnx.add_argument("--batch", type=size, default=4, metavar="B")
     _common(onnx, _judge_onnx)
+    keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX", CHECK)
+    _common(keras, _judge_keras)
     rates = _parser(judges, "rates", "measure how often the verdict is wrong",
                     "example:\n  refnet check rates --nets 400\n      more than 4,000 correct "
                     "results of twenty implementations and 7,000 planted bugs: half an hour\n")
@@ -69,11 +114,11 @@ def add_commands(subparsers: Any) -> None:
                        "sequence (default: 784)")
     rates.add_argument("--implementations", metavar="NAMES", help="comma-separated, such as "
                        "'compiled,C pairwise,PyTorch' (default: all)")
-    _common(rates, _measure_rates)
+    _common(rates, _measure_rates, verdicts=False)
     checkers = _parser(judges, "checkers", "the planted bugs before gradcheck, check_grads and "
                        "allclose", "example:\n  refnet check checkers\n      which checker passes "
                        "which bug, side by side\n")
-    _common(checkers, _compare_checkers)
+    _common(checkers, _compare_checkers, verdicts=False)
 
     vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS)
     actions = vectors.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -91,24 +136,63 @@ def add_commands(subparsers: Any) -> None:
 
 def _parser(subparsers: Any, name: str, text: str, examples: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".", epilog=examples,
+        name, help=text, description=text[0].upper() + text[1:] + ".", epilog=examples + STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     return made
 
 
-def _common(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+def _common(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int],
+            verdicts: bool = True) -> None:
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=target, metavar="FILE", help="write the rows there, too")
+    parser.add_argument("--json", type=target, metavar="FILE", help="write the rows there, too, "
+                        "with every quantity")
+    if verdicts:
+        parser.add_argument("--junit", type=target, metavar="FILE", help="write them as JUnit XML, "
+                            "which continuous integration shows")
+        parser.add_argument("--allow-suspicious", action="store_true", help="fail only what is not "
+                            "rounding")
     parser.set_defaults(run=run)
+
+
+def _describing(parser: argparse.ArgumentParser) -> None:
+    """The options that say which net a function computes, and the sizes to run it at."""
+    from refnet.check.arithmetic import NAMED
+    from refnet.check.own import Described
+    net = parser.add_argument_group("the net that a function computes")
+    for entry in fields(Described):
+        flag, text = f"--{entry.name}", entry.metadata["help"]
+        if entry.type is bool:
+            net.add_argument(flag, action="store_true", help=text)
+        elif entry.type is int:
+            net.add_argument(flag, type=size, default=entry.default, metavar="N",
+                             help=f"{text} (default: {entry.default})")
+        else:
+            choices = entry.metadata["choices"]
+            text += f": {', '.join(choices)}" if choices and entry.name != "h0" else ""
+            net.add_argument(flag, default=entry.default, choices=choices or None, metavar="NAME",
+                             help=text + (f" (default: {entry.default})" if entry.default else ""))
+    net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
+                     "and sequences, as often as you like (default: --steps 20 --hidden 16 "
+                     "--batch 4)")
+    for flag, letter in (("--steps", "T"), ("--hidden", "H"), ("--batch", "B")):
+        net.add_argument(flag, type=size, metavar=letter, help=argparse.SUPPRESS)
+    net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
+                     choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
+                     f"float16, float32, float64, or {', '.join(NAMED)}, whose numbers it is given "
+                     "as float32 (default: float32 float64)")
 
 
 TABLE = {"framework": 14, "version": 10, "what": 24, "dtype": 8, "T": 4, "H": 3, "B": 2,
          "worst": 8, "z": 8, "verdict": 22, "convention": 0, "note": 0}
 
 
-def _finish(rows: list[dict[str, Any]], path: Path | None) -> int:
-    save(path, rows)
-    return 0 if all(row["verdict"] in ("explained by rounding", "refused") for row in rows) else 1
+def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
+    """Write the files that are asked for; the exit status."""
+    save(args.json, rows)
+    fine = {"explained by rounding", "refused"} | (
+        {"suspicious"} if args.allow_suspicious else set())
+    junit(args.junit, rows, fine)
+    return 0 if all(row["verdict"] in fine for row in rows) else 1
 
 
 def _progress(bits: int, products: int, seconds: float) -> None:
@@ -129,40 +213,92 @@ def _need(extra: str, *modules: str) -> None:
 def _judge_framework(args: argparse.Namespace) -> int:
     _need(args.judge, args.judge)
     from refnet.check import survey
+    from refnet.check.adapters import jax_nets, torch_nets
     if args.function is None:
         every = survey.torch_rows if args.judge == "torch" else survey.jax_rows
         rows = every(seed=args.seed, progress=_progress)
-        if args.judge == "torch":
-            rows = chain(rows, survey.layer_rows(seed=args.seed))
-        return _finish(show(rows, TABLE), args.json)
-    return _finish(show(_own_function(args, loaded(args.function)), TABLE), args.json)
+        both = chain(rows, _layer_rows(args.judge, args.seed))
+        return _finish(show(both, TABLE), args)
+    sizes = _sizes(args)
+    loss = loaded(args.function, one_number)
+    derive = torch_nets.gradients if args.judge == "torch" else jax_nets.gradients
+    return _judge_described(args, sizes, lambda params, batch: derive(loss, params, batch),
+                            args.judge)
 
 
-def _own_function(args: argparse.Namespace, loss: Callable[..., Any]) -> Iterator[dict[str, Any]]:
-    from refnet.batch import Batch, Params
-    from refnet.check import survey
-    from refnet.check.adapters import jax_nets, torch_nets
-    from refnet.nets.recurrent import RecurrentNet
-    gradients = torch_nets.gradients if args.judge == "torch" else jax_nets.gradients
-    net = RecurrentNet(3, args.hidden, 5, cell=args.cell)
+def _layer_rows(extra: str, seed: int) -> Iterator[dict[str, Any]]:
+    """The layers of every framework that the command judges; of those on JAX what is installed."""
+    from refnet.check import layers
+    packages = {"torch": ("torch",), "jax": ("flax", "equinox"), "keras": ("keras",)}[extra]
+    for table in layers.TABLES:
+        if table.package in packages and find_spec(table.package):
+            yield from layers.rows(table, seed=seed)
+    for package in packages:
+        if find_spec(package) is None:
+            print(f"{package} is not installed and was left out: pip install 'refnet[{package}]'",
+                  file=sys.stderr)
 
-    def function(params: Params, batch: Batch) -> Params:
-        return gradients(loss, params, batch)
 
-    for dtype in (np.float32, np.float64):
-        verdict, _ = survey.judge_function(net, function, dtype, args.steps, args.batch,
-                                           args.seed, _progress)
-        yield survey.row(args.judge, args.judge, args.function, verdict, T=args.steps,
-                         H=args.hidden, B=args.batch)
+def _judge_keras(args: argparse.Namespace) -> int:
+    _need("keras", "keras", "jax")
+    return _finish(show(_layer_rows("keras", args.seed), TABLE), args)
+
+
+def _judge_own(args: argparse.Namespace) -> int:
+    from refnet.check.own import example
+    if args.example:
+        print(example(args.example), end="")
+        return 0
+    if args.function is None:
+        raise ValueError("name a function, FILE.py:NAME, or start from one: refnet check function "
+                         "--example numpy > mine.py")
+    _need("certify")
+    sizes = _sizes(args)
+    function = loaded(args.function, arrays_by_name)
+
+    def called(params: "Params", batch: "Batch") -> "Params":
+        found: Params = function(params, *(part for part in batch if part is not None))
+        return found
+
+    return _judge_described(args, sizes, called, "own",
+                            tuple(args.required.split(",")) if args.required else None)
+
+
+def _sizes(args: argparse.Namespace) -> "Sizes":
+    if args.sizes and any((args.steps, args.hidden, args.batch)):
+        raise ValueError("--sizes T,H,B stands for --steps, --hidden and --batch: give one of them")
+    return args.sizes or ((args.steps or 20, args.hidden or 16, args.batch or 4),)
+
+
+def _judge_described(args: argparse.Namespace, sizes: "Sizes",
+                     function: "Callable[[Params, Batch], Params]", framework: str,
+                     required: tuple[str, ...] | None = None) -> int:
+    from refnet.check.own import Described, own_rows
+    described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
+    rows = own_rows(function, described, sizes, args.dtypes, args.seed, required, _progress,
+                    args.function, framework)
+    return _finish(show(rows, TABLE), args)
+
+
+def _list_tolerances(args: argparse.Namespace) -> int:
+    _need("certify")
+    from refnet.check.own import Described, tolerance_rows
+    described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
+    rows = tolerance_rows(described, _sizes(args), args.dtypes, args.seed, _progress)
+    save(args.json, show(rows, {"dtype": 8, "T": 4, "H": 3, "B": 2, "quantity": 16, "rtol": 9,
+                                "atol": 9}))
+    return 0
 
 
 def _judge_onnx(args: argparse.Namespace) -> int:
     _need("onnx", "onnx", "onnxruntime")
-    from refnet.check import survey
+    from refnet.check import layers, survey
     if args.model is None:
-        return _finish(show(survey.onnx_rows(seed=args.seed, progress=_progress), TABLE), args.json)
+        both = chain(survey.onnx_rows(seed=args.seed, progress=_progress),
+                     layers.onnx_rows(seed=args.seed))
+        return _finish(show(both, TABLE), args)
     rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
-    return _finish(show(rows, TABLE), args.json)
+    return _finish(show(rows, TABLE), args)
 
 
 def _measure_rates(args: argparse.Namespace) -> int:

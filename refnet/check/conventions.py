@@ -14,9 +14,10 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
-from refnet.check.mistakes import Mistake, mistakes
+from refnet.check.mistakes import Mistake, mistakes, of_the_stack
 from refnet.check.naive import covers, run
 from refnet.exact.enclose import Certified
+from refnet.nets.stacked import StackedNet
 
 __all__ = ["Readings"]
 
@@ -52,6 +53,10 @@ class Readings:
         self.found: list[tuple[str, Params]] = []
 
     def _computed(self) -> list[tuple[str, Params]]:
+        if not self.found and isinstance(self.net, StackedNet):
+            with np.errstate(all="ignore"):
+                self.found = list(islice(of_the_stack(self.net, self.params, self.batch),
+                                         self.passes()))
         if not self.found and covers(self.net, self.params):
             with np.errstate(all="ignore"):
                 self.mistakes = list(islice(mistakes(self.net, self.params, self.batch),

@@ -53,11 +53,12 @@ def edits(name: str, right: Array, certified: Certified) -> Edits:
 
 def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
     net = certified.net
-    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or name not in STACKED:
+    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or name.partition(
+            "_l")[0] not in STACKED:
         return
     G = len(net.gates)
-    if name == "dWhh":
-        yield "each gate's block of dWhh is transposed", np.concatenate(
+    if name.startswith("dWhh") and not net.projection:
+        yield f"each gate's block of {name} is transposed", np.concatenate(
             [part.T for part in np.split(right, G)])
     for order in permutations(range(G)):
         if order != tuple(range(G)):
@@ -117,7 +118,8 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
         name: value.T for name, value in gradients.items() if value.ndim == 2 and "W" in name}
     net = certified.net
     if isinstance(net, RecurrentNet) and len(net.gates) > 1:
-        gates = {name: value for name, value in gradients.items() if name in STACKED}
+        gates = {name: value for name, value in gradients.items()
+                 if name.partition("_l")[0] in STACKED}
         for order in permutations(range(len(net.gates))):
             names = ", ".join(net.gates[n] for n in order)
             yield f"the gradients' gates are stacked in the order {names}", {

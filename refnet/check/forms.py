@@ -26,7 +26,7 @@ from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Form", "deviation", "forms", "once"]
 
-SAMPLES = 8
+SAMPLES = 24
 MOVED = 2.0**-6
 """How far the inputs are moved, relatively: what is lost in rounding is another draw then."""
 
@@ -56,7 +56,8 @@ def _sigmoid(a: Array, p: Params, alpha: float) -> Array:
 
 
 def _tanh(a: Array, p: Params, alpha: float) -> Array:
-    return np.asarray(2 / (1 + np.exp(-2 * a)) - 1)
+    # on the left as 1 - 2 / (1 + exp(2 a)), which loses there what the other loses on the right
+    return np.asarray(np.copysign(2 / (1 + np.exp(-2 * abs(a))) - 1, a))
 
 
 def _unshifted(logits: Array, labels: Array) -> Scored:
@@ -106,8 +107,10 @@ def _run(certified: Certified, form: Form, params: Params, batch: Batch) -> Para
     counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, batch.y, counted, divisor,
                            {**LOSSES, "cross_entropy": _LOSSES[form.loss]})
-    return {"loss": loss, "outputs": outputs, **states(net, tape), **{
-        f"d{name}": value for name, value in net.backward(params, tape, doutputs).items()}}
+    gradients = net.backward(params, tape, doutputs)
+    gradients.pop("clipped", None)
+    return {"loss": loss, "outputs": outputs, **states(net, tape),
+            **{f"d{name}": value for name, value in gradients.items()}}
 
 
 class _Same:

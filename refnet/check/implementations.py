@@ -150,23 +150,31 @@ def by_jax(net: Net, params: Params, batch: Batch) -> Params:
     return jax_nets.results(net, params, batch)
 
 
+STRICT = ("-O2", "-ffp-contract=off")
+FUSED = ("-O2", "-mfma", "-ffp-contract=fast")
+# as -ffast-math, which would also set the processor to flush subnormal numbers from then on
+FREE = ("-O3", "-march=native", "-ffp-contract=fast", "-fassociative-math", "-fno-signed-zeros",
+        "-fno-trapping-math", "-freciprocal-math")
+
+
 @cache
-def _library(order: int, fma: bool, kind: str) -> Any:
-    """cells.c, compiled for one order of summation."""
-    flags = ["-mfma", "-ffp-contract=fast"] if fma else ["-ffp-contract=off"]
+def _library(flags: tuple[str, ...]) -> Any:
+    """cells.c, compiled with these flags."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / f"cells{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
         if which("cc") is None:
             raise ValueError("the implementations in C need a compiler called cc on the path; "
                              "leave them out with --implementations")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", *flags, f"-DORDER={order}",
-                        f"-DREAL={kind}", str(Path(__file__).with_name("cells.c")), "-o",
-                        str(made), "-lm"], check=True, capture_output=True)
+        subprocess.run(["cc", "-shared", "-fPIC", *flags,
+                        str(Path(__file__).with_name("cells.c")), "-o", str(made), "-lm"],
+                       check=True, capture_output=True)
         return ctypes.CDLL(str(made)).net
 
 
-def in_c(net: Net, params: Params, batch: Batch, order: int = 0, fma: bool = False) -> Params:
-    """cells.c in one order of summation. Raises ValueError where there is no C compiler."""
+def in_c(net: Net, params: Params, batch: Batch, order: int = 0, join: int = 0, steps: int = 0,
+         form: int = 0, flags: tuple[str, ...] = STRICT) -> Params:
+    """cells.c in one order of summation and form of the formulas, which its first lines list.
+    Raises ValueError where there is no C compiler."""
     assert isinstance(net, RecurrentNet)
     kind = batch.x.dtype
     (T, B, D), H, C, G = batch.x.shape, net.hidden, net.outputs, len(net.gates)
@@ -193,7 +201,9 @@ def in_c(net: Net, params: Params, batch: Batch, order: int = 0, fma: bool = Fal
     room = [np.zeros(shape, kind) for shape in (
         (T, B, G * H), (T, B, G * H), (T, B, H), (T, B, H), (T, B, G * H), (T, B, G * H), (N, C),
         (N, H), (T + 1, B, H))]
-    function = _library(order, fma, {4: "float", 8: "double"}[kind.itemsize])
+    function = _library((*flags, f"-DREAL={'float' if kind.itemsize == 4 else 'double'}",
+                         f"-DORDER={order}", f"-DJOIN={join}", f"-DSTEPS={steps}",
+                         f"-DFORM={form}"))
     function(*(ctypes.c_double(value) if isinstance(value, float) else None if value is None
                else ctypes.c_void_p(value.ctypes.data) for value in
                (*given, *made.values(), *room)))
@@ -210,8 +220,8 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "loops sequential fused": partial(_naive, product=_sequential, fused=True),
     "loops backwards": partial(_naive, product=_backwards),
     "loops pairwise": partial(_naive, product=_pairwise),
-    "C bias-first": in_c, "C bias-first fma": partial(in_c, fma=True),
-    "C backwards": partial(in_c, order=1), "C four-lanes fma": partial(in_c, order=2, fma=True),
+    "C bias-first": in_c, "C bias-first fma": partial(in_c, flags=FUSED),
+    "C backwards": partial(in_c, order=1), "C four-lanes fma": partial(in_c, order=2, flags=FUSED),
     "C pairwise": partial(in_c, order=3), "C compensated": partial(in_c, order=4),
     "autograd": by_autograd, "PyTorch": torch_nets.results, "JAX": by_jax,
     "onnxruntime": onnx_forward,

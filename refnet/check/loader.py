@@ -1,52 +1,84 @@
 """A user's own function, from FILE.py:NAME, with errors that name the user's file and line.
 
-Checked by: tests/test_cli.py.
+Checked by: tests/test_cli.py, tests/test_own.py.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-__all__ = ["loaded"]
+import numpy as np
+
+__all__ = ["arrays_by_name", "loaded", "one_number"]
 
 
-def loaded(place: str) -> Callable[..., Any]:
-    """The function NAME of FILE.py; running that file is what the user asked for.
+def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The function NAME of FILE.py, which runs as a script would: beside its own modules.
 
-    Raises ValueError for a place that holds no function, and for an error inside the file or the
+    ``checked`` takes what it returns, and raises ValueError for what is of no use. Raises
+    ValueError for a place that holds no function, and for an error inside the file or the
     function, with its type, file and line.
     """
     path, _, name = place.rpartition(":")
     if not path or not Path(path).is_file():
-        raise ValueError(f"--function {place}: need FILE.py:NAME, such as mine.py:loss, with a "
-                         "file that exists")
-    spec = spec_from_file_location("own_function", path)
+        raise ValueError(f"{place}: need FILE.py:NAME, such as mine.py:gradients, with a file that "
+                         "exists")
+    spec = spec_from_file_location(f"own_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"--function {place}: {path} is not a Python file; its name must end in "
-                         ".py")
+        raise ValueError(f"{place}: {path} is not a Python file; its name must end in .py")
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise _explained(place, path, error) from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise ValueError(f"--function {place}: {path} has no function {name}")
+        own = [key for key, value in vars(module).items() if callable(value)
+               and getattr(value, "__module__", "") == spec.name]
+        raise ValueError(f"{place}: {path} has no function {name}; it has "
+                         f"{', '.join(own) or 'none'}")
 
     def call(*arguments: Any) -> Any:
         try:
             result = function(*arguments)
         except Exception as error:
             raise _explained(place, path, error) from error
-        shape = getattr(result, "shape", None)
-        if shape is None or len(shape):
-            arrived = type(result).__name__ if shape is None else f"shape {tuple(shape)}"
-            raise ValueError(f"--function {place} returned {arrived}; need the mean cross-entropy "
-                             "as a tensor of shape ()")
-        return result
+        try:
+            return checked(result)
+        except ValueError as error:
+            raise ValueError(f"{place} returned {error}") from None
     return call
+
+
+def one_number(result: Any) -> Any:
+    """A framework's loss: a tensor of shape ()."""
+    shape = getattr(result, "shape", None)
+    if shape is None or len(shape):
+        arrived = type(result).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise ValueError(f"{arrived}; need the loss as a tensor of shape ()")
+    return result
+
+
+def arrays_by_name(result: Any) -> dict[str, Any]:
+    """A dict of arrays, or of what NumPy makes arrays of: tensors come from their device."""
+    if not isinstance(result, Mapping):
+        raise ValueError(f"{type(result).__name__}; need a dict of arrays by name: loss, outputs, "
+                         "dWhh, dx and so on")
+    return {str(name): _array(value) for name, value in result.items()}
+
+
+def _array(value: Any) -> Any:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+    return np.asarray(value) if hasattr(value, "__array__") else value
 
 
 def _explained(place: str, path: str, error: BaseException) -> ValueError:
@@ -59,4 +91,4 @@ def _explained(place: str, path: str, error: BaseException) -> ValueError:
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
     said = " ".join(str(error).split())
     said = said if len(said) <= 300 else said[:297] + "..."
-    return ValueError(f"--function {place}: {type(error).__name__}: {said} (at {where})")
+    return ValueError(f"{place}: {type(error).__name__}: {said} (at {where})")

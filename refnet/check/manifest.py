@@ -41,12 +41,30 @@ CONVENTIONS = {
                 "to a_o",
         "gru": "gates stacked r, z, n: r = s(a_r), z = s(a_z), n = f(Wxh_n x[t] + bh_n + r (Whh_n "
                "h[t] + bhn)); h[t+1] = (1 - z) n + z h[t]; bhn (H)",
+        "cifg": "the lstm with s(f) = 1 - s(i), and the gates i, g, o; no Wpf",
+        "projection": "of an lstm or cifg: h[t+1] = Whr (s(o) f(c[t+1])), Whr (P, H); Whh is (G H, "
+                      "P), Why (C, P), and of h0's h the first P entries count (dh0 is 0 beyond)",
+        "bhh": "a second bias, added to bh where there is one; (2 H) of the gru: r and z",
         "gru_before": "the same, but n = f(Wxh_n x[t] + bh_n + Whh_n (r h[t])), without bhn",
         "readout": "outputs = Why h + by: last: of the last state, (B, C); every: of h[1] .. "
                    "h[T], (T, B, C)",
         "mask": "bool (T, B), true at the first steps of each example. every: masked steps do not "
                 "count in the loss. last: each example is read at its own last unmasked step. "
                 "States run on through masked steps.",
+    },
+    "stacked": {
+        "what": "layers on top of each other, of one cell or, if bidirectional, of two. Names of "
+                "parameters and states end in _l0, _l1, ... and _l0_reverse, ... for the second "
+                "direction, but for Why and by.",
+        "layer": "A layer's output at step t is [h forward, h reverse], each after its cell has "
+                 "seen step t; it is the input of the next layer. The lowest layer sees x.",
+        "reverse": "runs over each example's own steps from the last to the first; its states "
+                   "h_l0_reverse are in that order, from h[0] = h0 on.",
+        "mask": "bool (T, B), true at the first steps of each example, which are all that it has: "
+                "a layer's output is 0 after them (but states are given as they run on).",
+        "readout": "last: of [the forward state after the last step, the reverse state after the "
+                   "first step] of the top layer; every: of its outputs; none: its outputs "
+                   "themselves, (T, B, N), without Why and by.",
     },
     "feedforward": "h_0 = x; h_l = f(W_l h_(l-1) + b_l) for l = 1 .. L; outputs = W_(L+1) h_L + "
                    "b_(L+1); parameters W1, b1, W2, ...; states h1, h2, ... (B, width). An "
@@ -79,6 +97,7 @@ CONVENTIONS = {
     "losses": {
         "cross_entropy": "of one prediction: log(sum_c exp(v_c)) - v_y; y are classes 0 .. C - 1",
         "squared_error": "of one prediction: sum_c (v_c - y_c)^2 / C",
+        "none": "of one prediction: sum_c v_c y_c: y is the cotangent of the outputs",
         "reduction": "the sum over the predictions that count, divided by: sum: 1; mean: their "
                      "number; batch_mean: B",
     },

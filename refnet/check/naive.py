@@ -60,7 +60,8 @@ def covers(net: Net, params: Params) -> bool:
     """Whether ``run`` knows this net: one layer, of four cells, with sigmoid gates and a loss."""
     return net.loss != "none" and (isinstance(net, FeedforwardNet) or (
         type(net) is RecurrentNet and net.cell in ("rnn", "lstm", "gru", "gru_before")
-        and net.gate.name == "sigmoid" and net.clip_forward is None and "bhh" not in params))
+        and net.gate.name == "sigmoid" and net.clip_forward is None and not net.projection
+        and "bhh" not in params))
 
 
 class _Enough(Exception):

@@ -20,6 +20,10 @@ between, S the sum, and Q the sum of squares. The variance is
   exchanged;
 - of other operations: ``u^2 / 3`` times the result's square, of elementary functions ``u^2``.
 
+An arithmetic may have an accumulator of its own, whose u is that of sums; the result is then
+rounded once more. Where it rounds the factors of matrix products (TF32), a number that is alike in
+every run, such as a weight, is rounded alike wherever it is met, others each time.
+
 Where subnormal numbers are flushed to zero, each term may lose the smallest normal number.
 
 This is statistics, and has nothing to do with the certified radius.
@@ -39,8 +43,10 @@ import numpy as np
 from scipy.special import erf
 
 from refnet.batch import Array, Params
+from refnet.check.arithmetic import arithmetic, rounded_to
 from refnet.exact.enclose import Certified, Lift
 from refnet.exact.functions import CertifiedFunction
+from refnet.exact.parts import packed_floats, side_by_side, unpacked_floats
 
 __all__ = ["Noisy", "RUNS", "Source", "Split", "noisy", "running", "spread",
            "unit"]
@@ -52,13 +58,15 @@ ELEMENTARY = 1
 """That of an elementary function, which libraries round within an ulp (2u) or two."""
 CHUNKS = 16
 POOL = 2**20
+LARGE = 50_000
+"""The number of entries in all quantities from which on the runs are done in two halves."""
 ALIKE = 2**6
 """Terms that differ by less than this many unit roundoffs of the largest count as equal."""
 
 
 def unit(dtype: Any) -> float:
-    """The unit roundoff u: half the distance from 1 to the next float."""
-    return float(np.finfo(dtype).eps) / 2
+    """The unit roundoff u: half the distance from 1 to the next number of this arithmetic."""
+    return arithmetic(dtype).u
 
 
 class Split(Exception):
@@ -74,14 +82,14 @@ class Source:
     own numbers do not depend on which others run beside it."""
 
     def __init__(self, dtype: Any, seed: int, columns: Array, runs: int) -> None:
-        self.u = unit(dtype)
-        self.tiny = float(np.finfo(dtype).tiny)
+        kind = arithmetic(dtype)
+        self.u, self.sums, self.operands, self.tiny = kind.u, kind.sums, kind.operands, kind.tiny
         self.columns = columns
         self.runs = runs
-        self.rng = np.random.default_rng([seed, np.finfo(dtype).bits])
+        self.rng = np.random.default_rng([seed, kind.bits])
         self.pool = self.rng.standard_normal((POOL // runs, runs))[:, columns]
-        self.judged = np.dtype(dtype)
-        self.constants: dict[float, Array] = {}
+        self.holds = kind.holds
+        self.constants: dict[tuple[float, float], Array] = {}
         self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
 
     def normal(self, shape: tuple[int, ...]) -> Array:
@@ -94,14 +102,28 @@ class Source:
 
     def constant(self, array: Array) -> Noisy:
         """Numbers that a program holds: where the type does not, rounded once in each run."""
+        return self.once(array, self.u, self.holds)
+
+    def once(self, array: Array, u: float, holds: Callable[[Array], Array]) -> Noisy:
+        """``array`` with each value that is not held rounded to ``u``, alike wherever a run meets
+        it."""
         values, places = np.unique(np.asarray(array, float), return_inverse=True)
-        with np.errstate(over="ignore"):
-            held = values.astype(self.judged).astype(float) == values
         out = np.repeat(values[:, None], len(self.columns), axis=1)
-        for n in np.flatnonzero(~held):
-            out[n] = self.constants.setdefault(
-                values[n], values[n] * (1 + SINGLE * self.u * self.normal((1,))[0]))
+        for n in np.flatnonzero(~holds(values)):
+            key = float(values[n]), u
+            if key not in self.constants:
+                self.constants[key] = values[n] * (1 + SINGLE * u * self.normal((1,))[0])
+            out[n] = self.constants[key]
         return self.array(out[places.reshape(np.shape(array))])
+
+    def factor(self, value: Any) -> Any:
+        """A factor of a matrix product, rounded as the arithmetic does it."""
+        if not self.operands:
+            return value
+        if not _is_noisy(value):
+            return self.once(value, self.operands, lambda v: rounded_to(v, self.operands) == v)
+        runs = _runs(value)
+        return self.array(runs * (1 + SINGLE * self.operands * self.normal(runs.shape[:-1])))
 
     def rounded(self, value: Array, ulps: float) -> Noisy:
         """``value`` (..., R), each run perturbed by ``ulps`` unit roundoffs of its own size."""
@@ -231,7 +253,8 @@ def _add(a: Any, b: Any) -> Noisy:
         longer = np.maximum(size, np.hypot(first, start))
         longer = np.sqrt(terms * np.maximum((longer - own) * (longer + own), 0))
         sigma = np.maximum(sigma, np.where(
-            (terms > 1) & (first != 0), np.minimum(longer, norm / source.u), 0))
+            (terms > 1) & (first != 0),
+            np.minimum(longer * (source.sums / source.u), norm / source.u), 0))
     return source.perturbed(total, (source.u * sigma)[..., None], terms_a + terms_b,
                             np.hypot(norm_a, norm_b))
 
@@ -303,7 +326,8 @@ def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]
 
 def _product(a: Any, b: Any) -> Noisy:
     source = _SOURCE.get()
-    left, right = (np.ascontiguousarray(np.moveaxis(_runs(x), -1, 0)) for x in (a, b))
+    left, right = (np.ascontiguousarray(np.moveaxis(_runs(source.factor(x)), -1, 0))
+                   for x in (a, b))
     K = left.shape[2]
     if len(right) == 1:  # one product of all runs' rows
         total = (left.reshape(-1, K) @ right[0]).reshape(len(left), left.shape[1], -1)
@@ -313,10 +337,19 @@ def _product(a: Any, b: Any) -> Noisy:
     # rows and columns are brought to about 1: squares of vanishing gradients would underflow
     rows = _power(abs(left).max(axis=1, initial=0))
     columns = _power(abs(right).max(axis=0, initial=0))
-    V, Q = _variance(left / rows[:, None], right / columns, source.u)
+    V, Q = _variance(left / rows[:, None], right / columns, source.sums)
     scale = rows[:, None] * columns
-    sigma = SINGLE * source.u * np.sqrt(V) * scale
+    sigma = SINGLE * _once_more(np.sqrt(V) * scale, total[0])
     return source.perturbed(np.moveaxis(total, 0, -1), sigma[..., None], K, np.sqrt(Q) * scale)
+
+
+def _once_more(sums: Array, total: Array) -> Array:
+    """The rounding of sums, in units of an accumulator's, and of their result, if that is
+    narrower."""
+    source = _SOURCE.get()
+    if source.sums == source.u:
+        return np.asarray(source.u * sums)
+    return np.hypot(source.sums * sums, source.u * total)
 
 
 def _sum(a: Array) -> Noisy:
@@ -324,8 +357,8 @@ def _sum(a: Array) -> Noisy:
     source, runs = _SOURCE.get(), _runs(a)
     terms = runs[..., 0].T
     scale = _power(abs(terms).max(axis=1, initial=0))
-    V, Q = _variance(terms / scale[:, None], None, source.u)
-    sigma = SINGLE * source.u * np.sqrt(V) * scale
+    V, Q = _variance(terms / scale[:, None], None, source.sums)
+    sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
     return source.perturbed(runs.sum(axis=0), sigma[..., None], len(runs), np.sqrt(Q) * scale)
 
 
@@ -365,6 +398,20 @@ def _passes(certified: Certified | CertifiedFunction, dtype: Any, seed: int, col
     return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
 
 
+def _all_passes(certified: Certified | CertifiedFunction, dtype: Any, runs: int, seed: int
+                ) -> Params:
+    """Every quantity in every run, (R, *shape). Long computations are done in two halves, side by
+    side on two cores: the same bits with one."""
+    every = np.arange(runs)
+    if sum(one.value.size for one in certified.named().values()) < LARGE:
+        return _passes(certified, dtype, seed, every, runs)
+    first, second = side_by_side(
+        lambda: _passes(certified, dtype, seed, every[:runs // 2], runs),
+        lambda: _passes(certified, dtype, seed, every[runs // 2:], runs),
+        packed_floats, unpacked_floats)
+    return {name: np.concatenate([first[name], second[name]]) for name in first}
+
+
 def spread(certified: Certified | CertifiedFunction, dtype: Any, runs: int = RUNS, seed: int = 0
            ) -> Params:
     """The standard deviation that rounding in ``dtype`` explains, entry by entry.
@@ -374,12 +421,12 @@ def spread(certified: Certified | CertifiedFunction, dtype: Any, runs: int = RUN
     has sigma 0: no rounding can change it. Any other has at least the smallest normal
     number of ``dtype``, which is what flushing it to zero may cost.
     """
-    passes = _passes(certified, dtype, seed, np.arange(runs), runs)
+    passes = _all_passes(certified, dtype, runs, seed)
     out = {}
     for name, enclosure in certified.named().items():
         deviation = passes[name] - enclosure.value
         largest = _power(abs(deviation).max(axis=0))
         sigma = largest * np.sqrt(((deviation / largest) ** 2).mean(axis=0))
         untouched = (sigma == 0) & (enclosure.value == 0) & (enclosure.radius == 0)
-        out[name] = np.where(untouched, 0, np.maximum(sigma, float(np.finfo(dtype).tiny)))
+        out[name] = np.where(untouched, 0, np.maximum(sigma, arithmetic(dtype).tiny))
     return out

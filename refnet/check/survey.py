@@ -4,15 +4,15 @@ Checked by: tests/test_adapters.py::test_torch_is_judged and its like.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Batch, Params
-from refnet.check.adapters import jax_nets, onnx_nets, torch_layers, torch_nets
+from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.cases import random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare
@@ -21,10 +21,9 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
 
-__all__ = ["SIZES", "jax_rows", "judge_function", "layer_rows", "model_rows", "onnx_rows", "row",
-           "torch_rows"]
+__all__ = ["DTYPES", "SIZES", "Rows", "jax_rows", "judge_function", "model_rows", "onnx_rows",
+           "refused", "row", "torch_rows"]
 
 Sizes = tuple[tuple[int, int, int], ...]
 SIZES: Sizes = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
@@ -36,14 +35,24 @@ DTYPES = (np.float32, np.float64)
 
 def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any
         ) -> dict[str, Any]:
-    """One line of the table: the worst quantity with both numbers."""
+    """One line of the table: the worst quantity with both numbers; and every quantity.
+    ``package``: what is installed, or "" for a function of one's own."""
     worst = verdict.worst
-    return {"framework": framework, "version": version(package), "what": what,
+    return {"framework": framework, "version": version(package) if package else "", "what": what,
             "dtype": verdict.dtype, **facts, "z": worst.z, "rms": max(
                 part.rms for part in verdict.parts), "worst": worst.name,
             "index": worst.index, "theirs": worst.theirs, "certified": worst.certified,
             "sigma": worst.sigma, "note": worst.note, "verdict": verdict.verdict,
-            "convention": verdict.convention}
+            "convention": verdict.convention,
+            "quantities": [asdict(part) for part in verdict.parts]}
+
+
+def refused(framework: str, package: str, what: str, dtype: Any, error: Exception, **facts: Any
+            ) -> dict[str, Any]:
+    """One line of the table for what a framework does not run, with what it says."""
+    said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    return {"framework": framework, "version": version(package), "what": what,
+            "dtype": np.dtype(dtype).name, **facts, "verdict": "refused", "note": said}
 
 
 def _case(net: Net, dtype: Any, T: int, B: int, seed: int) -> tuple[Params, Batch]:
@@ -94,51 +103,6 @@ def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = 
                 yield row("PyTorch", "torch", f"orthogonal, {map_name}", verdict, T=T, H=H, B=B)
 
 
-VARIANTS = ("", "batch_first", "no bias", "two biases and h0", "packed")
-
-
-def layer_rows(layers: tuple[int, ...] = (1, 2, 3), sizes: tuple[int, int, int] = (6, 4, 3),
-               dtypes: tuple[Any, ...] = DTYPES, seed: int = 0) -> Rows:
-    """torch.nn.RNN, LSTM and GRU of one layer and more, in one direction and both, in every form
-    that they are used in; the read-outs last, every and none take turns. ``sizes``: T, H, B."""
-    T, H, B = sizes
-    kinds = {"nn.RNN tanh": ("rnn", "tanh"), "nn.RNN relu": ("rnn", "relu"),
-             "nn.LSTM": ("lstm", "tanh"), "nn.GRU": ("gru", "tanh")}
-    readouts = ("last", "every", "none")
-    cases = product(kinds.items(), layers, (False, True), VARIANTS, dtypes)
-    for turn, ((name, (cell, act)), depth, both, variant, dtype) in enumerate(cases):
-        readout = readouts[turn // len(dtypes) % 3]
-        alone: dict[str, Any] = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
-        net = StackedNet(3, H, (1 + both) * H if readout == "none" else 5, cell, act,
-                         readout=readout, layers=depth, bidirectional=both, **alone)
-        rng = np.random.default_rng([seed, turn])
-        params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
-        if variant == "no bias":
-            params = {key: value * 0 if key.startswith("bh") else value
-                      for key, value in params.items()}
-        if variant == "two biases and h0":
-            params |= {key: rng.normal(size=shapes[-1]).astype(dtype)
-                       for key, shapes in _numbered(net, B).items()
-                       if key.startswith(("bhh", "h0"))}
-        if variant == "packed":
-            batch = batch._replace(mask=np.arange(T)[:, None] < rng.integers(1, T + 1, B))
-        certified = certify(net, params, batch)
-        theirs = torch_layers.layer_results(net, params, batch, variant == "batch_first",
-                                            variant != "no bias")
-        required = tuple(f"d{key}" for key in params
-                         if variant != "no bias" or not key.startswith("bh"))
-        what = ", ".join(filter(None, (name, f"{depth} layers", "both directions" if both else "",
-                                       variant, readout)))
-        yield row("PyTorch", "torch", what, compare(theirs, certified, dtype=dtype,
-                                                    required=required), T=T, H=H, B=B)
-
-
-def _numbered(net: StackedNet, B: int) -> dict[str, list[tuple[int, ...]]]:
-    """The shapes of the parameters for B sequences."""
-    return {name: [tuple(B if isinstance(n, str) else n for n in shape) for shape in shapes]
-            for name, shapes in net.shapes.items()}
-
-
 def jax_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """Jitted scans of the three cells."""
     for T, H, B in sizes:
@@ -165,33 +129,30 @@ def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = N
                 made = onnx_nets.model(net, params, dtype)
                 name = {"gru": "GRU reset after", "gru_before": "GRU reset before"}.get(
                     cell, cell.upper())
-                for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
-                    facts = {"T": T, "H": H, "B": B}
-                    try:
-                        theirs = onnx_nets.results(made, batch.x, runtime)
-                    except Exception as error:  # a runtime that refuses a valid model: a finding
-                        refusal = str(error).splitlines()[0][:200]
-                        yield {"framework": runtime, "version": version(package), "what": name,
-                               "dtype": np.dtype(dtype).name, **facts, "verdict": "refused",
-                               "note": refusal}
-                        continue
-                    yield row(runtime, package, name, compare(
-                        theirs, certified, dtype=dtype, sigma=sigma, required=("h",)), **facts)
+                yield from _by_runtimes(made, name, batch, certified, sigma, H)
+
+
+def _by_runtimes(made: Any, what: str, batch: Batch, certified: Certified, sigma: Params, H: int
+                 ) -> Rows:
+    """A row for each runtime; one that refuses a valid model is a finding too."""
+    T, B = batch.x.shape[:2]
+    facts = {"T": T, "H": H, "B": B}
+    for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
+        try:
+            theirs = onnx_nets.results(made, batch.x, runtime)
+        except Exception as error:  # runtimes have no common one
+            yield refused(runtime, package, what, batch.x.dtype, error, **facts)
+            continue
+        yield row(runtime, package, what, compare(
+            theirs, certified, dtype=batch.x.dtype.type, sigma=sigma, required=("h",)), **facts)
 
 
 def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None
                ) -> Rows:
     """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
-    try:
-        made = onnx_nets.read(path)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as an ONNX model: {error}") from None
-    net, params = onnx_nets.load(made)
+    made, net, params = onnx_nets.read(path)
     dtype = params["Whh"].dtype
     batch = random_batch(net, np.random.default_rng(seed), dtype, T, B)
     certified = certify(net, params, batch, progress=progress)
     sigma = spread(certified, dtype)
-    for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
-        verdict = compare(onnx_nets.results(made, batch.x, runtime), certified, dtype=dtype,
-                          sigma=sigma, required=("h",))
-        yield row(runtime, package, f"{path.name}: {net.cell}", verdict, T=T, H=net.hidden, B=B)
+    yield from _by_runtimes(made, f"{path.name}: {net.cell}", batch, certified, sigma, net.hidden)

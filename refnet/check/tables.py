@@ -2,14 +2,16 @@
 
 import argparse
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+from platform import node
 from typing import Any
+from xml.etree import ElementTree
 
-from refnet.runs.files import write_text
+from refnet.runs.files import temporary, write_text
 
-__all__ = ["cell", "save", "show", "size", "target"]
+__all__ = ["cell", "junit", "save", "show", "size", "sizes", "target"]
 
 
 def cell(value: Any) -> str:
@@ -41,12 +43,27 @@ def size(text: str) -> int:
     return int(text)
 
 
+def sizes(text: str) -> tuple[int, int, int]:
+    """T, H and B, for argparse."""
+    parts = text.split(",")
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"{text} is not T,H,B, such as 50,32,4")
+    T, H, B = map(size, parts)
+    return T, H, B
+
+
 def target(name: str) -> Path:
     """A file that can be written, for argparse: refused before the work whose result it is for."""
     path = Path(name)
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{name} cannot be written; need a file in a folder that "
-                                         "exists")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError
+        with temporary(path) as beside:
+            beside.touch()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(
+            f"{name} cannot be written ({error.strerror or 'it is a folder'}); need a file in a "
+            "folder that exists") from None
     return path
 
 
@@ -56,3 +73,47 @@ def save(path: Path | None, rows: list[dict[str, Any]], **facts: Any) -> None:
         from refnet.runs.rows import environment, plain
         content = {"environment": environment(), **facts, "rows": rows}
         write_text(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
+
+
+def junit(path: Path | None, rows: list[dict[str, Any]], fine: Collection[str]) -> None:
+    """Write the rows as JUnit XML, if there is a path: a test case each, which fails unless its
+    verdict is one of ``fine``; what a framework refuses is skipped."""
+    if path is None:
+        return
+    failed = [row["verdict"] not in fine for row in rows]
+    skipped = [row["verdict"] == "refused" for row in rows]
+    seconds = [row.get("seconds", 0.0) for row in rows]
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(
+        root, "testsuite", name="refnet check", package="refnet.check", id="0",
+        hostname=node() or "localhost", timestamp=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}",
+        tests=str(len(rows)), failures=str(sum(failed)), errors="0", skipped=str(sum(skipped)),
+        time=f"{sum(seconds):.3f}")
+    ElementTree.SubElement(suite, "properties")
+    for row, bad, left_out, time in zip(rows, failed, skipped, seconds):
+        sizes = ", ".join(f"{name} = {row[name]}" for name in ("T", "H", "B") if name in row)
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"refnet.check.{row['framework']}", time=f"{time:.3f}",
+            name=_clean(", ".join(filter(None, (row["what"], row["dtype"], sizes)))))
+        if left_out:
+            ElementTree.SubElement(case, "skipped", message=_clean(row.get("note", "")))
+        elif bad:
+            worst = f"{row['worst']}: z = {cell(row['z'])}"
+            said = row.get("convention") or row.get("note") or ""
+            failure = ElementTree.SubElement(case, "failure", type=row["verdict"], message=_clean(
+                f"{worst}; {said}" if said else worst))
+            failure.text = _clean("\n".join(
+                f"{part['name']}: z = {cell(part['z'])}, {part['verdict']}; index {part['index']}, "
+                f"theirs {part['theirs']!r}, certified {part['certified']!r}, sigma "
+                f"{cell(part['sigma'])} {part['note']}".rstrip() for part in row["quantities"]))
+    for name in ("system-out", "system-err"):
+        ElementTree.SubElement(suite, name)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+    write_text(path, f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n')
+
+
+def _clean(text: str) -> str:
+    """Without the characters that XML has none for."""
+    return "".join(c for c in text if c in "\t\n" or c >= " " and not 0xd800 <= ord(c) < 0xe000
+                   and c not in "\ufffe\uffff")

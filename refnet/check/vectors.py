@@ -46,7 +46,7 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) ->
 
 def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs: float = 1,
           head: float = 1, mask: bool = False, h0: bool = False, kink: bool = False,
-          **options: Any) -> Case:
+          biases: bool = False, **options: Any) -> Case:
     rng = np.random.default_rng(list(name.encode()))
     # for the names and shapes alone; every transition takes an orthogonal start
     start = net.init(np.random.default_rng(0), np.float32, weights=orthogonal, **options)
@@ -58,10 +58,10 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
         if key.endswith(".D"):
             params[key] = np.where(params[key] < 0, -1, 1).astype(np.float32)
     if isinstance(net, RecurrentNet):
-        x, C, every = _draw(rng, (T, B, net.inputs), inputs), net.outputs, net.readout == "every"
-        if h0:
-            lead = (2,) if net.cell == "lstm" else ()
-            params["h0"] = _draw(rng, (*lead, net.hidden))
+        x, C, every = _draw(rng, (T, B, net.inputs), inputs), net.outputs, net.readout != "last"
+        for key, shapes in net.shapes.items():
+            if h0 and key.startswith("h0") or biases and key.startswith("bhh"):
+                params[key] = _draw(rng, shapes[0])  # type: ignore[arg-type]
     else:
         x, C, every = _draw(rng, (B, net.widths[0]), inputs), net.widths[-1], False
     if kink:  # every pre-activation of the first example is exactly zero
@@ -114,15 +114,44 @@ def catalogue() -> Iterator[Case]:
                                          loss="squared_error"), T=30, scale=4)
     yield _case("rnn-gain", replace(plain, gain=1.25))
     yield _case("rnn-wide", RecurrentNet(8, 32, 10), T=20, B=4)
+    for cell in ("rnn", "lstm", "gru"):
+        yield _case(f"{cell}-tiny", RecurrentNet(1, 2, 2, cell=cell, readout="every"), T=2, B=1)
+        yield from _stacked(cell)
+    for readout in ("last", "every"):
+        yield _case(f"cifg-{readout}", replace(plain, cell="cifg", readout=readout), mask=True)
+        yield _case(f"lstm-projected-{readout}", replace(
+            plain, cell="lstm", projection=2, readout=readout), h0=True)
+    yield _case("cifg-peepholes", replace(plain, cell="cifg"), peepholes=True)
+    yield _case("stacked-lstm-projected", StackedNet(
+        2, 4, 3, cell="lstm", projection=3, layers=2, bidirectional=True), mask=True, h0=True)
     yield _case("feedforward-linear", FeedforwardNet((3, 2)), B=2)
     yield _case("feedforward-deep", FeedforwardNet((8, *(8,) * 10, 4)), B=4)
     yield _case("feedforward-squared", FeedforwardNet((3, 5, 2), loss="squared_error"), B=1)
 
 
+def _stacked(cell: str) -> Iterator[Case]:
+    """Layers on top of each other, in one direction and both; a cotangent in place of a loss."""
+    two = StackedNet(2, 4, 3, cell=cell, layers=2, bidirectional=True)
+    alone = StackedNet(2, 4, 8, cell=cell, bidirectional=True, readout="none", loss="none",
+                       reduction="sum")
+    tiny = StackedNet(1, 2, 2, cell=cell, layers=2, bidirectional=True, readout="every")
+    yield _case(f"stacked-{cell}-tiny", tiny, T=2, B=1)
+    yield _case(f"stacked-{cell}-tiny-lengths", tiny, T=2, B=2, mask=True)
+    yield _case(f"stacked-{cell}-one-direction", replace(two, bidirectional=False, layers=3))
+    yield _case(f"stacked-{cell}-last", two)
+    yield _case(f"stacked-{cell}-every", replace(two, readout="every"))
+    yield _case(f"stacked-{cell}-ragged", two, mask=True)
+    yield _case(f"stacked-{cell}-lengths", replace(two, readout="every"), mask=True)
+    yield _case(f"stacked-{cell}-h0-biases", two, h0=True, biases=True)
+    yield _case(f"bidirectional-{cell}-cotangent", alone)
+    yield _case(f"bidirectional-{cell}-cotangent-lengths", alone, mask=True)
+    both = cell == "rnn"  # the others take twice as long
+    yield _case(f"stacked-{cell}-784", replace(
+        alone, hidden=2, outputs=2 + 2 * both, bidirectional=both), T=784, B=1)
+
+
 def _describe(net: Net) -> dict[str, Any]:
     """The net in words and numbers, as the manifest explains them."""
-    if isinstance(net, StackedNet):
-        raise ValueError("golden vectors are of nets of one layer; need a RecurrentNet")
     made: dict[str, Any] | None = None
     if net.transition is not None:
         made = {"name": next(name for name, known in TRANSITIONS.items()
@@ -133,7 +162,12 @@ def _describe(net: Net) -> dict[str, Any]:
               "loss": net.loss, "reduction": net.reduction}
     if isinstance(net, FeedforwardNet):
         return {"kind": "feedforward", "widths": list(net.widths), **common}
-    return {"kind": "recurrent", "cell": net.cell, "inputs": net.inputs, "hidden": net.hidden,
+    if isinstance(net, StackedNet):
+        common |= {"layers": net.layers, "bidirectional": net.bidirectional}
+    if net.projection:
+        common["projection"] = net.projection
+    kind = "stacked" if isinstance(net, StackedNet) else "recurrent"
+    return {"kind": kind, "cell": net.cell, "inputs": net.inputs, "hidden": net.hidden,
             "outputs": net.outputs, "readout": net.readout, "gain": net.gain, **common}
 
 
@@ -146,7 +180,7 @@ def _net(about: dict[str, Any]) -> Net:
     facts["activation"] = activation(facts["activation"], alpha or None)
     if kind == "feedforward":
         return FeedforwardNet(tuple(facts.pop("widths")), **facts)
-    return RecurrentNet(**facts)
+    return StackedNet(**facts) if kind == "stacked" else RecurrentNet(**facts)
 
 
 def _rounded_sigma(sigma: Array) -> Array:

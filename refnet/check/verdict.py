@@ -20,6 +20,7 @@ import numpy as np
 
 from refnet.arguments import instance, takes
 from refnet.batch import Array, Params
+from refnet.check.arithmetic import NAMED, arithmetic
 from refnet.check.conventions import Readings
 from refnet.check.forms import deviation, forms, once
 from refnet.check.noise import RUNS, spread, unit
@@ -27,7 +28,7 @@ from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
 __all__ = ["EXPLAINED", "NOT_ROUNDING", "RULE", "SUSPICIOUS", "Judgement", "Verdict", "compare",
-           "compare_values", "judge", "judged_types"]
+           "compare_values", "judged_types", "judgement"]
 
 EXPLAINED = "explained by rounding"
 SUSPICIOUS = "suspicious"
@@ -94,7 +95,7 @@ class Verdict:
 _RANK = {EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
 
 
-def judge(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
+def judgement(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
     """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
 
     An entry with sigma 0 must be equal. Never raises: what cannot be judged is not rounding,
@@ -142,14 +143,15 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...; of
     a function value and d + the name of each argument.
     ``required``: the names that must be there; by default the gradient of every parameter.
-    ``dtype``: what they computed in; by default each array is judged by its own type, and a
-    number without one (of Python's, or an integer) by that of most arrays.
+    ``dtype``: what they computed in, a float type of NumPy's or a name: bfloat16, bfloat16-float32
+    and float16-float32 (sums in float32), tf32; by default each array is judged by its own type,
+    and a number without one (of Python's, or an integer) by that of most arrays.
     ``sigma``: what ``spread`` returned, if many results are judged by one certificate.
     ``variants``: other readings of the parameters to try as explanations, by a label.
     ``readings``: the explanations to try, if many results are judged by one certificate.
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
-    note. Raises ValueError only for a ``dtype`` that is none of float16, float32 and float64.
+    note. Raises ValueError only for a ``dtype`` that is none of these.
 
     >>> import numpy as np
     >>> from refnet import Batch, RecurrentNet
@@ -179,7 +181,8 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     convention = ""
     found = compare_values(theirs, true, sigma, usual, required)
     parts, verdict = found.parts, found.verdict
-    if verdict != EXPLAINED and isinstance(certified, Certified):
+    in_numpy = all(isinstance(kind, np.dtype) for kind in types.values())
+    if verdict != EXPLAINED and isinstance(certified, Certified) and in_numpy:
         parts, convention = _formed(parts, theirs, certified, sigma, types)
         verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not convention and isinstance(certified, Certified):
@@ -195,15 +198,15 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
 def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Any,
                    required: tuple[str, ...]) -> Verdict:
     """The verdict alone, from certified values and their sigma."""
-    parts = [judge(name, theirs[name], true[name], sigma[name]) if name in true else
+    parts = [judgement(name, theirs[name], true[name], sigma[name]) if name in true else
              Judgement(name, NOT_ROUNDING, np.inf, np.inf,
-                       note=f"is no name of a result; they are {', '.join(true)}")
+                       note=f"is not the name of a result; these are {', '.join(true)}")
              for name in theirs]
     parts += [Judgement(name, NOT_ROUNDING, np.inf, np.inf, note="is missing")
               for name in required if name not in theirs]
     if not parts:
         parts = [Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note="is missing")]
-    return Verdict(_worst(parts), tuple(parts), "", str(np.dtype(dtype)))
+    return Verdict(_worst(parts), tuple(parts), "", str(_asked(dtype)))
 
 
 def _worst(parts: Iterable[Judgement]) -> str:
@@ -211,12 +214,13 @@ def _worst(parts: Iterable[Judgement]) -> str:
 
 
 def _numbers(theirs: Any) -> Array | None:
-    """``theirs`` as float64, or None if it is no array of real numbers."""
+    """``theirs`` as float64, or None if it is not an array of real numbers."""
     try:
         array = np.asarray(theirs)
     except ValueError:
         return None
-    return array.astype(np.float64) if array.dtype.kind in "fiu" else None
+    known = array.dtype.kind in "fiu" or array.dtype.name in NAMED
+    return array.astype(np.float64) if known else None
 
 
 def _finite(theirs: Mapping[str, Any], true: Params) -> Params:
@@ -234,17 +238,16 @@ def judged_types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any],
     integers. What is wider than float64 is judged as float64.
     """
     if dtype is not None:
-        kind = np.dtype(dtype)
-        if kind.kind != "f" or unit(kind) < unit(np.float64):
-            raise ValueError(f"compare: dtype {kind} is none of float16, float32, float64; pass "
-                             "the one that they computed in, such as dtype=np.float32")
+        kind = _asked(dtype)
         return ({"": kind, **dict.fromkeys(theirs, kind)},
                 f"every array is judged as {kind}, as asked")
-    own = {}
+    own: dict[str, Any] = {}
     for name, value in theirs.items():
         if hasattr(value, "dtype") and _numbers(value) is not None:
             array = np.asarray(value)
-            if array.dtype.kind == "f" and (array.ndim or array.dtype != np.float64):
+            if array.dtype.name in NAMED:
+                own[name] = NAMED[array.dtype.name]
+            elif array.dtype.kind == "f" and (array.ndim or array.dtype != np.float64):
                 own[name] = np.dtype(np.float64) if unit(array.dtype) < unit(np.float64) \
                     else array.dtype.newbyteorder("=")
     kinds = list(own.values())
@@ -257,6 +260,12 @@ def judged_types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any],
         text.append(f"{usual}, as most arrays: {', '.join(untyped)} (of no type of their own)")
     return {"": usual, **dict.fromkeys(untyped, usual), **own}, (
         "each array is judged by its own type, " + "; ".join(text))
+
+
+def _asked(dtype: Any) -> Any:
+    """A float type of NumPy's, or an arithmetic of ``NAMED``."""
+    kind = arithmetic(dtype)
+    return kind if kind.name in NAMED else np.dtype(kind.name)
 
 
 def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: Certified,
@@ -277,7 +286,7 @@ def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: 
                or abs(far[part.name]).max() * 10 < part.z * part.sigma for part in doubtful):
             continue
         own = {kind: deviation(certified, form, kind) for kind in set(types.values())}
-        again = tuple(part if part.verdict == EXPLAINED else judge(
+        again = tuple(part if part.verdict == EXPLAINED else judgement(
             part.name, theirs[part.name], true[part.name].value, _widened(
                 sigma[part.name], own[types.get(part.name, types[""])][part.name]))
             for part in parts)

@@ -74,7 +74,7 @@ def _prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = os.lstat(folder)
     if not stat.S_ISDIR(status.st_mode) or not _mine(status):
-        raise PermissionError("it belongs to another user, or is no folder; remove it, or set "
+        raise PermissionError("it belongs to another user, or is not a folder; remove it, or set "
                               "NUMBA_CACHE_DIR to a folder of your own")
     if os.name == "posix" and stat.S_IMODE(status.st_mode) != 0o700:
         if status.st_mode & 0o022:  # others could write here
@@ -116,16 +116,24 @@ def _bound(folder: Path) -> None:
             version.rmdir()
 
 
+def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """What a kernel is made from: its own code, and what it closes over, other kernels included.
+    (All other functions that it calls are in the sources of this folder, whose digest goes with
+    it.)"""
+    code = function.__code__
+    constants = [value for value in code.co_consts if not hasattr(value, "co_code")]
+    closure = [cell.cell_contents for cell in function.__closure__ or ()]
+    return (function.__module__, function.__qualname__, code.co_firstlineno, code.co_code,
+            code.co_names, repr(constants),
+            *(_described(value.py_func) if hasattr(value, "py_func") else
+              serialize.dumps(value) for value in closure))
+
+
 class KernelCache(caching._Cache):  # type: ignore[misc]
     """The cache of one function; what cannot be read or written is as good as absent."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        code = function.__code__
-        closure = [cell.cell_contents for cell in function.__closure__ or ()]
-        constants = [value for value in code.co_consts if not hasattr(value, "co_code")]
-        self._function = (function.__module__, function.__qualname__, code.co_firstlineno,
-                          code.co_code, code.co_names, repr(constants))
-        self._closure = serialize.dumps(closure) if closure else b""
+        self._function = _described(function)
 
     @property
     def cache_path(self) -> str:
@@ -133,8 +141,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def _place(self, signature: Any, codegen: Any) -> tuple[Path, bytes]:
         """A kernel's file and its key."""
-        key = repr((_version(), self._function, self._closure, signature,
-                    codegen.magic_tuple())).encode()
+        key = repr((_version(), self._function, signature, codegen.magic_tuple())).encode()
         module, name = self._function[:2]
         name = re.sub(r"\W+", "-", f"{module.rpartition('.')[2]}.{name}")
         return cache_folder() / f"{name[-60:]}-{hashlib.sha256(key).hexdigest()[:16]}.nbc", key

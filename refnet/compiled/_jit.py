@@ -24,7 +24,7 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-__all__ = ["JIT", "cache_place", "compiled_kernels", "inner", "jit", "run"]
+__all__ = ["JIT", "cache_place", "compiled_kernels", "direct", "inlined", "inner", "jit", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 JIT: bool = not config.DISABLE_JIT
@@ -35,7 +35,7 @@ _PRIVATE = {
     "numba.core.cpu:CPUTargetOptions": ("no_cfunc_wrapper", "no_cpython_wrapper", "_nrt"),
     "numba.core.registry:CPUDispatcher": ("compile", "get_call_template"),
     "numba.core.caching:_Cache": ("load_overload", "save_overload"),
-    "numba.core.compiler:CompileResult": ("_rebuild", "_reduce"),
+    "numba.core.compiler:CompileResult": ("_rebuild", "_reduce", "entry_point"),
     "numba.core:serialize": ("dumps",),
 }
 """What is used of Numba beside its public interface."""
@@ -43,7 +43,7 @@ _PRIVATE = {
 
 def _kernel_cache() -> Any:
     """The class of the kernels' cache, or None, with a warning, if this Numba lacks something of
-    what is private: kernels are then compiled plainly, anew in every process.
+    what is private: each process then compiles the kernels for itself and keeps none.
 
     Checked by: tests/test_startup.py::test_a_numba_without_its_private_parts.
     """
@@ -57,7 +57,7 @@ def _kernel_cache() -> Any:
         from refnet.compiled._cache import KernelCache  # it is made of what was looked for
     except (AttributeError, ImportError) as error:
         warnings.warn(f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels "
-                      "work, but every process compiles them anew. Install Numba 0.61 to 0.68",
+                      "work, but every process compiles them again. Install Numba 0.61 to 0.68",
                       RuntimeWarning, stacklevel=2)
         return None
     return KernelCache
@@ -86,14 +86,14 @@ def _undisturbed(compile_: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def jit(function: Function, inner: bool = False) -> Function:
+def jit(function: Function, inner: bool = False, inline: str = "never") -> Function:
     """Compile at the first call, for the types of that call; as it is if the JIT is off.
 
     ``inner``: only kernels call it, so that it needs no way in from Python, which takes its
     time to compile too.
     """
     private = {} if _CACHE is None else {**_PRIVATE_OPTIONS, "no_cpython_wrapper": inner}
-    kernel: Any = numba.njit(**_OPTIONS, **private)(function)
+    kernel: Any = numba.njit(**_OPTIONS, **private, inline=inline)(function)
     if _CACHE is not None:
         kernel._cache = _CACHE(function)
         kernel.compile = _undisturbed(kernel.compile)
@@ -104,7 +104,18 @@ def jit(function: Function, inner: bool = False) -> Function:
     return kernel  # type: ignore[no-any-return]
 
 
+def direct(kernel: Any, dtype: Any) -> Any:
+    """What a kernel calls for arrays of that dtype, if that is compiled, or the kernel: it looks at
+    the type of every argument first, which takes microseconds where they come in groups."""
+    if _CACHE is not None:
+        for signature, compiled in kernel.overloads.items():
+            if any(getattr(kind, "dtype", None) == numba.from_dtype(dtype) for kind in signature):
+                return compiled.entry_point
+    return kernel
+
+
 inner = partial(jit, inner=True)
+inlined = partial(jit, inner=True, inline="always")
 
 
 def cache_place() -> str:
@@ -145,7 +156,7 @@ if JIT:
         return x
 else:
     def _watch(mail: Any, seen: int, rounds: int) -> float:
-        """Not a moment: interpreted kernels never let go of the lock."""
+        """Return at once: interpreted kernels hold the lock all the time."""
         return 0.0
 
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner
+from refnet.compiled.elementary import exp, expm1, sigmoid, tanh
 from refnet.compiled.layout import Layout
-from refnet.compiled.vector import cut, exp, expm1, number, sigmoid, tanh, whole_registers
-from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.compiled.vector import cut, number, whole_registers
+from refnet.maths.activations import Activation
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 
 CODES = {name: code for code, name in enumerate(
     ("identity", "tanh", "sigmoid", "softsign", "relu", "leaky_relu", "prelu", "elu", "oplu",
      "modrelu"))}
-assert set(CODES) == set(ACTIVATIONS)
 IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU = range(10)
 
 
@@ -47,49 +47,46 @@ def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
 
 
 @inner
-def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int) -> None:
-    """``c = f(c)`` for c (rows * width,)."""
+def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int, stride: int) -> None:
+    """``c = f(c)`` for rows that are ``stride`` apart."""
     whole_registers()
-    n = rows * width
-    if code == TANH:
-        for i in range(n):
-            c[i] = tanh(c[i])
-    elif code == SIGMOID:
-        for i in range(n):
-            c[i] = sigmoid(c[i])
-    elif code == SOFTSIGN:
-        for i in range(n):
-            size = -c[i] if c[i] <= 0 else c[i]
-            c[i] = c[i] / (number(1.0, size) + size)
-    elif code == RELU:
-        for i in range(n):
-            c[i] = number(0.0, c[i]) if c[i] <= 0 else c[i]
-    elif code == LEAKY:
-        for i in range(n):
-            c[i] = number(alpha, c[i]) * c[i] if c[i] <= 0 else c[i]
-    elif code == ELU:
-        for i in range(n):
-            least = c[i] if c[i] <= 0 else number(0.0, c[i])
-            c[i] = number(alpha, c[i]) * expm1(least) if c[i] <= 0 else c[i]
-    elif code == PRELU:
-        for r in range(rows):
-            row = cut(c, r * width, width)  # known not to be indexed from its end
-            for j in range(width):
-                row[j] = q[j] * row[j] if row[j] <= 0 else row[j]
-    elif code == OPLU:
-        for i in range(0, n - 1, 2):
-            first, second = c[i], c[i + 1]
-            keep = second - first <= 0
-            c[i] = first if keep else second
-            c[i + 1] = second if keep else first
-    elif code == MODRELU:
-        for r in range(rows):
-            row = cut(c, r * width, width)
-            for j in range(width):
-                zero = number(0.0, row[j])
-                grown = (-row[j] if row[j] <= 0 else row[j]) + q[j]
-                signed = (zero if row[j] == 0 else -grown) if row[j] <= 0 else grown
-                row[j] = zero if grown <= 0 else signed
+    for r in range(rows):
+        row = cut(c, r * stride, width)  # known not to be indexed from its end
+        if code == TANH:
+            for i in range(width):
+                row[i] = tanh(row[i])
+        elif code == SIGMOID:
+            for i in range(width):
+                row[i] = sigmoid(row[i])
+        elif code == SOFTSIGN:
+            for i in range(width):
+                size = -row[i] if row[i] <= 0 else row[i]
+                row[i] = row[i] / (number(1.0, size) + size)
+        elif code == RELU:
+            for i in range(width):
+                row[i] = number(0.0, row[i]) if row[i] <= 0 else row[i]
+        elif code == LEAKY:
+            for i in range(width):
+                row[i] = number(alpha, row[i]) * row[i] if row[i] <= 0 else row[i]
+        elif code == ELU:
+            for i in range(width):
+                least = row[i] if row[i] <= 0 else number(0.0, row[i])
+                row[i] = number(alpha, row[i]) * expm1(least) if row[i] <= 0 else row[i]
+        elif code == PRELU:
+            for i in range(width):
+                row[i] = q[i] * row[i] if row[i] <= 0 else row[i]
+        elif code == OPLU:
+            for i in range(0, width - 1, 2):
+                first, second = row[i], row[i + 1]
+                keep = second - first <= 0
+                row[i] = first if keep else second
+                row[i + 1] = second if keep else first
+        elif code == MODRELU:
+            for i in range(width):
+                zero = number(0.0, row[i])
+                grown = (-row[i] if row[i] <= 0 else row[i]) + q[i]
+                signed = (zero if row[i] == 0 else -grown) if row[i] <= 0 else grown
+                row[i] = zero if grown <= 0 else signed
 
 
 @inner
@@ -159,4 +156,7 @@ def clamp(da: Any, limit: Any, rows: int, width: int, H: int) -> int:
 
 def settings(act: Activation, dtype: Any) -> tuple[int, Any]:
     """The code and the constant of an activation, as the kernels take them."""
+    if act.name not in CODES:
+        raise ValueError(f"activation {act.name} has no compiled kernel; use backend 'reference' "
+                         "(--backend reference)")
     return CODES[act.name], act.alpha if dtype == object else float(act.alpha)

@@ -1,12 +1,64 @@
-"""The gated recurrent unit of ``refnet.cells.gru_before``, compiled: ``refnet.compiled.gru``
-with the reset before the product."""
+"""The gated recurrent unit of ``refnet.cells.gru_before``, compiled: its step, and the walk."""
+
+from typing import Any
 
 from refnet.batch import Array, Params
 from refnet.cells.gru_before import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
-from refnet.compiled.gru import recur, recur_back
+from refnet.compiled import walk
+from refnet.compiled._jit import inlined
+from refnet.compiled.step import Cell, Product, activate, slope
+from refnet.compiled.vector import number
+from refnet.compiled.walk import Walk
 from refnet.maths.activations import Activation
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
+
+R, Z, N = range(3)
+
+
+@inlined
+def step(at: Any, stage: int) -> None:
+    """``r = s(a_r);  z = s(a_z);  s = r h``; then ``n = act(a_n);  h = (1 - z) n + z h``."""
+    r, z, n, s, _ = at.panels
+    h, = at.state
+    if stage == 0:
+        activate(at, at.gate, R, r)
+        activate(at, at.gate, Z, z)
+        for j in range(len(h)):
+            s[j] = r[j] * h[j]
+    else:
+        activate(at, at.act, N, n)
+        for j in range(len(h)):
+            h[j] = (number(1.0, h[j]) - z[j]) * n[j] + z[j] * h[j]
+
+
+@inlined
+def step_back(at: Any, stage: int) -> None:
+    """With e the gradient at the state after, and ds = da_n Whn, which the walk makes::
+
+        da_n = act'(a_n) ((1 - z) e);  da_z = s'(a_z) ((h - n) e)
+        da_r = s'(a_r) (h ds);         e = z e + r ds, and what comes through the products
+    """
+    r, z, n, s, ds = at.panels
+    dr, dz, dn = at.da
+    h, = at.states
+    e, = at.e
+    if stage == 0:
+        for j in range(len(e)):
+            dn[j] = e[j] * (number(1.0, e[j]) - z[j])
+            dz[j] = e[j] * (h[j] - n[j])
+        slope(at, at.act, N, n, dn)
+        slope(at, at.gate, Z, z, dz)
+    else:
+        for j in range(len(e)):
+            dr[j] = ds[j] * h[j]
+            e[j] = e[j] * z[j] + ds[j] * r[j]
+            s[j] = r[j] * h[j]
+        slope(at, at.gate, R, r, dr)
+
+
+WALK = Walk(Cell((Product(R), Product(Z), Product(N, second=True)), own=2, reads=((0, 0),),
+                 direct=True), step, step_back)
 
 
 def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
@@ -14,16 +66,16 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, a, v, _ = recur("gru_before.forward", p, x, h0, act, gate, before=True)
+    x, h, _, a, v, _ = WALK.forward("gru_before.forward", p, x, h0, act, gate)
     return Tape(x, h, a, v)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
              gate: Activation = SIGMOID, clip: float | None = None) -> Params:
-    """As ``refnet.cells.gru_before.backward``, float32 or float64; the bits as in
-    ``refnet.compiled.rnn.backward``.
+    """As ``refnet.cells.gru_before.backward``, float32 or float64.
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    return recur_back("gru_before.backward", p, tape, tape.x[:0], dh, act, inputs, gate, clip,
-                      before=True)
+    x, h, a, v = tape
+    return WALK.backward("gru_before.backward", p, walk.Tape(x, h, None, a, v, None), dh, act, gate,
+                         inputs, clip=clip)

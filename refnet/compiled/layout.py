@@ -15,14 +15,17 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, inner
-from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy_rows, cut, lanes, tile
+from refnet.compiled.vector import BYTES, ROWS, VECTORS, cut, lanes, tile
 
-__all__ = ["Layout", "add_rows", "aligned", "boundary", "layout", "normal", "pack",
-           "product", "share", "shares", "spaces", "summed"]
+__all__ = ["Layout", "add_rows", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
+           "layout", "normal", "pack", "product", "spaces"]
 
 SMALL = 2 ** 18
 """Bytes up to which a recurrent matrix stays in a core's own cache from step to step, so that small
 blocks of rows cost nothing."""
+
+SPARE = 2 ** 22
+"""Bytes up to which an array is kept for the next kernel."""
 
 APART = 2 ** 16
 """Bytes between the work arrays of two threads. With less, the hardware prefetcher of one core
@@ -68,22 +71,31 @@ class Layout(NamedTuple):
         return len(self.starts) - 1
 
 
-def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
-    """The layout for these arrays. Sums over the batch are made block by block; the blocks depend
-    on the sizes alone and not on the number of threads, and so do the bits of the results.
+def common(where: str, *arrays: Array) -> Any:
+    """The dtype of the kernels for these arrays.
 
-    Raises TypeError for a dtype that has no kernel.
+    Raises TypeError for one that has no kernel.
     """
-    found = np.result_type(*p.values(), x, *others)
-    dtype = found.newbyteorder("=")
-    if dtype.char not in ("f", "d") and (JIT or dtype != object):
-        raise TypeError(f"{where}: the arrays make {found}; the compiled core has float32 and "
-                        'float64. For any other number type take backend="reference"')
-    return _cut(dtype, *x.shape, *p["Whh"].shape)
+    dtype = arrays[0].dtype
+    if dtype.char not in "fd" or not dtype.isnative or any(
+            array.dtype != dtype for array in arrays):
+        found = np.result_type(*arrays)
+        dtype = found.newbyteorder("=")
+        if dtype.char not in ("f", "d") and (JIT or dtype != object):
+            raise TypeError(f"{where}: the arrays make {found}; the compiled core has float32 and "
+                            'float64. For any other number type take backend="reference"')
+    return dtype
+
+
+def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
+    """The layout for these arrays, whose dtype is as for ``common``."""
+    return cut_up(common(where, *p.values(), x, *others), *x.shape, *p["Whh"].shape)
 
 
 @lru_cache(maxsize=32)
-def _cut(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
+def cut_up(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
+    """The layout for these sizes. Sums over the batch are made block by block; the blocks depend
+    on the sizes alone and not on the number of threads, and so do the bits of the results."""
     lane = lanes(dtype)
     width = -(-H // lane) * lane
     # about 8 rows in a block: enough to use each loaded vector of W often, few enough to occupy
@@ -101,11 +113,31 @@ def boundary(work: Any) -> Any:
     return -np.intp(work.ctypes.data) % BYTES // work.itemsize
 
 
+_SPARE: dict[Any, Array] = {}
+"""Arrays that no kernel uses now, by shape and dtype: the C library gives the memory of a freed one
+back, and to clear the pages of a new one takes a small net a tenth of its step."""
+
+
+def borrow(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array with anything in it, to ``give_back``."""
+    spare = _SPARE.pop((shape, dtype.char), None)
+    return np.empty(shape, dtype) if spare is None else spare
+
+
+def give_back(*arrays: Array) -> None:
+    """Keep small arrays for the next kernels that need some of their shapes."""
+    for array in arrays:
+        if array.nbytes <= SPARE and array.dtype.char in "fd":
+            if len(_SPARE) >= 16:
+                _SPARE.clear()
+            _SPARE[array.shape, array.dtype.char] = array
+
+
 def spaces(lay: Layout, numbers: int) -> Array:
-    """A work array for each thread, (threads, at least ``numbers`` after the first ``boundary``).
-    The number of threads is Numba's setting, but not above the number of blocks."""
+    """Borrow a work array for each thread, (threads, at least ``numbers`` after the first
+    ``boundary``). The number of threads is Numba's setting, but not above the number of blocks."""
     threads = max(min(numba.get_num_threads(), lay.blocks), 1)
-    return np.empty((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
+    return borrow((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
 
 
 @inner
@@ -118,51 +150,25 @@ def _panels(vectors: int) -> int:
 
 
 @inner
-def pack(w: Any, at: int, depth: int, part: Any, gates: int, lane: int, transposed: bool) -> None:
+def pack(w: Any, at: int, depth: int, source: Any, first: int, rows: int, columns: int, lane: int,
+         transposed: bool) -> None:
     """Write a matrix into ``w``, which holds zeros, in the order in which ``product`` reads it:
-    panel after panel, columns padded to whole vectors, gate after gate. The matrix fills the rows
-    from ``at`` on of the (depth, H) of each gate.
-
-    Shapes: part (gates * rows, H); or, with ``transposed``, (gates * H, columns).
-    """
-    numbers, size, line = cut(part, 0, part.size), len(part) // gates, part.shape[1]
-    rows, H, down, right = (line, size, 1, line) if transposed else (size, line, line, 1)
+    panel after panel, columns padded to whole vectors. It fills the rows from ``at`` on of (depth,
+    columns). The matrix is ``rows`` rows of ``columns`` in a flat array, from row ``first`` on; or,
+    with ``transposed``, the transposed one."""
+    start = first * columns
+    count, H, down, right = ((columns, rows, 1, columns) if transposed else
+                             (rows, columns, columns, 1))
     vectors = (H + lane - 1) // lane
     panels = _panels(vectors)
-    for g in range(gates):
-        for n in range(panels):
-            first, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
-            start, columns = (g * vectors * lane + first) * depth, min(last, H) - first
-            for r in range(rows):
-                row = cut(w, start + (at + r) * (last - first), columns)
-                own = g * size * line + r * down + first * right
-                for c in range(columns):
-                    row[c] = numbers[own + c * right]
-
-
-def shares(lay: Layout, gates: int = 1) -> Array:
-    """An empty array for each block's part of the gradients of Whh, Wxh and bh, one after the
-    other: (blocks, numbers)."""
-    return np.empty((lay.blocks, gates * lay.H * (lay.H + lay.D + 1)), lay.dtype)
-
-
-@inner
-def share(own: Any, gates: int, gate: int, total: Any, H: int, D: int, wide: int) -> None:
-    """Copy the sums of one gate's gradients, H rows [H | D | 1] that are ``wide`` apart, to their
-    places in a block's part (see ``shares``)."""
-    Whh, Wxh, bh = gate * H * H, (gates * H + gate * D) * H, (gates * (H + D) + gate) * H
-    copy_rows(own, Whh, H, total, 0, wide, H, H)
-    copy_rows(own, Wxh, D, total, H, wide, H, D)
-    for j in range(H):
-        own[bh + j] = total[j * wide + H + D]
-
-
-def summed(lay: Layout, parts: Array, gates: int = 1) -> Params:
-    """The gradients of Whh, Wxh and bh: the blocks' parts, added in order."""
-    n, m = gates * lay.H, lay.H + lay.D
-    total = parts.sum(axis=0)
-    return {"Whh": total[:n * lay.H].reshape(n, lay.H),
-            "Wxh": total[n * lay.H:n * m].reshape(n, lay.D), "bh": total[n * m:]}
+    for n in range(panels):
+        left, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
+        breadth = min(last, H) - left
+        for r in range(count):
+            row = cut(w, left * depth + (at + r) * (last - left), breadth)
+            own = start + r * down + left * right
+            for c in range(breadth):
+                row[c] = source[own + c * right]
 
 
 @inner

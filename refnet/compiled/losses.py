@@ -7,8 +7,9 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import jit
+from refnet.compiled.elementary import exp
 from refnet.compiled.layout import normal
-from refnet.compiled.vector import cut, exp
+from refnet.compiled.vector import cut
 from refnet.maths import losses
 from refnet.maths.losses import Scored
 

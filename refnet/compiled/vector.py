@@ -1,5 +1,5 @@
-"""Operations written as LLVM intrinsics (fused multiply-add, typed constants, the register tile of
-a matrix product), and the elementary functions built from them.
+"""Operations written as LLVM intrinsics: fused multiply-add, typed constants, copies, the register
+tile of a matrix product.
 
 Each intrinsic has a plain Python version below, which runs when the JIT is off and takes numbers
 of any type, Fractions included.
@@ -7,7 +7,6 @@ Checked by: tests/test_vector.py.
 """
 
 from fractions import Fraction
-from math import factorial, log
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from refnet.compiled._jit import JIT, inner
+from refnet.compiled._jit import JIT
 
-__all__ = ["BYTES", "FLUSH", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "exp", "expm1",
-           "fetch", "float_control", "fma", "lanes", "number", "sigmoid", "tanh", "tile",
-           "whole_registers"]
+__all__ = ["BYTES", "FLUSH", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "fetch",
+           "float_control", "fma", "lanes", "number", "power", "split", "tile", "whole_registers"]
 
 try:
     _FEATURES = get_host_cpu_features()
@@ -80,7 +78,7 @@ if JIT:
         return like(value, like), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def _power(context: Any, n: Any) -> Any:
+    def power(context: Any, n: Any) -> Any:
         """2^k from a number whose lowest bits hold k + bias: a shift into the exponent's bits."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             bits, shift = (32, 23) if n.bitwidth == 32 else (64, 52)
@@ -139,6 +137,26 @@ if JIT:
             return part._getvalue()
 
         return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), generate
+
+    @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+    def split(context: Any, array: Any, apart: Any, size: Any, count: Any) -> Any:
+        """A tuple of ``count`` parts of a flat array, each ``size`` numbers, which start ``apart``;
+        ``count`` is a constant."""
+        part = types.Array(array.dtype, 1, "C")
+        number = types.unliteral(size)
+
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            whole = ctx.make_array(array)(ctx, builder, args[0])
+            parts = []
+            for n in range(count.literal_value):
+                made = ctx.make_array(part)(ctx, builder)
+                at = builder.mul(args[1], ir.Constant(args[1].type, n))
+                populate_array(made, builder.gep(whole.data, [at]), [args[2]], [whole.itemsize],
+                               whole.itemsize, meminfo=None)
+                parts.append(made._getvalue())
+            return ctx.make_tuple(builder, sig.return_type, parts)
+
+        return types.UniTuple(part, count.literal_value)(array, number, number, count), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
     def fetch(context: Any, to: Any, at: Any, count: Any) -> Any:
@@ -232,7 +250,7 @@ else:
         """The constant ``value`` in the type of ``like``."""
         return like.dtype.type(value) if hasattr(like, "dtype") else Fraction(value)
 
-    def _power(n: Any) -> Any:
+    def power(n: Any) -> Any:
         bits, shift = (np.int32, 23) if n.dtype.itemsize == 4 else (np.int64, 52)
         return (n.view(bits) << bits(shift)).view(n.dtype)
 
@@ -247,6 +265,10 @@ else:
         if not 0 <= at <= at + count <= array.size:
             raise IndexError(f"numbers {at} to {at + count} of {array.size}")
         return array.reshape(-1)[at:at + count]
+
+    def split(array: Any, apart: int, size: int, count: int) -> Any:
+        """The parts, cut one by one."""
+        return tuple(cut(array, n * apart, size) for n in range(count))
 
     def fetch(to: Any, at: int, count: int) -> None:
         """Nothing."""
@@ -359,85 +381,3 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
                 builder.branch(done)
     builder.position_at_end(done)
     return ctx.get_dummy_value()
-
-
-LOG2E = 1 / log(2)
-C = tuple(1 / factorial(k) for k in range(14))
-
-
-@inner
-def _wide(x: Any) -> bool:
-    """Whether x is a float64; the compiler makes this a constant."""
-    return bool(number(1.0, x) + number(1e-10, x) != number(1.0, x))
-
-
-@inner
-def _reduced(x: Any) -> Any:
-    """``n, k, p``: x = k log 2 + f with \\|f\\| <= log(2) / 2, p = e^f - 1 by Taylor's series;
-    n holds k + bias in its lowest bits."""
-    magic = number(6755399441055744.0, x) if _wide(x) else number(12582912.0, x)
-    n = fma(x, number(LOG2E, x), magic)
-    k = n - magic
-    if _wide(x):
-        f = fma(k, number(-6.93147180369123816490e-01, x), x)
-        f = fma(k, number(-1.90821492927058770002e-10, x), f)
-        p = number(C[13], x)
-        p = fma(p, f, number(C[12], x))
-        p = fma(p, f, number(C[11], x))
-        p = fma(p, f, number(C[10], x))
-        p = fma(p, f, number(C[9], x))
-        p = fma(p, f, number(C[8], x))
-        p = fma(p, f, number(C[7], x))
-    else:
-        f = fma(k, number(-0.693359375, x), x)
-        f = fma(k, number(2.12194440e-4, x), f)
-        p = number(C[7], x)
-    p = fma(p, f, number(C[6], x))
-    p = fma(p, f, number(C[5], x))
-    p = fma(p, f, number(C[4], x))
-    p = fma(p, f, number(C[3], x))
-    p = fma(p, f, number(C[2], x))
-    p = fma(p * f, f, f)
-    return n, k, p
-
-
-@inner
-def expm1(x: Any) -> Any:
-    """``e^x - 1`` for x <= 0, within 1.2 ulp of the true value for every float32 (float64: of a
-    sample; all by tests/test_vector.py::test_ulps_of_all_floats); NaN stays NaN."""
-    low = number(-50.0, x)
-    n, _, p = _reduced(low if x < low else x)
-    bias = number(1023.0, x) if _wide(x) else number(127.0, x)
-    scale = _power(n + bias)
-    return fma(scale, p, scale - number(1.0, x))
-
-
-@inner
-def exp(x: Any) -> Any:
-    """``e^x`` for x <= 0, down to the subnormal numbers, within 1.2 ulp; NaN stays NaN."""
-    low = number(-800.0, x) if _wide(x) else number(-120.0, x)
-    _, k, p = _reduced(low if x < low else x)
-    # 2^k as 2^half 2^(k - half): one factor alone would underflow early
-    magic = number(6755399441055744.0, x) if _wide(x) else number(12582912.0, x)
-    bias = number(1023.0, x) if _wide(x) else number(127.0, x)
-    half = fma(k, number(0.5, x), magic)
-    first = _power(half + bias)
-    second = _power((k - (half - magic)) + magic + bias)
-    return fma(first, p, first) * second
-
-
-@inner
-def tanh(x: Any) -> Any:
-    """``m / (m + 2)`` with ``m = e^(-2 |x|) - 1`` and the sign of x: no cancellation anywhere;
-    within 2.6 ulp."""
-    m = expm1(number(-2.0, x) * abs(x))
-    return np.copysign(m / (m + number(2.0, x)), x)
-
-
-@inner
-def sigmoid(x: Any) -> Any:
-    """``1 / (1 + e^-x)``, by ``e^x / (1 + e^x)`` for negative x; within 2.6 ulp."""
-    negative = x < number(0.0, x)
-    e = exp(x if negative else -x)
-    one = number(1.0, x)
-    return (e if negative else one) / (one + e)

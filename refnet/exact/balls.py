@@ -22,24 +22,37 @@ __all__ = ["decided", "midpoints", "on_product", "precision", "radii"]
 
 _listeners: list[Callable[[], None]] = []
 _kept: list[dict[Any, Any]] = []
+_most = _sum_bits = 53
+"""The precision asked for."""
+GUARD, LOOKED_AT, LONG = 40, 100, 512
+"""Bits beyond those that are known; about how many entries tell how many are; the rows of a sum
+that counts as one over many."""
 
 
 @contextmanager
-def precision(bits: int) -> Iterator[None]:
-    """Work with ``bits`` of midpoint inside; the former precision comes back after."""
+def precision(bits: int, sums: int = 0) -> Iterator[None]:
+    """Compute with midpoints of ``bits`` in this block, and with ``sums``, if given, in products
+    of inexact matrices that sum over many rows; after it the former precision is back.
+
+    Balls that know less are not given more: from a product whose left factor knows fewer bits,
+    operations have as many as that and GUARD, until the next product. No enclosure is less true
+    for it, and a recursion, which loses bits at every step, takes less time.
+    """
+    global _most, _sum_bits
     ctx = flint().ctx
-    before, ctx.prec = ctx.prec, bits
+    before = ctx.prec, _most, _sum_bits
+    ctx.prec, _most, _sum_bits = bits, bits, min(sums or bits, bits)
     try:
         yield
     finally:
-        ctx.prec = before
+        ctx.prec, _most, _sum_bits = before
         for matrices in _kept:
             matrices.clear()
 
 
 @contextmanager
 def on_product(listener: Callable[[], None]) -> Iterator[None]:
-    """Call ``listener`` at every matrix product inside: the clock of a long computation."""
+    """Call ``listener`` at every matrix product in this block: the clock of a long computation."""
     _listeners.append(listener)
     try:
         yield
@@ -54,23 +67,53 @@ def _array(matrix: Any) -> Array:
 
 
 def _product(matrix: Any) -> Callable[[Array, Array], Array]:
-    kept: dict[tuple[int, ...], tuple[list[Any], Any]] = {}
+    kept: dict[Any, tuple[Any, Any]] = {}
 
     def right(b: Array) -> Any:
         """b as a matrix; that of the last call again if it has the same entries, such as the
-        weights at every time step."""
+        weights at every time step: which an array that cannot be written to has for sure."""
+        fixed = isinstance(b.base, np.ndarray) and not b.base.flags.writeable
+        key = (id(b.base), b.shape, b.strides, b.ctypes.data) if fixed else b.shape
+        if fixed and key in kept:
+            return kept[key][1]
         entries = b.ravel().tolist()
-        if b.shape not in kept or kept[b.shape][0] != entries:
-            kept[b.shape] = entries, matrix(*b.shape, entries)
-        return kept[b.shape][1]
+        if key not in kept or kept[key][0] != entries:
+            kept[key] = b if fixed else entries, matrix(*b.shape, entries)
+        return kept[key][1]
 
     def product(a: Array, b: Array) -> Array:
         for listener in _listeners:
             listener()
-        return _array(matrix(*a.shape, a.ravel().tolist()) * right(b))
+        entries = a.ravel().tolist()
+        if matrix is flint().arb_mat:
+            known = _known(entries)
+            flint().ctx.prec = min(_most, known + GUARD) if known > 0 else _most
+            if (a.shape[1] >= LONG and len(a) >= b.shape[1] and known < _most
+                    and _known(b[:, :1].ravel().tolist()) < _most):
+                return _sums(entries, a.shape, b)
+        return _array(matrix(*a.shape, entries) * right(b))
 
     _kept.append(kept)
     return product
+
+
+def _known(entries: list[Any]) -> int:
+    """How many bits the best known of some entries has; all that there are of exact ones."""
+    return max((value.rel_accuracy_bits() for value in entries[::len(entries) // LOOKED_AT + 1]
+                if type(value) is arb and not value.is_exact()), default=_most)
+
+
+def _sums(entries: list[Any], shape: tuple[int, ...], b: Array) -> Array:
+    """A product of two inexact matrices that sums over many rows, as the gradient of a weight
+    does: it is near the end of a computation and needs fewer bits than a recursion."""
+    ctx = flint().ctx
+    before, ctx.prec = ctx.prec, min(ctx.prec, _sum_bits)
+    try:
+        left, right = (flint().arb_mat(*size, [+value for value in values]) for size, values in (
+            (shape, entries), (b.shape, b.ravel().tolist())))
+        return _array(left * right)
+    finally:
+        ctx.prec = before
 
 
 arb = flint().arb
@@ -105,10 +148,10 @@ def radii(balls: Array) -> Array:
 
 
 def decided(balls: Array) -> tuple[Array, Array]:
-    """The correctly rounded float64 of every ball, and bool: is it known?
+    """The correctly rounded float64 of every ball, and whether it is known, bool.
 
-    Rounding is monotonic, so it is known where both ends round to the same float64. Where
-    it is not, the value is that of the midpoint.
+    Rounding is monotonic, so it is known where both ends round to the same float64. Elsewhere
+    the value is the midpoint's.
     """
     low, high = np.asarray(_low(balls), float), np.asarray(_high(balls), float)
     return np.where(low == high, low + 0.0, midpoints(balls)), low == high

@@ -20,7 +20,7 @@ from refnet.maths.kinds import kind
 __all__ = ["COMPARISONS", "UFUNCS", "both", "compared", "largest", "where"]
 
 _METHOD = {"arctan": "atan", "arcsinh": "asinh", "arctanh": "atanh"}
-"""What numbers of Python's call the functions that NumPy has another name for."""
+"""NumPy's name of a function -> the name of the method of Python number types, if it differs."""
 POWERS = 64
 
 
@@ -242,6 +242,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
     "expit": _unary("expit", lambda x, y: y * (1 - y), numeric.sigmoid),
     "erf": _unary("erf", lambda x, y: numeric.exp(-(x * x)) * (2 / _pi(x) ** 0.5)),
     "absolute": _absolute, "fabs": _absolute, "positive": _same, "conjugate": _same,
+    "hypot": lambda x, y: np.sqrt(x * x + y * y),
     "square": lambda x: x * x, "reciprocal": lambda x: 1 / x,
     "sign": lambda x: made(x, x.lift(_sign(x.raw), ""), "np.sign"),
     "add": _binary(np.add, lambda g, a, b, y: g, lambda g, a, b, y: g),

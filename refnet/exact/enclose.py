@@ -13,6 +13,7 @@ import numpy as np
 from refnet.arguments import count, one_of, optional, real, takes
 from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
+from refnet.exact.parts import for_each, halves, joined, packed_balls, side_by_side, unpacked_balls
 from refnet.maths.kinds import kind as kind_of
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
@@ -20,11 +21,9 @@ from refnet.nets.gradients import BATCH, NET, Net
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Certified", "Enclosure", "Lift", "Progress", "certify", "run_on", "search",
-           "states"]
+__all__ = ["Certified", "Enclosure", "Lift", "Progress", "certified_of", "certify", "run_on",
+           "search", "states"]
 
-RATIONAL = ("Orthogonal", "Product", "CayleyMap", "ScaledCayley", "Householder")
-"""The transitions that are rational functions of their parts."""
 Lift = Callable[[Array, str], Array]
 """Floats as numbers of a kind; the string is the array's name."""
 Progress = Callable[[int, int, float], None]
@@ -82,18 +81,18 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     """Loss, outputs, states and gradients with proved enclosures.
 
     The inputs are taken at their exact binary values; the reference's own source runs on
-    python-flint's balls (extra ``certify``), at twice the precision each time and at
-    ``max_bits`` last, until both ends of every ball round to the same float64 (``radius=None``)
-    or no radius is above ``radius``. It starts at ``bits``, by default 128 + 4.5 T: balls widen
-    by about two bits a step in each direction.
+    python-flint's balls (extra ``certify``), with the precision doubled, up to ``max_bits``,
+    until both ends of every ball round to the same float64 (``radius=None``) or no radius is
+    above ``radius``. It starts at ``bits``, by default 128 + 4.5 T: balls widen by about two bits
+    a step in each direction of time.
 
     ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
     transition are rational; None takes rationals if params holds Fraction or fmpq already
     and the net is rational, else balls.
-    ``max_bits``, ``max_seconds``: ArithmeticError or TimeoutError, naming the first entry that
-    is not decided, where these do not suffice. A kink that stays inside a ball, and a value
-    that lies exactly between two float64, can only be decided by rationals. ValueError for
-    entries that are not finite real numbers.
+    ``max_bits``, ``max_seconds``: if these do not suffice, ArithmeticError, which names the first
+    entry that is not decided, or TimeoutError. A kink that stays inside a ball, and a value that
+    lies exactly between two float64, can only be decided by rationals. ValueError for entries
+    that are not finite real numbers.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=2)
     >>> params = net.init(np.random.default_rng(0))
@@ -119,12 +118,11 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         found = _run(net, params, batch, kind)
         named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
                  for name, value in found.items()}
-        return _certified(net, params, batch, named, kind, 0, perf_counter() - started)
-    steps = len(batch.x) if batch.x.ndim == 3 else net.depth if not isinstance(
-        net, RecurrentNet) else 0
-    named, bits = search(lambda: _run(net, params, batch, "ball"), "certify",
-                         bits or int(128 + 4.5 * steps), 2, radius, max_bits, max_seconds, progress)
-    return _certified(net, params, batch, named, kind, bits, perf_counter() - started)
+        return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
+    named, bits = search(lambda: _balls(net, params, batch), "certify",
+                         bits or _start_bits(net, params, batch), 2, radius, max_bits, max_seconds,
+                         progress)
+    return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
 
 
 def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius: float | None,
@@ -134,11 +132,14 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
     and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
     """
     from refnet.exact import balls
-    started, bits = perf_counter(), min(bits, max_bits)
+    started, bits, sums = perf_counter(), min(bits, max_bits), SUMS
     while True:
-        with balls.precision(bits), _clock(name, started, max_seconds, bits, progress):
+        with balls.precision(bits, sums if bits < max_bits else 0), _clock(
+                name, started, max_seconds, bits, progress):
             try:
-                named, doubt = _enclosures(run(), radius)
+                found = run()
+                with balls.precision(bits):
+                    named, doubt = _enclosures(found, radius)
             except (ArithmeticError, np.linalg.LinAlgError) as error:
                 doubt = str(error)
         if doubt is None:
@@ -146,37 +147,90 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
         if bits == max_bits:
             raise ArithmeticError(f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
                                   "or use kind='rational' if all of it is rational")
-        bits = min(growth * bits, max_bits)
+        bits, sums = min(growth * bits, max_bits), growth * sums
 
 
 def _has_rationals(params: Params) -> bool:
     return any(value.dtype == object for value in params.values())
 
 
-def _run(net: Net, params: Params, batch: Batch, kind: str) -> Params:
-    found = run_on(net, params, batch, lambda array, name: lift(array, kind, name))
+def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None = None) -> Params:
+    def lifted(array: Array, name: str) -> Array:
+        exact = lift(array, kind, name)
+        exact.flags.writeable = False  # what is known about it stays true
+        return exact
+
+    found = run_on(net, params, batch, lifted, divisor)
     # NumPy makes an int64 array of a lone exact zero
     found = {name: value.astype(object) for name, value in found.items()}
     kind_of(lift(batch.x, kind), *found.values())  # refuses a float, which no proof would cover
     return found
 
 
+LONG, FIRST = 50, (8, 24)
+"""Sequences of more steps than that are looked at through their first ones."""
+WORK = 3e6
+"""The multiplications of a step, times steps, from which on a batch is computed in halves."""
+
+
+SUMS = 256
+"""The precision that sums over all steps and sequences start at."""
+
+
+def _start_bits(net: Net, params: Params, batch: Batch) -> int:
+    """The precision that should suffice: 110 bits besides what the steps lose."""
+    steps = len(batch.x) if isinstance(net, RecurrentNet) else net.depth
+    if steps <= LONG or not isinstance(net, RecurrentNet):
+        return int(128 + 4.5 * steps)
+    from refnet.exact import balls
+    lost = []
+    one = {name: value[..., :1, :] if for_each(net, name, value) else value
+           for name, value in params.items()}
+    for first in FIRST:
+        y = np.zeros(1, int) if net.readout == "last" else np.zeros((first, 1), int)
+        if net.loss != "cross_entropy":
+            y = np.zeros((*y.shape, net.outputs))
+        with balls.precision(512):
+            found = _run(net, one, Batch(batch.x[:first, :1], y), "ball")
+        known = [ball.rel_accuracy_bits() for value in found.values()
+                 for ball in map(balls.arb, value.ravel().tolist())]
+        lost.append(512 - max(min((bits for bits in known if bits > 0), default=0), 0))
+    slope = max(lost[1] - lost[0], 0) / (FIRST[1] - FIRST[0])
+    return int(110 + lost[1] + 1.05 * slope * (steps - FIRST[1]))
+
+
+def _balls(net: Net, params: Params, batch: Batch) -> Params:
+    """Every quantity as balls."""
+    if not isinstance(net, RecurrentNet) or batch.x.shape[1] < 2 or (
+            batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK):
+        return _run(net, params, batch, "ball")
+    lead = batch.x.shape[1:2] if net.readout == "last" else batch.x.shape[:2]
+    _, divisor = counted_predictions(batch.mask, lead, net.reduction)
+    first, second = halves(net, params, batch)
+    return joined(net, params, *side_by_side(
+        lambda: _run(net, *first, "ball", divisor), lambda: _run(net, *second, "ball", divisor),
+        packed_balls, unpacked_balls))
+
+
 def _is_rational(net: Net) -> bool:
     return (net.activation.rational and net.loss != "cross_entropy"
             and (not isinstance(net, RecurrentNet) or net.cell == "rnn" or net.gate.rational)
-            and (net.transition is None or type(net.transition).__name__ in RATIONAL))
+            and (net.transition is None or getattr(net.transition, "rational", False)))
 
 
-def run_on(net: Net, params: Params, batch: Batch, lifted: Lift) -> Params:
+def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | None = None
+           ) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
-    ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers.
+    ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
+    the sum over predictions, if it is another than the batch's own.
     """
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     own = {name: lifted(value, name) for name, value in params.items()}
     outputs, tape = net.forward(own, lifted(batch.x, "x"), batch.mask)
-    counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    loss, doutputs = score(net.loss, outputs, y, counted, divisor)
+    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
+    loss, doutputs = score(net.loss, outputs, y, counted, divisor or natural)
     gradients = net.backward(own, tape, doutputs)
+    gradients.pop("clipped", None)  # how many entries were clipped
     return {"loss": loss, "outputs": outputs, **states(net, tape),
             **{f"d{name}": value for name, value in gradients.items()}}
 
@@ -208,8 +262,12 @@ def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosur
     return named, doubt
 
 
-def _certified(net: Net, params: Params, batch: Batch, named: dict[str, Enclosure], kind: str,
-               bits: int, seconds: float) -> Certified:
+def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclosure], kind: str,
+                 bits: int, seconds: float) -> Certified:
+    """What is certified, from every quantity by its name."""
+    if isinstance(net, RecurrentNet):
+        net, batch = replace(net, backend="reference", checkpoint="none"), settled(
+            batch, net.outputs)
     named = dict(named)
     loss, outputs = named.pop("loss"), named.pop("outputs")
     gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}

@@ -24,12 +24,13 @@ from refnet.exact.enclose import Enclosure, Lift, Progress, search
 from refnet.exact.recorder import Node, Recorded, gradients
 from refnet.maths.kinds import kind as kind_of
 
-__all__ = ["CertifiedFunction", "certify_function"]
+__all__ = ["CertifiedFunction", "arguments_of", "certify_function"]
 
 CHECK_BITS = 768
 """Precision of the self-check; the step of its central difference is 2**(-bits / 3)."""
 AGREE = 2.0**-128
-"""Of the slope and the difference, relatively; the difference is off by the step squared."""
+"""The relative difference allowed between slope and difference; the latter's error is of the order
+of the step squared."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,11 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     """Value and gradients of ``f(*arrays)`` with proved enclosures.
 
     ``f`` is written in NumPy and returns one array. Arrays of floats (or Fractions) have a
-    gradient; integers, such as labels, and what is no array are handed on. Of a result that is
-    not one number, the gradients are those of ``(cotangent * f(*arrays)).sum()``; ``cotangent``
-    has the result's shape. What f may call is in ``refnet.exact.surface``: any other raises
-    TypeError. Its numbers, such as 0.1, are taken at their binary values.
+    gradient; integers, such as labels, and arguments that are not arrays are passed on as they
+    are. If the result is not one number, the gradients are those of
+    ``(cotangent * f(*arrays)).sum()``; ``cotangent`` has the result's shape. f may call what is in
+    ``refnet.exact.surface``; anything else raises TypeError. Its numbers, such as 0.1, are taken
+    at their binary values.
 
     Kinks: an entry that ties for a maximum, ``abs`` at 0 and the like are refused where the
     gradient depends on the choice; ``refnet.exact.stop`` takes a factor out of the gradient. A
@@ -105,7 +107,7 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     number("certify_function: max_seconds", max_seconds, "(0, inf]")
     number("certify_function: radius", 1 if radius is None else radius, "(0, inf)")
     choice("certify_function: kind", kind or "ball", ("ball", "rational"))
-    given = _arguments(f, arrays)
+    given = arguments_of(f, arrays)
     if cotangent is not None:
         cotangent = np.asarray(cotangent)
     own = [one for one in given.values() if _differentiated(one)]
@@ -146,7 +148,7 @@ def _differentiated(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "fO"
 
 
-def _arguments(f: Callable[..., Any], arrays: tuple[Any, ...]) -> dict[str, Any]:
+def arguments_of(f: Callable[..., Any], arrays: tuple[Any, ...]) -> dict[str, Any]:
     """The arguments by the names that ``f`` has for them, else x0, x1, ..."""
     try:
         names = [name for name, one in signature(f).parameters.items() if one.kind in
@@ -214,8 +216,8 @@ def _self_check(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Arr
             ends.append(np.sum(_called(f, list(own.values())).raw * weight))
         slope = (ends[0] - ends[1]) / (2 * step)
         parts = [lift(named[f"d{name}"].exact, "ball") * one for name, one in way.items()]
-        total = sum((part.sum() for part in parts), balls.arb(0))
-        size = abs(slope) + sum((abs(part).sum() for part in parts), balls.arb(0))
+        total = sum((np.sum(part) for part in parts), balls.arb(0))
+        size = abs(slope) + sum((np.sum(abs(part)) for part in parts), balls.arb(0))
         if abs(slope - total) > AGREE * size:
             raise ArithmeticError(
                 f"certify_function: along a random direction the gradient gives {total.str(12)}, "

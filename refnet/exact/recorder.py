@@ -233,6 +233,10 @@ def record(like: Recorded, value: Any) -> Recorded:
     if array.dtype.kind not in "biufO":
         raise TypeError(f"a recorded array meets {type(value).__name__} {value!r:.40}; need real "
                         "numbers")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"a recorded array meets {array[~np.isfinite(array)].flat[0]}, and exact "
+                         "numbers are finite: for a mask, write np.where(mask, np.exp(s), 0), or a "
+                         "large number such as -1e9 in place of -np.inf")
     return Recorded(Node(like.lift(array.astype(int) if array.dtype.kind == "b" else array, ""),
                          "a constant"), like.lift)
 

@@ -301,7 +301,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "shape": lambda x: x.shape, "ndim": lambda x: x.ndim, "size": lambda x: x.size,
     **{move.__name__: _by(move) for move in (
         np.moveaxis, np.expand_dims, np.atleast_1d, np.atleast_2d, np.flip, np.roll, np.tile,
-        np.rot90)},
+        np.rot90, np.take_along_axis)},
+    "diff": lambda x, axis=-1: (np.take(x, range(1, x.shape[axis]), axis)
+                                - np.take(x, range(x.shape[axis] - 1), axis)),
 }
 
 

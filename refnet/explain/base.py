@@ -1,7 +1,7 @@
 """What explaining a topic gives: words, tables and a figure, all computed.
 
 Figures are drawn for a page of 6.5 inches: every line has a grey value, a dash and a marker of its
-own, so that they are told apart without colour.
+own, so that they can be distinguished without colour.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,11 +20,13 @@ from refnet.runs.rows import table
 from refnet.runs.unpack import npy_of
 from refnet.training.specs import read_spec
 
-__all__ = ["Explanation", "Table", "check_figure", "named_matrix", "save", "style"]
+__all__ = ["LEGEND", "LINES", "Explanation", "Table", "check_figure", "draw_schur",
+           "named_matrix", "save", "style"]
 
 LINES = [("black", "-", "o"), ("tab:blue", "--", "s"), ("tab:red", "-.", "^"),
          ("tab:green", ":", "D"), ("tab:orange", (0, (5, 1)), "v"), ("tab:purple", "-", "x"),
          ("dimgrey", "--", "+")]
+LEGEND: dict[str, Any] = {"fontsize": 6, "frameon": False, "handlelength": 1.6}
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,15 @@ def style(i: int, points: int = 0) -> dict[str, Any]:
     color, dash, marker = LINES[i % len(LINES)]
     return {"color": color, "linestyle": dash, "linewidth": 1.2,
             **({"marker": marker, "markersize": 3.5} if 0 < points <= 30 else {})}
+
+
+def draw_schur(ax: Any, T: Array) -> None:
+    """The sizes of a Schur form's entries, the eigenvalues on the diagonal; white is below 1e-3."""
+    with np.errstate(divide="ignore"):
+        image = ax.imshow(np.log10(abs(T)), cmap="Greys", vmin=-3, vmax=.5, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, shrink=.85)
+    ax.set_xlabel("from direction")
+    ax.set_ylabel("to direction")
 
 
 def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:

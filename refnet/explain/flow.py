@@ -1,20 +1,19 @@
 """Gradients through time and the spectra behind them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from refnet.analysis.flow import gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds
+from refnet.analysis.flow import jacobian_spectra, lyapunov_exponents, step_bounds
 from refnet.analysis.spectra import (henrici, numerical_range, pseudospectrum, singular_values,
                                      spectral_radius)
 from refnet.batch import Array
 from refnet.cells import CELLS
-from refnet.explain.base import Explanation, Table, named_matrix, style
+from refnet.explain.base import LEGEND, Explanation, Table, named_matrix, style
 from refnet.matrices.initializers import initialize
 from refnet.nets.recurrent import RecurrentNet
-from refnet.training.config import Config
-from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.studies.flow import norms_in_training
 from refnet.training.protocols import preset
 
 __all__ = ["explain_gradient_flow", "explain_spectra"]
@@ -22,54 +21,35 @@ __all__ = ["explain_gradient_flow", "explain_spectra"]
 MARGINS = ("0", "0.1", "1", "none")
 
 
-def _trained_norms(config: Config, updates: int, every: int) -> tuple[Array, Array]:
-    """``||dL/dh_t||`` of the last step's loss, (T + 1, maps), and the singular values of Whh,
-    (maps, H), every so many updates of training."""
-    experiment = build(config)
-    net = experiment.net
-    assert isinstance(net, RecurrentNet)
-    params, _ = experiment.start()
-    run = Run(params, experiment.optimizer.init(params), params, {})
-    norms, values = [], []
-    for update in range(updates):
-        batch = experiment.task.batch(update, config.batch, config.seed)
-        if update % every == 0:
-            norms.append(gradient_norms(net, run.params, batch))
-            W = net.matrices(run.params)[0]["Whh"]
-            values.append(np.linalg.svd(W.astype(float), compute_uv=False))
-        run = step(experiment, run, batch)[0]
-    return np.array(norms).T, np.array(values)
-
-
 def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = None,
                           length: int = 40, updates: int = 100) -> Explanation:
     """Gradient norms over time and updates by margin; exponents of every cell; eq. 5's bound."""
     rng = np.random.default_rng(seed)
-    maps = {margin: _trained_norms(
+    maps = {margin: norms_in_training(
         preset("copy", length=length, hidden=size, seed=seed, backend="reference", dtype="float64",
                rate=1e-3, manifold_rate=1e-3, transition=f"svd:margin={margin}"),
         updates, max(1, updates // 25)) for margin in MARGINS}
     rows = []
     for margin, (norms, values) in maps.items():
-        ratio = norms[0] / norms[-1]
+        ratio = norms[:, 0] / norms[:, -1]
         rows.append([margin, float(ratio[0]), float(ratio[-1]), float(values[-1].min()),
                      float(values[-1].max())])
     x = rng.normal(size=(50, 1, 2))
-    exponents = []
+    exponents, spectra = [], {}
     for cell in CELLS:
         net = RecurrentNet(2, size, 2, cell=cell)
-        params = net.init(rng, np.float64, recurrent=lambda shape, r: initialize(
-            "orthogonal", shape, r))
+        params = net.init(rng, np.float64, recurrent="orthogonal")
         values = lyapunov_exponents(net, params, x)[0]
-        spectrum = jacobian_spectra(net, params, x)[0, 0]
-        exponents.append([cell, float(values[0]), float(np.median(values)),
-                          float(np.log(spectrum[0]) / len(x))])
-    bounds = []
+        with np.errstate(divide="ignore"):
+            spectrum = np.log(jacobian_spectra(net, params, x)[0, 0]) / len(x)
+        spectra[cell] = values, spectrum
+        exponents.append([cell, float(values[0]), float(np.median(values)), float(spectrum[0])])
+    bounds, gains = [], {}
     for gain in (0.5, 1.0, 1.5):
         net = RecurrentNet(2, size, 2)
         params = net.init(rng, np.float64, recurrent=lambda shape, r: gain * initialize(
             "orthogonal", shape, r))
-        eta, measured = step_bounds(net, params, x)
+        gains[gain] = eta, measured = step_bounds(net, params, x)
         bounds.append([gain, float(eta.mean()), float(measured.mean()),
                        float(np.exp(lyapunov_exponents(net, params, x)[0, 0]))])
     tables = [
@@ -84,15 +64,38 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
               ["gain", "eta_t, mean", "measured, mean", "product, per step"], bounds)]
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(1, len(maps), sharey=True)
-        for ax, (margin, (norms, _)) in zip(axes, maps.items()):
-            logs = np.log10(np.maximum(norms / norms[-1], 1e-30))
-            image = ax.imshow(logs, aspect="auto", origin="lower", cmap="Greys", vmin=-1, vmax=1,
-                              extent=(0, updates, 0, len(norms) - 1), interpolation="nearest")
-            ax.set_title("no margin" if margin == "none" else f"margin {margin}")
-            ax.set_xlabel("update")
-        axes[0].set_ylabel("time step t")
-        figure.colorbar(image, ax=axes, label="log10 of ||dL/dh_t|| / ||dL/dh_T||", shrink=.9)
+        upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+        _draw_maps(upper, maps, updates)
+        singular, steps, products = lower.subplots(1, 3)
+        for i, (margin, (_, values)) in enumerate(maps.items()):
+            at = np.linspace(0, updates, len(values), endpoint=False)
+            singular.plot(at, values.max(axis=1), label="no margin" if margin == "none" else
+                          f"margin {margin}", **style(i))
+            singular.plot(at, values.min(axis=1), **style(i))
+        for limit in (0.9, 1.1):
+            singular.axhline(limit, color="lightgrey", zorder=0,
+                             label="predicted, margin 0.1" if limit < 1 else None)
+        singular.set_title("largest and smallest s of W")
+        singular.set_xlabel("update")
+        for i, (gain, (eta, measured)) in enumerate(gains.items()):
+            t = np.arange(1, len(eta) + 1)
+            steps.plot(t, eta[:, 0], color="lightgrey", linewidth=3, zorder=0,
+                       label=None if i else "bound by eq. 5")
+            steps.plot(t, measured[:, 0], label=f"gain {gain:g}", **style(i))
+        steps.set_ylim(top=2.1)
+        steps.set_title("gain of one step, tanh net")
+        steps.set_xlabel("time step t")
+        for i, (cell, (values, spectrum)) in enumerate(spectra.items()):
+            place = np.linspace(0, 1, len(values))
+            products.plot(place, values, label=cell, **style(i))
+            seen = spectrum > spectrum[0] - 30 / len(x)  # smaller ones are rounding
+            products.plot(place[seen][::4], spectrum[seen][::4], "o", mfc="none", markersize=3,
+                          color="grey", label=None if i else "log(s) / T")
+        products.set_title(f"exponents of {len(x)} steps")
+        products.set_xlabel("share of directions")
+        products.set_ylabel("nats a step")
+        for ax in (singular, steps, products):
+            ax.legend(**LEGEND)
 
     return Explanation(
         "Gradient flow through time", "Vorontsov et al., Figure 2 and eq. 5 (errata 21, 22); "
@@ -100,7 +103,36 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
         "The gradient of the last step's loss at earlier states, while a net with singular values "
         "within a margin of 1 learns the copy task: with margin 0 its norm stays the same at all "
         "times; with a wider margin it may drift. The bound of eq. 5 holds for each step, but the "
-        "product of the bounds says little about the product of the steps.", tables, draw)
+        "product of the bounds says little about the product of the steps.", tables, draw, 5.4)
+
+
+def _draw_maps(figure: Any, maps: dict[str, tuple[Array, Array]], updates: int) -> None:
+    logs = {margin: np.log10(np.maximum(norms.T / norms[:, -1], 1e-30))
+            for margin, (norms, _) in maps.items()}
+    limit = max(0.1, *(float(abs(one).max()) for one in logs.values()))
+    axes = figure.subplots(1, len(maps), sharey=True)
+    for ax, (margin, one) in zip(axes, logs.items()):
+        image = ax.imshow(one, aspect="auto", origin="lower", cmap="Greys", vmin=-limit,
+                          vmax=limit, extent=(0, updates, 0, len(one) - 1),
+                          interpolation="nearest")
+        ax.set_title("no margin" if margin == "none" else f"margin {margin}")
+        ax.set_xlabel("update")
+    axes[0].set_ylabel("time step t")
+    figure.colorbar(image, ax=axes, label="log10 ||dL/dh_t|| / ||dL/dh_T||")
+
+
+def _quarter_circle(n: int) -> Array:
+    """The quantiles of the law of the singular values of a large (n, n) matrix with independent
+    entries of variance 1 / n (Marchenko & Pastur 1967): density sqrt(4 - s^2) / pi on [0, 2]."""
+    s = np.linspace(0, 2, 4001)
+    share = (s * np.sqrt(4 - s * s) / 2 + 2 * np.arcsin(s / 2)) / np.pi
+    return np.asarray(np.interp(1 - (np.arange(n) + 0.5) / n, share, s))
+
+
+PREDICTED: dict[str, Callable[[int], Array]] = {
+    "orthogonal": np.ones, "glorot_normal": _quarter_circle,
+    "chain:gain=0.9": lambda n: 0.9 * (np.arange(n) < n - 1)}
+"""The singular values of the matrices that are shown if none is named."""
 
 
 def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explanation:
@@ -120,7 +152,8 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
         pictures[name] = (np.linalg.eigvals(W), boundary, line, pseudospectrum(W, z))
 
     def draw(figure: Any) -> None:
-        axes = np.atleast_1d(figure.subplots(1, len(pictures)))
+        upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+        axes = np.atleast_1d(upper.subplots(1, len(pictures)))
         for ax, (name, (values, boundary, line, smallest)) in zip(axes, pictures.items()):
             levels = ax.contour(line, line, np.log10(np.maximum(smallest, 1e-17)),
                                 levels=[-6, -3, -2, -1, -.5], colors="grey", linewidths=.7,
@@ -136,14 +169,27 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
             ax.set_title(name)
             ax.set_xlabel("real part")
         axes[0].set_ylabel("imaginary part")
-        axes[0].legend(fontsize=6, loc="lower left")
+        upper.legend(*axes[0].get_legend_handles_labels(), fontsize=7, ncols=3, frameon=False,
+                     loc="outside lower center")
+        for ax, (name, W) in zip(np.atleast_1d(lower.subplots(1, len(matrices))),
+                                 matrices.items()):
+            s = np.linalg.svd(W, compute_uv=False)
+            order = np.arange(1, len(s) + 1)
+            ax.plot(order, s, label="measured", linestyle="none", marker="o", markersize=2.5,
+                    color="black")
+            if name in PREDICTED:
+                ax.plot(order, PREDICTED[name](len(s)), label="predicted", **style(1))
+            ax.set_xlabel("singular values, largest first")
+            ax.set_ylim(bottom=-0.05)
+            ax.legend(**LEGEND)
 
     return Explanation(
         "Spectra of a matrix", "Vorontsov et al., 2; Orhan; Trefethen & Embree (2005)",
         "Grey lines: where an eigenvalue can be put by a perturbation of norm 10^level. For a "
         "normal matrix that is a band around the eigenvalues, and the numerical range is their "
         "convex hull; for a chain all eigenvalues are 0 and yet a tiny perturbation moves them "
-        "far out: its powers grow long before they vanish.",
+        "far out: its powers grow long before they vanish. Below, the singular values, with those "
+        "that theory predicts: independent entries follow the quarter-circle law.",
         [Table(f"{size} units", ["W", "spectral radius", "numerical radius",
                                  "largest singular value", "smallest", "Henrici's departure"],
-               rows)], draw, 2.7)
+               rows)], draw, 5)

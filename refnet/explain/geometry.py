@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
-from refnet.explain.base import Explanation, Table, style
+from refnet.explain.base import LEGEND, Explanation, Table, style
 from refnet.matrices.transitions.svd import SVD
 
 __all__ = ["explain"]
@@ -50,19 +50,27 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
         for i, (name, error) in enumerate(errors.items()):
             order.loglog(rates, error, label=f"{name}: order {slopes[name].mean():.2f}",
                          **style(i, len(rates)))
-        order.loglog(rates, errors["cayley"][0] * (rates / rates[0]) ** 3, color="grey",
-                     linewidth=4, alpha=.4, zorder=0, label="predicted, rate cubed")
+        order.loglog(rates, errors["cayley"][0] * (rates / rates[0]) ** 3, color="lightgrey",
+                     linewidth=4, zorder=0, label="predicted, rate cubed")
+        order.loglog(rates, errors["qr"][0] * (rates / rates[0]) ** 2, color="lightgrey",
+                     linewidth=4, zorder=0, label="predicted, rate squared")
         order.set_title("distance from the geodesic after one step")
         order.set_xlabel("rate")
         for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
             walk.loglog(at, values, label=f"{dtype}{', guarded' if guarded else ''}",
                         **style(i, len(at)))
+        for dtype in ("float32", "float64"):
+            at, values = drift[dtype, False]
+            walk.loglog(at, values[-1] * np.sqrt(at / at[-1]), color="lightgrey", linewidth=4,
+                        zorder=0, label="root of the steps" if dtype == "float32" else None)
         walk.set_title("defect ||M'M - I|| along a walk")
         walk.set_xlabel("steps")
         for i, m in enumerate((0.1, 1.0, 2.0)):
             one = {"U": np.eye(len(p)), "V": np.eye(len(p)), "p": p}
             mapped.plot(p, SVD(margin=m).spectrum(one), label=f"m = {m:g}", **style(i))
-        mapped.axhline(0, color="grey", linewidth=.6)
+            for limit in (1 - m, 1 + m):
+                mapped.axhline(limit, color="lightgrey", linewidth=2.5, zorder=0,
+                               label=None if i or limit > 1 else "limits 1 - m, 1 + m")
         mapped.set_title("the margin's map s(p)")
         mapped.set_xlabel("p")
         for i, m in enumerate(margins):
@@ -72,7 +80,8 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
         moved.set_title("step in s for dL/ds = -1")
         moved.set_xlabel("p")
         for ax in (order, walk, mapped, moved):
-            ax.legend(fontsize=6.5)
+            ax.legend(**LEGEND, loc="lower right" if ax in (order, mapped) else "best")
+        moved.set_ylim(bottom=1e-10)
 
     return Explanation(
         "Geometry of orthogonal matrices", "Vorontsov et al., eqs. 9-11 (errata 25-28, 31)",

@@ -6,32 +6,40 @@ import numpy as np
 
 from refnet.analysis.memory import (chain_memory, fisher_memory, normal_memory, signal_to_noise,
                                     total_memory)
-from refnet.analysis.spectra import henrici, singular_values, spectral_radius
+from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.explain.base import Explanation, Table, named_matrix, style
 
 __all__ = ["explain"]
 
-STARTS = {"chain, gain 1.02": "chain", "chain with feedback": "fbchain",
+STARTS = {"chain, gain 1.02": "chain", "feedback chain": "fbchain",
           ".9 orthogonal": "orthogonal:gain=0.9", ".9 identity": "identity:scale=0.9",
-          "Gaussian N(0, .81/H)": "gaussian"}
+          "Gaussian": "gaussian"}
 
 
 def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explanation:
     """Fisher memory curves, J_tot and the signal-to-noise ratio of initialisers."""
     rng = np.random.default_rng(seed)
     starts = {matrix: matrix} if matrix else STARTS
-    rows, curves, ratios = [], {}, {}
+    rows, curves, ratios, matrices, labels, closed = [], {}, {}, {}, {}, {}
     for name, spec in starts.items():
         W = named_matrix(f"gaussian:sd={0.9 * size ** -0.5}" if spec == "gaussian" else spec, size,
                          rng)
         v = np.eye(len(W))[0]
+        matrices[name] = W
         radius = spectral_radius(W)
         horizon = None if radius < 1 else 2 * len(W)
+        labels[name] = name + (f", noise of {horizon} steps" if horizon else "")
         curves[name] = fisher_memory(W, v, min(2 * len(W), 200), horizon=horizon)
         ratios[name] = signal_to_noise(W, v, len(curves[name]))
         rows.append([name, radius, singular_values(W).largest, henrici(W),
                      total_memory(W, v) if radius < 1 else
                      f"{curves[name].sum():.4g} (last {horizon} steps)"])
+    k = np.arange(size)
+    if not matrix:  # W^k W^k' is gain^2k on the chain's H - k last units, and .81^k I
+        noise = np.cumsum(1.02 ** (2 * k) * (size - k)), np.cumsum(0.81 ** k * size)
+        closed = {"chain": (chain_memory(1.02, size), 1.02 ** (2 * k) / noise[0]),
+                  ".9 orthogonal": (normal_memory(np.array([0.9]), np.ones(1), size),
+                                    0.81 ** k / noise[1])}
     checks = []
     chain = fisher_memory(named_matrix("chain", size, rng), np.eye(size)[0], size)
     checks.append(["chain, gain 1.02", "g^k (g - 1) / (g^(k+1) - 1)",
@@ -51,22 +59,36 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
         Table("Computed curves against closed forms", ["W", "J(k)", "largest difference"], checks)]
 
     def draw(figure: Any) -> None:
-        left, right = figure.subplots(1, 2)
+        upper, lower = figure.subfigures(2, 1, height_ratios=(1.7, 1))
+        left, right = upper.subplots(1, 2)
         for i, name in enumerate(curves):
             shown = np.where(curves[name] > 1e-12, curves[name], np.nan)
-            left.plot(np.arange(len(shown)), shown, label=name, **style(i))
+            left.plot(np.arange(len(shown)), shown, label=labels[name], **style(i))
             ratio = np.where(ratios[name] > 1e-12, ratios[name], np.nan)
             right.plot(np.arange(len(shown)), ratio, label=name, **style(i))
-        k = np.arange(0, size, max(1, size // 12))
-        left.plot(k, chain_memory(1.02, size)[k], "o", color="black", mfc="none", markersize=4,
-                  label="chain, closed form")
+        for panel, which in ((left, 0), (right, 1)):
+            for i, (name, forms) in enumerate(closed.items()):
+                k = np.arange(0, len(forms[which]), max(1, size // 12))
+                panel.plot(k, forms[which][k], "so"[i], color="black", mfc="none", markersize=4,
+                           label=f"{name}, closed form")
         left.set_title("Fisher information J(k) about an input")
         right.set_title("power of the input over that of the noise")
         for ax in (left, right):
             ax.set_yscale("log")
             ax.set_ylim(1e-4, 2)
             ax.set_xlabel("steps since the input, k")
-        left.legend(fontsize=6.5)
+        upper.legend(*left.get_legend_handles_labels(), ncols=3, fontsize=6.5, frameon=False,
+                     loc="outside lower center")
+        for ax, (name, W) in zip(np.atleast_1d(lower.subplots(1, len(matrices), sharey=True)),
+                                 matrices.items()):
+            values, strict, _ = schur_form(W)
+            ax.imshow(np.log10(np.maximum(abs(np.diag(values) + strict), 1e-4)), cmap="Greys",
+                      vmin=-3, vmax=.5, interpolation="nearest")
+            ax.set_title(name, fontsize=7)
+            ax.set_xlabel("from direction", fontsize=7)
+        lower.axes[0].set_ylabel("to direction", fontsize=7)
+        lower.suptitle("Schur form: sizes of the entries, white below 0.001, black from 3",
+                       fontsize=8)
 
     return Explanation(
         "Memory in noise", "Orhan (errata 35, 36); Ganguli, Huh & Sompolinsky (2008); "
@@ -75,4 +97,4 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
         "every step with it; a non-normal one can amplify the direction of the signal more than "
         "that of the noise, and so remember several inputs at once. Where the spectral radius is "
         "1 or more, the noise of all past has no limit, and the curve counts the noise of a finite "
-        "number of steps.", tables, draw)
+        "number of steps.", tables, draw, 5.2)

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.powers import fibonacci, power_norms, power_radii
-from refnet.explain.base import Explanation, Table, named_matrix, style
+from refnet.analysis.spectra import spectral_radius
+from refnet.explain.base import LEGEND, LINES, Explanation, Table, named_matrix, style
 
 __all__ = ["explain"]
 
@@ -23,15 +24,17 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
     """||W^n|| of random, orthogonal and chain matrices; Fibonacci numbers by powers."""
     rng = np.random.default_rng(seed)
     starts = {matrix: matrix} if matrix else STARTS
-    norms = {name: power_norms(named_matrix(spec, size, rng), 1000)
-             for name, spec in starts.items()}
+    matrices = {name: named_matrix(spec, size, rng) for name, spec in starts.items()}
+    norms = {name: power_norms(W, 1000) for name, W in matrices.items()}
+    radii = {name: spectral_radius(W) for name, W in matrices.items()}
     numbers = [[n, str(exact), f"{squared - exact:g}", f"{eigen - exact:.3g}"]
                for n in (10, 50, 70, 78, 79, 90)
                for exact, squared, eigen in [fibonacci(n)]]
     angle = np.pi / 7
     c, s = np.cos(angle), np.sin(angle)
     values = np.linalg.eigvals(np.array([[c, -s], [s, c]]))
-    gaps = [[N, *power_radii(N, runs, 10, rng)] for N, runs in ((2, 400), (8, 200), (32, 60))]
+    gaps = [[N, *power_radii(N, runs, 10, rng)]
+            for N, runs in ((2, 400), (4, 400), (8, 200), (16, 100), (32, 60), (128, 20))]
     tables = [
         Table(f"Norm of W^n, {size} units", ["W", "n = 1", "n = 64", "n = 1000"],
               [[name, *(float(value[n]) for n in (1, 64, 1000))]
@@ -48,21 +51,47 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
               ["N", "mean", "standard error"], gaps)]
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(1, 2)
+        axes, (errors, products) = figure.subplots(2, 2)
         for ax, last, limits in zip(axes, (64, 1000), ((1e-6, 1e3), (1e-20, 1e20))):
             for i, (name, value) in enumerate(norms.items()):
                 shown = np.where(value[:last + 1] > 0, value[:last + 1], np.nan)
                 ax.plot(np.arange(last + 1), shown, label=name, **style(i))
+                ax.plot(np.arange(last + 1), radii[name] ** np.arange(last + 1), color="lightgrey",
+                        linewidth=3, zorder=0, label=None if i else "spectral radius ^ n")
             ax.set_yscale("log")
             ax.set_ylim(*limits)
             ax.set_xlabel("power n")
             ax.set_title(f"up to n = {last}")
         axes[0].set_ylabel("norm of W^n (2-norm)")
-        axes[1].legend(fontsize=7, loc="lower right")
+        axes[1].legend(**LEGEND, loc="lower right")
+        n = np.arange(2, 200)
+        found = [fibonacci(int(one)) for one in n]
+        for i, way in enumerate(("squared", "eigen")):
+            relative = np.array([abs(int(round(getattr(one, way))) - one.exact) / one.exact
+                                 for one in found], float)
+            errors.semilogy(n, np.where(relative > 0, relative, np.nan), linestyle="none",
+                            marker="os"[i], markersize=2.5, color=LINES[i][0], label=(
+                                "repeated squaring", "eigendecomposition")[i])
+        errors.semilogy(n, n * 2.0 ** -53, color="lightgrey", linewidth=3, zorder=0,
+                        label="n roundings")
+        errors.axvline(78.5, color="grey", linewidth=.6)
+        errors.set_title("relative error of F_n in float64, rounded to integers\n(vertical "
+                         "line: F_n passes 2^53; no point: no error)")
+        errors.set_xlabel("n")
+        errors.legend(**LEGEND, loc="center left")
+        products.axhline(0, color="lightgrey", linewidth=3, zorder=0, label="limit of large N")
+        products.errorbar([row[0] for row in gaps], [row[1] for row in gaps],
+                          [2 * row[2] for row in gaps], color="black", marker="o", markersize=3.5,
+                          capsize=2, linewidth=1, label="measured, two standard errors")
+        products.set_xscale("log", base=2)
+        products.set_title("one draw's power against products of ten:\n"
+                           "(log rho(W^10) - log rho(W_1 ... W_10)) / 10")
+        products.set_xlabel("N")
+        products.legend(**LEGEND)
 
     return Explanation(
         "Powers of a matrix", "Merity; Orhan (errata 32, 35)",
         "Multiplying by one matrix again and again scales every eigenvector by its eigenvalue: "
         "the norm explodes or vanishes unless all eigenvalues have modulus 1 and the matrix is "
         "normal. An orthogonal matrix keeps the norm for any n; a chain amplifies for as many "
-        "steps as it has units, then gives exactly 0.", tables, draw)
+        "steps as it has units, then gives exactly 0.", tables, draw, 5.2)

@@ -1,26 +1,37 @@
 """Trained runs analysed and compared: ``refnet analyse`` and ``refnet compare``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from refnet.analysis.flow import gradient_norms, lyapunov_exponents
+from refnet.analysis.flow import gradient_norms, lyapunov_exponents, step_bounds
 from refnet.analysis.memory import fisher_memory, peak_order
-from refnet.analysis.spectra import henrici, singular_values, spectral_radius
+from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.batch import Array, Batch
 from refnet.cells import CELLS
-from refnet.explain.base import Explanation, Table, style
+from refnet.explain.base import LEGEND, LINES, Explanation, Table, draw_schur, style
 from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.runs.rows import finite
 from refnet.training.load import Loaded, load
 
 __all__ = ["analyse", "compare"]
 
-SEQUENCES = 16
+SEQUENCES, DELAYS, HORIZON, COLUMNS = 16, 20, 40, 3
+WATCHED = (("gradients", "", "gradient_norm", "gradient norm"),
+           ("matrices", "spectral_radius", "spectral_radius", "spectral radius"),
+           ("matrices", "defect", "defect", "defect ||WW' - I||^2"))
+"""What a watched run has of each matrix: part, key, the column of unwatched runs, title."""
+
+Panel = Callable[[Any], None]
+
+MOST = 6
+"""Matrices in one panel."""
 
 
 def _matrices(run: Loaded) -> Table:
@@ -42,59 +53,23 @@ def analyse(folder: Path | str) -> Explanation:
     """The matrices, gradient flow, exponents, memory and peak order of a trained run."""
     run = load(folder)
     tables, net = [_matrices(run)], run.net
-    flow: Array | None = None
-    profile: Array | None = None
+    watched = any("watch" in row for row in run.rows)
+    panels: list[Panel] = [partial(_draw_progress, run),
+                           *([partial(_draw_singular, run)] if watched else []),
+                           *(partial(_draw_watched, run, *one) for one in WATCHED),
+                           partial(_draw_values, run)]
     if isinstance(net, RecurrentNet):
         batch = _first(run)
-        flow = gradient_norms(net, run.best_params, batch)
-        T = len(flow) - 1
-        exponents = lyapunov_exponents(net, run.best_params, batch.x[-min(T, 100):, :1])[0]
-        tables.append(Table(
-            f"Gradient flow on {SEQUENCES} training sequences, T = {T}: ||dL/dh_t|| of the last "
-            "step's loss", ["t = 0", f"t = {T // 2}", f"t = {T}",
-                            "largest exponent, nats a step", "median exponent"],
-            [[float(flow[0]), float(flow[T // 2]), float(flow[-1]), float(exponents[0]),
-              float(np.median(exponents))]]))
-        p = net.matrices(run.best_params)[0]
-        gate = net.gates.index(CELLS[net.cell].CANDIDATE)
-        slot, H = net.slots[gate], net.hidden
-        W, v = p[slot], p["Wxh"][gate * H:(gate + 1) * H, 0].astype(float)
-        v = v / (np.linalg.norm(v) or 1)
-        memory = fisher_memory(W.astype(float), v, 20, horizon=40)
-        states = net.forward(run.best_params, batch.x)[1].cell.h[1:]
-        profile, _ = peak_order(states.astype(float), W, 20)
-        middle = len(profile) // 2
-        tables.append(Table(
-            f"Memory of {slot} as a linear net (Fisher information about the input's first "
-            "channel, noise of 40 steps), and the mean weight by the order of the units' peaks",
-            ["J(0)", "J(5)", "J(19)", "sum of J", "weight to the next unit", "to the one before"],
-            [[float(memory[0]), float(memory[5]), float(memory[19]), float(memory.sum()),
-              float(profile[middle + 1]), float(profile[middle - 1])]]))
+        if not getattr(net, "bidirectional", False):
+            _add_flow(run, net, batch, tables, panels)
+        _add_memory(run, net, batch, tables, panels)
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(2, 2)
-        _draw_progress(axes[0, 0], run)
-        _draw_matrices(axes[0, 1], run)
-        hidden = run.experiment.matrices_of(run.best_params, run.experiment.hidden)
-        for i, (name, W) in enumerate(list(hidden.items())[:6]):
-            if W.shape[0] == W.shape[1]:
-                values = np.linalg.eigvals(W.astype(float))
-                axes[1, 0].plot(values.real, values.imag, linestyle="none", markersize=2,
-                                marker="ox+s^v"[i], color="black", label=name)
-        circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
-        axes[1, 0].plot(circle.real, circle.imag, color="grey", linewidth=.6)
-        axes[1, 0].set_aspect("equal", adjustable="datalim")
-        axes[1, 0].set_title("eigenvalues (grey: unit circle)")
-        axes[1, 0].legend(fontsize=6)
-        watched = [row for row in run.rows if "flow" in row.get("watch", {})]
-        if len(watched) > 1:
-            _draw_flow(figure, axes[1, 1], watched)
-        elif flow is not None:
-            axes[1, 1].semilogy(np.arange(len(flow)), np.maximum(flow, 1e-300), **style(0))
-            axes[1, 1].set_title("||dL/dh_t||, loss of the last step")
-            axes[1, 1].set_xlabel("time step t")
-        else:
-            axes[1, 1].set_axis_off()
+        axes = figure.subplots(-(-len(panels) // COLUMNS), COLUMNS).ravel()
+        for ax, panel in zip(axes, panels):
+            panel(ax)
+        for ax in axes[len(panels):]:
+            ax.set_axis_off()
 
     config = run.config
     return Explanation(
@@ -102,44 +77,189 @@ def analyse(folder: Path | str) -> Explanation:
         f"the run in {folder}, after {run.iteration} iterations",
         f"{run.task.criterion}. Best evaluation: "
         + (f"{run.task.metric} {run.best[run.task.metric]:.6g} at iteration "
-           f"{run.best['iteration']}" if run.best else "none yet") + ".", tables, draw, 5)
+           f"{run.best['iteration']}" if run.best else "none yet") + ".", tables, draw,
+        2.1 * -(-len(panels) // COLUMNS))
 
 
-def _draw_flow(figure: Any, ax: Any, rows: list[dict[str, Any]]) -> None:
+def _add_flow(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
+              panels: list[Panel]) -> None:
+    flow = gradient_norms(net, run.best_params, batch)
+    T = len(flow) - 1
+    exponents = lyapunov_exponents(net, run.best_params, batch.x[-min(T, 100):, :1])[0]
+    tables.append(Table(
+        f"Gradient flow on {SEQUENCES} training sequences, T = {T}: ||dL/dh_t|| of the last "
+        "step's loss", ["t = 0", f"t = {T // 2}", f"t = {T}",
+                        "largest exponent, nats a step", "median exponent"],
+        [[float(flow[0]), float(flow[T // 2]), float(flow[-1]), float(exponents[0]),
+          float(np.median(exponents))]]))
+    bound = None
+    if net.cell == "rnn" and not isinstance(net, StackedNet) and batch.mask is None:
+        one_more = np.concatenate([batch.x, batch.x[-1:]])  # the last factor is that of step T
+        eta = step_bounds(net, run.best_params, one_more).bound.max(axis=1)
+        with np.errstate(over="ignore"):
+            bound = flow[-1] * np.append(np.cumprod(eta[::-1])[::-1], 1)
+    panels.append(partial(_draw_norms, flow, bound))
+    watched = [row for row in run.rows if "flow" in row.get("watch", {})]
+    if len(watched) > 1:
+        panels.append(partial(_draw_flow, watched))
+
+
+def _add_memory(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
+                panels: list[Panel]) -> None:
+    """Of the recurrent matrix that makes the candidate state, in the lowest layer."""
+    p, tape = net.matrices(run.best_params)[0], net.forward(run.best_params, batch.x)[1].cell
+    if isinstance(net, StackedNet):
+        p, tape = net.of(p, "_l0"), tape["_l0"]
+    gate, H = net.gates.index(CELLS[net.cell].CANDIDATE), net.hidden
+    slot = "Whh" if len(net.gates) == 1 else f"Whh_{net.gates[gate]}"
+    W, v = p[slot].astype(float), p["Wxh"][gate * H:(gate + 1) * H, 0].astype(float)
+    v = v / (np.linalg.norm(v) or 1)
+    values, strict, vectors = schur_form(W)
+    memory = fisher_memory(W, v, DELAYS, horizon=HORIZON)
+    normal = fisher_memory(np.diag(abs(values)), abs(vectors.conj().T @ v), DELAYS,
+                           horizon=HORIZON)
+    tables.append(Table(
+        f"Memory of {slot} as a linear net: Fisher information J(k) about the input's first "
+        f"channel k steps ago, in the noise of {HORIZON} steps; and that of a normal matrix with "
+        "the same eigenvalues", ["", "J(0)", "J(5)", "J(19)", "sum of J"],
+        [[name, *(float(J[k]) for k in (0, 5, 19)), float(J.sum())]
+         for name, J in ((slot, memory), ("normal", normal))]))
+    panels += [partial(_draw_memory, slot, memory, normal),
+               partial(_draw_schur, slot, np.diag(values) + strict)]
+    h = getattr(tape, "h", None)  # a checkpointed net keeps no states
+    if H > 1 and h is not None:
+        profile, _ = peak_order(h[1:].astype(float), W, 20)
+        middle = len(profile) // 2
+        tables.append(Table("The mean weight by the order in which the units' activity peaks",
+                            ["to the next unit", "to the one before"],
+                            [[float(profile[middle + 1]), float(profile[middle - 1])]]))
+        panels.append(partial(_draw_profile, profile))
+
+
+def _draw_norms(flow: Array, bound: Array | None, ax: Any) -> None:
+    t = np.arange(len(flow))
+    ax.plot(t, np.where(flow > 0, flow, np.nan), label="measured", **style(0))
+    if bound is not None:
+        shown = np.isfinite(bound) & (bound > 0) & (bound < 1e30)
+        ax.plot(t[shown], bound[shown], label="bound by eq. 5", **style(1))
+        ax.legend(**LEGEND)
+    _scaled(ax, flow if bound is None else np.concatenate([flow, bound[bound < 1e30]]))
+    ax.set_title("||dL/dh_t||, last step's loss")
+    ax.set_xlabel("time step t")
+
+
+def _draw_flow(rows: list[dict[str, Any]], ax: Any) -> None:
     """||dL/dh_t|| over time steps and iterations, as Vorontsov et al. draw it (Figure 2)."""
     norms = np.array([row["watch"]["flow"] for row in rows]).T
     logs = np.log10(np.maximum(norms, 1e-30) / np.maximum(norms[-1], 1e-30))
     image = ax.pcolormesh([row["iteration"] for row in rows], rows[0]["watch"]["flow_at"], logs,
                           cmap="Greys", shading="nearest", rasterized=True)
-    ax.set_title("log10 of ||dL/dh_t|| / ||dL/dh_T||, loss of the last step")
+    ax.set_title("log10 ||dL/dh_t|| / ||dL/dh_T||")
     ax.set_xlabel("iteration")
     ax.set_ylabel("time step t")
-    figure.colorbar(image, ax=ax)
+    ax.figure.colorbar(image, ax=ax)
 
 
-def _draw_progress(ax: Any, run: Loaded) -> None:
+def _draw_memory(slot: str, memory: Array, normal: Array, ax: Any) -> None:
+    for i, (name, J) in enumerate(((slot, memory), ("normal, same values", normal))):
+        ax.plot(np.arange(len(J)), np.where(J > 1e-12, J, np.nan), label=name, **style(i, len(J)))
+    _scaled(ax, np.append(memory, normal))
+    ax.set_title("Fisher information J(k)")
+    ax.set_xlabel("steps since the input, k")
+    ax.legend(**LEGEND)
+
+
+def _draw_schur(slot: str, T: Array, ax: Any) -> None:
+    draw_schur(ax, T)
+    ax.set_title(f"log10 |Schur form|, {slot}")
+
+
+def _draw_profile(profile: Array, ax: Any) -> None:
+    widest = len(profile) // 2
+    ax.axvline(0, color="lightgrey", linewidth=.8)
+    ax.plot(np.arange(-widest, widest + 1), profile, **style(0, len(profile)))
+    ax.set_title("weight by peak order")
+    ax.set_xlabel("places from feeding unit")
+
+
+def _draw_progress(run: Loaded, ax: Any) -> None:
     x = finite([row["iteration"] for row in run.rows])
     ax.plot(x, finite([row.get(run.task.metric) for row in run.rows]), **style(0, len(x)))
     ax.set_title(run.task.metric.replace("_", " "))
     ax.set_xlabel("iteration")
 
 
-def _draw_matrices(ax: Any, run: Loaded) -> None:
-    """Spectral radius and defect over training; singular values too if the run was watched."""
+def _draw_singular(run: Loaded, ax: Any) -> None:
+    """Singular values of the hidden matrices of a watched run."""
     x = finite([row["iteration"] for row in run.rows])
-    watched = [row.get("watch", {}).get("matrices", {}).get("Whh") for row in run.rows]
-    if any(watched):
-        low, mean, high = (finite([one and one[key] for one in watched])
-                           for key in ("s_min", "s_mean", "s_max"))
-        ax.fill_between(x, low, high, color="lightgrey", label="smallest to largest")
-        ax.plot(x, mean, label="mean", **style(0, len(x)))
-        ax.set_title("singular values of Whh")
-    else:
-        ax.plot(x, finite([row.get("spectral_radius") for row in run.rows]),
-                label="largest spectral radius", **style(0, len(x)))
-        ax.set_title("hidden matrices")
-    ax.legend(fontsize=6)
+    watched = [row.get("watch", {}).get("matrices", {}) for row in run.rows]
+    hidden = list(run.experiment.matrices_of(run.best_params, run.experiment.hidden))
+    low, mean, high = (finite([pick([seen[name][key] for name in hidden]) if seen else None
+                               for seen in watched])
+                       for key, pick in (("s_min", min), ("s_mean", np.mean), ("s_max", max)))
+    ax.fill_between(x, low, high, color="lightgrey", label="smallest to largest")
+    ax.plot(x, mean, label="mean", **style(0, len(x)))
+    ax.set_title("singular values, hidden")
+    ax.legend(**LEGEND)
     ax.set_xlabel("iteration")
+
+
+def _draw_watched(run: Loaded, part: str, key: str, column: str, title: str, ax: Any) -> None:
+    """A number of each matrix over training if the run was watched; else the largest."""
+    x = finite([row["iteration"] for row in run.rows])
+    seen = [row.get("watch", {}).get(part, {}) for row in run.rows]
+    lines = {}
+    for name in {name: None for one in seen for name in one}:
+        values = [(one.get(name) or {}).get(key) if key else one.get(name) for one in seen]
+        if (name in run.experiment.matrices) and any(value is not None for value in values):
+            lines[name] = finite(values)
+    if not lines:
+        lines = {"": finite([row.get(column) for row in run.rows])}
+    for i, (name, line) in enumerate(list(lines.items())[:MOST]):
+        ax.plot(x, np.where(line > 0, line, np.nan), label=name, **style(i, len(x)))
+    _scaled(ax, np.concatenate(list(lines.values())))
+    ax.set_title(_of(title, len(lines)))
+    ax.set_xlabel("iteration")
+    _legend(ax, len(lines))
+
+
+def _of(title: str, count: int) -> str:
+    """The title of a panel in which MOST of the matrices are drawn."""
+    return title if count <= MOST else f"{title} ({MOST} of {count})"
+
+
+def _legend(ax: Any, count: int) -> None:
+    """Below a panel that would be covered by its names."""
+    if count > 3:
+        ax.legend(fontsize=5.5, frameon=False, ncols=2, loc="upper center",
+                  bbox_to_anchor=(0.5, -0.28))
+    elif count > 1:
+        ax.legend(**LEGEND)
+
+
+def _scaled(ax: Any, values: Array) -> None:
+    """A logarithmic axis for positive values that span more than a factor of 30."""
+    shown = values[np.isfinite(values) & (values > 0)]
+    if shown.size and shown.max() > 30 * shown.min():
+        ax.set_yscale("log")
+    else:
+        ax.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
+
+
+def _draw_values(run: Loaded, ax: Any) -> None:
+    hidden = run.experiment.matrices_of(run.best_params, run.experiment.hidden)
+    for i, (name, W) in enumerate(list(hidden.items())[:MOST]):
+        if W.shape[0] == W.shape[1]:
+            values = np.linalg.eigvals(W.astype(float))
+            ax.plot(values.real, values.imag, linestyle="none", markersize=3, mfc="none",
+                    marker="ox+s^D"[i], markeredgewidth=.7, color=LINES[i][0], label=name)
+    circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
+    ax.plot(circle.real, circle.imag, color="grey", linewidth=.6)
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.set_title(_of("eigenvalues", len(hidden)))
+    ax.set_xlabel("real part")
+    ax.set_ylabel("imaginary part")
+    _legend(ax, len(hidden))
 
 
 def compare(folders: Sequence[Path | str]) -> Explanation:
@@ -174,5 +294,5 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
     return Explanation(
         f"{len(runs)} runs of {runs[0].config.task}", ", ".join(map(str, folders)),
         "The settings in which they differ, and the best evaluation of each.",
-        [Table("Runs", ["run", *differ, "iterations", "best at", f"best {metric}"], rows)], draw,
+        [Table("Runs", ["run", *differ, "at iteration", "best at", f"best {metric}"], rows)], draw,
         4.6)

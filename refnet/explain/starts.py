@@ -9,7 +9,7 @@ from refnet.analysis.orthogonalization import (basin, defect_moments, gaussian_m
                                                singular_value_map, uniform_moments)
 from refnet.analysis.variance import predicted_variances, simulated_variances
 from refnet.batch import Array
-from refnet.explain.base import Explanation, Table, style
+from refnet.explain.base import LEGEND, Explanation, Table, style
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
@@ -56,12 +56,13 @@ def explain_variance(size: int = 100, seed: int = 0, matrix: str | None = None,
                 ax.semilogy(layers, getattr(mean, field), label=f"{name}, predicted",
                             **{**look, "marker": ""})
                 ax.semilogy(layers, getattr(linear, field), color="lightgrey", zorder=0,
-                            label="predicted, linear" if not i else None)
+                            linewidth=2.5,
+                            label="linear nets, predicted" if i == len(found) - 1 else None)
             ax.set_title(f"mean square of {title}")
             ax.set_xlabel("layer")
             ax.set_xticks(range(1, depth + 2, max(1, depth // 5)))
-        panels[0].legend(fontsize=6)
-        panels[0].set_ylim(bottom=1e-6)
+        figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, fontsize=7, frameon=False,
+                      loc="outside lower center")
 
     return Explanation(
         f"Variances in a net of {depth} hidden layers of {size} {activation} units",
@@ -107,11 +108,12 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
     for _ in range(descent.steps):
         predicted.append(float(((s * s - 1) ** 2).sum()))
         s = singular_value_map(s, 0.1)
-    phases: dict[str, list[float]] = {"by descent": [], LAPACK: []}
-    for _ in range(100):
-        G = initialize("gaussian", (20, 20), rng, sd=20 ** -0.5)
-        phases["by descent"].append(np.sign(orthogonalize(G, max_steps=3000).W[0, 0]))
-        phases[LAPACK].append(np.sign(np.linalg.qr(G)[0][0, 0]))
+    phases: dict[str, list[tuple[float, float]]] = {"by descent": [], LAPACK: []}
+    for _ in range(200):
+        G = initialize("gaussian", (8, 8), rng, sd=0.2)
+        for name, Q in (("by descent", orthogonalize(G, max_steps=3000).W),
+                        (LAPACK, np.linalg.qr(G)[0])):
+            phases[name].append((float(np.sign(Q[0, 0])), float(np.trace(Q)) ** 2))
     tables = [
         Table(f"f(X) = ||X X' - I||^2 of {size} x {size} matrices, entries N(0, .01) and "
               f"U(-.1, .1); {runs} draws (errata 13, 14, 15)",
@@ -124,13 +126,15 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
               ["step", "cost", "by the map"],
               [[i, descent.costs[i], predicted[i]]
                for i in range(0, descent.steps, max(1, descent.steps // 8))]),
-        Table("Is the orthogonal matrix uniformly (Haar) distributed? Mean sign of its first "
-              "entry, 0 if so (erratum 33)", ["", "mean sign", "standard error if 0"],
-              [[name, float(np.mean(signs)), len(signs) ** -0.5]
-               for name, signs in phases.items()])]
+        Table("Is the orthogonal matrix uniformly (Haar) distributed? 200 draws of 8 x 8; the mean "
+              "sign of the first entry is then 0, the mean square of the trace 1 (erratum 33)",
+              ["", "mean sign", "standard error", "mean trace^2", "standard error"],
+              [[name, *(value for part in zip(*pairs)
+                        for value in (float(np.mean(part)), float(np.std(part)) * 200 ** -0.5))]
+               for name, pairs in phases.items()])]
 
     def draw(figure: Any) -> None:
-        panels = figure.subplots(1, 3)
+        panels = figure.subplots(2, 2).ravel()
         for ax, (name, (sample, true, printed_mean, _)) in zip(panels, samples.items()):
             ax.hist(sample, bins=40, density=True, color="lightgrey",
                     label=f"{runs} draws")
@@ -140,16 +144,29 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
                     "variance", **style(0))
             ax.set_title(f"defect, {name} entries\n(printed mean: {printed_mean:.4g})")
             ax.set_xlabel("f(X)")
-            ax.legend(fontsize=6)
+            ax.set_ylabel("density")
+            ax.set_ylim(top=1.35 * ax.get_ylim()[1])
+            ax.legend(**LEGEND)
+        begun = np.linspace(0.1, 2.1, 11)
         for i, (rate, steps) in enumerate(((0.1, 1), (0.1, 3), (0.1, 20))):
             panels[2].plot(*_map_curve(rate, steps),
-                           label=f"{steps} step{'s' * (steps > 1)}", **style(i))
+                           label=f"map, {steps} step{'s' * (steps > 1)}", **style(i))
+            ends = orthogonalize(np.diag(begun), 0.1, stop_cost=None, max_steps=steps).W
+            panels[2].plot(begun, np.diag(ends), "o", mfc="none", markersize=3.5, color="black",
+                           label=None if i else "descent on diag(s)")
         panels[2].axvline(basin(0.1).limit, color="grey", linewidth=.8)
         panels[2].axhline(1, color="grey", linewidth=.5)
         panels[2].set_ylim(-2, 2)
         panels[2].set_title("s after descent with rate .1\n(grey line: limit of the basin)")
         panels[2].set_xlabel("s at the start")
-        panels[2].legend(fontsize=6)
+        panels[2].legend(**LEGEND)
+        panels[3].semilogy(np.arange(descent.steps), predicted, label="by the map of s",
+                           **style(1))
+        panels[3].semilogy(np.arange(descent.steps), descent.costs[:descent.steps], "o",
+                           color="black", mfc="none", markersize=3.5, label="descent")
+        panels[3].set_title("cost ||WW' - I||^2 by step, rate .1\n(Gaussian start)")
+        panels[3].set_xlabel("step")
+        panels[3].legend(**LEGEND)
 
     return Explanation(
         "Descending to an orthogonal matrix",
@@ -158,4 +175,4 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
         "that follow from the moments of its entries, not with the printed ones. Descent keeps "
         "the singular vectors, so a Gaussian start ends at a uniformly distributed orthogonal "
         "matrix, and moves each singular value by a cubic map whose basin decides success.",
-        tables, draw)
+        tables, draw, 5)

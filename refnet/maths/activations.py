@@ -10,17 +10,18 @@ Checked by: tests/test_activations.py.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import one_of, optional, real, takes
+from refnet.arguments import optional, real, takes
 from refnet.batch import Array, Params
 from refnet.maths.numeric import (Number, clamp, constant, exp, expm1, nonpositive, sigmoid, tanh,
                                   times)
+from refnet.specs import Kind, Option, read
 
-__all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "activation", "clipped"]
+__all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "SPEC", "activation", "clipped"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,13 @@ class Activation:
     """
 
     name: str
-    value: Callable[[Array, Params, float], Array]
-    pull: Callable[[Array, Array, Array, Params, float], tuple[Array, Params]]
-    rational: bool = False
-    smooth: bool = False
+    value: Callable[[Array, Params, float], Array] = field(repr=False)
+    pull: Callable[[Array, Array, Array, Params, float], tuple[Array, Params]] = field(repr=False)
+    rational: bool = field(default=False, repr=False)
+    smooth: bool = field(default=False, repr=False)
     alpha: float = 0
-    start: tuple[tuple[str, Callable[[int], tuple[int, ...]], float], ...] = ()
+    start: tuple[tuple[str, Callable[[int], tuple[int, ...]], float], ...] = field(
+        default=(), repr=False)
 
     def init(self, hidden: int, dtype: object = np.float64) -> Params:
         """The activation's own parameters for H = hidden units, at their usual start."""
@@ -181,10 +183,10 @@ class Accuracy(NamedTuple):
     subnormal numbers as zero, the smallest normal one); for every a, alpha = 1 (elu) and
     0.01 (leaky_relu).
     ``saturated`` is an absolute error. The slopes of tanh, ``1 - h h``, and for a > 0 of the
-    sigmoid, ``h (1 - h)``, are computed from the rounded h, whose distance from 1 is known to an
-    eps only. The relative error therefore grows as the slope vanishes, to 1 at |a| = 9 (tanh,
-    float32) and a = 17 (sigmoid, float32). PyTorch and JAX do the same: it saves storing the
-    pre-activations for the backward pass. The sigmoid's slope for a <= 0 has no such error.
+    sigmoid, ``h (1 - h)``, are computed from the rounded h, so that its distance from 1 is known
+    only to about eps. The relative error therefore grows as the slope vanishes, to 1 at |a| = 9
+    (tanh, float32) and a = 17 (sigmoid, float32). PyTorch and JAX do the same: it saves storing
+    the pre-activations for the backward pass. The sigmoid's slope for a <= 0 has no such error.
     Checked by: tests/test_accuracy.py.
     """
 
@@ -201,18 +203,30 @@ ACCURACY: dict[str, Accuracy] = {
 }
 
 
-@takes(name=one_of(ACTIVATIONS), alpha=optional(real("(-inf, inf)")),
+def _options(name: str) -> dict[str, Option]:
+    own = {"alpha": ACTIVATIONS[name].alpha} if ACTIVATIONS[name].alpha else {}
+    own |= {"start": value for _, _, value in ACTIVATIONS[name].start}
+    return {option: Option((float,), value) for option, value in own.items()}
+
+
+SPEC = Kind(tuple(ACTIVATIONS), _options)
+"""What the text "elu:alpha=0.5" may hold."""
+
+
+@takes(alpha=optional(real("(-inf, inf)")),
        start=optional(real("(-inf, inf)")))
 def activation(name: str, alpha: float | None = None, start: float | None = None) -> Activation:
-    """The activation of that name; ``alpha`` replaces the constant of leaky_relu or elu, and
-    ``start`` the initial value of what prelu (the slope) or modrelu (the bias) learns.
+    """The activation of that name, or of a spec such as "elu:alpha=0.5"; ``alpha`` replaces the
+    constant of leaky_relu or elu, and ``start`` the initial value of what prelu (the slope) or
+    modrelu (the bias) learns.
 
     Raises ValueError for an unknown name, or an option that the activation does not have.
 
     >>> activation("leaky_relu", alpha=0.5).forward(np.array([-1.0, 2.0]), {}).tolist()
     [-0.5, 2.0]
     """
-    entry = ACTIVATIONS[name]
+    name, given = read("activation", SPEC, name)
+    entry, alpha, start = ACTIVATIONS[name], given.get("alpha", alpha), given.get("start", start)
     if alpha is not None:
         if not entry.alpha:
             raise ValueError(f"activation {name!r} has no constant; alpha is for leaky_relu and "
@@ -226,7 +240,7 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
 
 
 def clipped(act: Activation, limit: Number) -> Activation:
-    """``act`` of its input brought into [-limit, limit]; the slope beyond is 0, and at both ends
+    """``act`` of its input clipped to [-limit, limit]; the slope outside is 0, and at both ends
     the left-hand one.
 
     >>> float(clipped(ACTIVATIONS["identity"], 3).forward(np.array(-5.0), {}))

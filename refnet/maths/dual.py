@@ -138,7 +138,12 @@ def _elementary(value: Any, name: str) -> Any:
 
 
 def dual_array(x: Array, d: Array) -> Array:
-    """Object array of ``Dual(x, d)``; x and d of one shape and one kind."""
+    """Object array of ``Dual(x, d)``; x and d of one shape and one kind.
+
+    >>> x = dual_array(np.array([3], object), np.array([1], object))
+    >>> (x * x)[0]  # the square of 3, and its derivative
+    Dual(9, 6)
+    """
     if x.shape != d.shape:
         raise ValueError(f"dual_array: x has shape {x.shape} but its tangent {d.shape}")
     kind(x, d)
@@ -149,7 +154,12 @@ def dual_array(x: Array, d: Array) -> Array:
 
 
 def parts(array: Array) -> tuple[Array, Array]:
-    """The values and the tangents of an object array of Dual (plain numbers: tangent 0)."""
+    """The values and the tangents of an object array of Dual (plain numbers: tangent 0).
+
+    >>> x, d = parts(dual_array(np.array([3], object), np.array([1], object)))
+    >>> x.tolist(), d.tolist()
+    ([3], [1])
+    """
     x = np.empty(array.shape, object)
     d = np.empty(array.shape, object)
     for index in np.ndindex(array.shape):

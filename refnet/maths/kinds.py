@@ -19,6 +19,7 @@ Checked by: tests/test_kinds.py.
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -33,8 +34,19 @@ _INEXACT = (float, complex, np.inexact)
 _REMEDY = "lift all of them to one type (refnet.exact.lift)"
 
 
+_fixed: WeakValueDictionary[int, Array] = WeakValueDictionary()
+_types_of: dict[int, set[type]] = {}
+
+
 def _types(array: Array) -> set[type]:
-    return set(map(type, array.ravel().tolist()))
+    """The types of the entries; those of an array that cannot be written to, such as the weights
+    of a certificate at every step, are found once. A view has those of its base."""
+    base = array if array.base is None else array.base
+    if not isinstance(base, np.ndarray) or base.flags.writeable or not base.flags.owndata:
+        return set(map(type, array.ravel().tolist()))
+    if _fixed.get(id(base)) is not base:
+        _types_of[id(base)], _fixed[id(base)] = set(map(type, base.ravel().tolist())), base
+    return _types_of[id(base)]
 
 
 def kind(*arrays: Array) -> type:
@@ -42,6 +54,9 @@ def kind(*arrays: Array) -> type:
 
     float stands for all inexact types; Dual for dual numbers, among which numbers of the type
     that they are made of count as constants. Raises ValueError if two types meet.
+
+    >>> kind(np.array([0, Fraction(1, 2)], object)).__name__
+    'Fraction'
     """
     found = set().union(*map(_types, arrays)) - {int, bool}
     for outer in found & PARTS.keys():
@@ -78,7 +93,11 @@ def _cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def inexact(array: Array) -> Array:
-    """Integers as float64, where a quotient or a root can be stored; other arrays as they are."""
+    """Integers as float64, where a quotient or a root can be stored; other arrays as they are.
+
+    >>> inexact(np.array([1, 2])).dtype
+    dtype('float64')
+    """
     return array.astype(np.float64) if array.dtype.kind in "biu" else array
 
 
@@ -94,7 +113,11 @@ def _refuse_mix(name: str, array: Array, lead: str, dtype: Any) -> None:
 
 def join(name: str, array: Array, lead: str, leader: Array) -> Array:
     """``array`` in the kind of ``leader``, which it meets next; ``name`` and ``lead`` are what
-    an error calls the two. Raises ValueError where that would change or mix values."""
+    an error calls the two. Raises ValueError where that would change or mix values.
+
+    >>> join("y", np.array([1, 2]), "x", np.ones(2, np.float32)).dtype
+    dtype('float32')
+    """
     if array.dtype == leader.dtype and array.dtype.kind in "fc" or _own(array, leader):
         return array
     if object not in (array.dtype, leader.dtype):
@@ -136,8 +159,8 @@ def _exact(arrays: Iterable[tuple[str, Array]]) -> list[Array]:
     types = list(found.keys() - integers)
     if float in found or any(issubclass(one, (str, type(None))) for one in types):
         name = found.get(float) or found[types[0]]
-        raise ValueError(f"{name} is an object array of floats or of what is no number; pass "
-                         f"{name}.astype(np.float64), or lift it (refnet.exact.lift)")
+        raise ValueError(f"{name} is an object array of floats, or of things other than numbers; "
+                         f"pass {name}.astype(np.float64), or lift it (refnet.exact.lift)")
     if len(types) > 1:
         a, b = sorted(types, key=list(found).index)[:2]
         raise ValueError(f"{found[a]} holds {a.__name__} and {found[b]} {b.__name__}; {_REMEDY}")
@@ -149,6 +172,10 @@ def same_kind(params: Params, x: Array) -> tuple[Params, Array]:
 
     Integer parameters become float64 (or x's float dtype), Python's ints Fractions. Raises
     ValueError, naming the arrays, if the parameters are of two kinds or x does not fit.
+
+    >>> params, x = same_kind({"W": np.ones((1, 1), np.float32)}, np.array([[1, 2]]))
+    >>> x.dtype
+    dtype('float32')
     """
     dtype = x.dtype
     if dtype.kind in "fc" and all(value.dtype == dtype for value in params.values()):

@@ -11,7 +11,8 @@ Checked by: tests/test_linalg.py.
 import ctypes
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
+from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,23 +21,32 @@ from refnet.batch import Array
 from refnet.maths.dual import Dual, dual_array, parts
 from refnet.maths.kinds import inexact, kind
 from refnet.maths.numeric import divided, matmul, nonpositive, sqrt
+from refnet.maths.threads import in_parts
 
-__all__ = ["EXPM", "Exponential", "eye", "expm", "expm_pull", "qr", "solve"]
+__all__ = ["EXPM", "Exponential", "Factored", "OnePlus", "eye", "expm", "expm_pull", "qr", "solve"]
 
 
 @cache
-def _gesv(char: str) -> Callable[..., None]:
-    """SciPy's LAPACK solver for a dtype; its eight arguments are addresses. A call through
+def _lapack(char: str, name: str, arguments: int) -> Callable[..., None]:
+    """SciPy's LAPACK routine for a dtype; its arguments are addresses. A call through
     scipy.linalg would hold the interpreter's lock, and so stop all other threads."""
     from scipy.linalg import cython_lapack  # slow to import, and few nets solve anything
+
     # prototypes of our own: to set argtypes would change these functions for every library
     signature = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
         ("PyCapsule_GetName", ctypes.pythonapi))
     address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi))
-    routine = cython_lapack.__pyx_capi__[_LETTERS[char] + "gesv"]
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 8)
+    routine = cython_lapack.__pyx_capi__[_LETTERS[char] + name]
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
     return kind(address(routine, signature(routine)))
+
+
+def _call(routine: Callable[..., None], *arguments: Any) -> None:
+    """Whole numbers and texts are passed by address, as arrays are."""
+    held = [value if isinstance(value, np.ndarray) else
+            np.array(value, np.intc if isinstance(value, int) else "S1") for value in arguments]
+    routine(*(value.ctypes.data for value in held))
 
 
 _LETTERS = dict(zip("fdFD", "sdcz"))
@@ -44,8 +54,18 @@ _LETTERS = dict(zip("fdFD", "sdcz"))
 
 
 def eye(n: int, dtype: Any) -> Array:
-    """The identity (n, n) of a dtype; for objects of Python ints, exact in every field."""
+    """The identity (n, n) of a dtype; for objects of Python ints, exact in every field.
+
+    >>> eye(2, np.float32).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     return np.eye(n, dtype=int if dtype == object else dtype).astype(dtype)
+
+
+def _admit_system(a: Array, b: Array) -> None:
+    if a.ndim != 2 or b.ndim != 2 or not a.shape[0] == a.shape[1] == b.shape[0]:
+        raise ValueError(f"solve: a is {a.shape} and b {b.shape}; need (N, N) and (N, K): give a "
+                         "single right-hand side as a column, b[:, None]")
 
 
 def solve(a: Array, b: Array) -> Array:
@@ -53,23 +73,17 @@ def solve(a: Array, b: Array) -> Array:
 
     Raises np.linalg.LinAlgError if a is singular (floats: a pivot is exactly 0; balls: every
     candidate contains 0), ValueError on shapes that disagree.
+
+    >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.ones((2, 1))).tolist()
+    [[0.5], [0.25]]
+
     Checked by: tests/test_linalg.py::test_solve, tests/test_linalg.py::test_solve_refuses_shapes.
     """
-    if a.ndim != 2 or b.ndim != 2 or not a.shape[0] == a.shape[1] == b.shape[0]:
-        raise ValueError(f"solve: a is {a.shape} and b {b.shape}; need (N, N) and (N, K): give a "
-                         "single right-hand side as a column, b[:, None]")
+    _admit_system(a, b)
     a, b = inexact(a), inexact(b)
     dtype = np.result_type(a, b)
     if dtype.char in _LETTERS and a.size:
-        # LAPACK stores by columns: it overwrites the two copies made here
-        lu, x, pivots = (np.array(a, dtype, order="F"), np.array(b, dtype, order="F"),
-                         np.empty(len(a), np.intc))
-        size, columns, info = (np.array(value, np.intc) for value in (len(a), b.shape[1], 0))
-        _gesv(dtype.char)(*(value.ctypes.data for value in
-                            (size, columns, lu, size, pivots, x, size, info)))
-        if info:
-            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
-        return x
+        return Factored(a.astype(dtype)).solve(b.astype(dtype))
     a, b = a.astype(dtype), b.astype(dtype)
     if dtype == object:
         kind(a, b)
@@ -93,11 +107,95 @@ def solve(a: Array, b: Array) -> Array:
     return b
 
 
+class Factored:
+    """The LU decomposition of a float or complex a (N, N), to solve with it and its transpose.
+
+    Raises np.linalg.LinAlgError if a pivot is exactly 0.
+    Checked by: tests/test_linalg.py::test_factored.
+    """
+
+    def __init__(self, a: Array) -> None:
+        n = len(a)
+        self.lu, self.pivots = np.array(a, order="F"), np.empty(n, np.intc)
+        info = np.array(0, np.intc)
+        _call(_lapack(a.dtype.char, "getrf", 6), n, n, self.lu, n, self.pivots, info)
+        if info:
+            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular")
+
+    def solve(self, b: Array, transposed: bool = False) -> Array:
+        """``a^-1 b``, or ``a'^-1 b``, of a's dtype; large ones by columns in several threads."""
+        x, n = np.array(b, order="F"), len(self.lu)  # LAPACK stores by columns, and overwrites
+        routine = _lapack(x.dtype.char, "getrs", 9)
+
+        def part(columns: Array) -> None:
+            info = np.array(0, np.intc)
+            _call(routine, "T" if transposed else "N", n, columns.shape[1], self.lu, n,
+                  self.pivots, columns, n, info)
+
+        in_parts(part, x, n * x.size)
+        return x
+
+
+MOST = 3
+"""Products that ``OnePlus`` makes at most: Gaussian elimination takes about as long."""
+
+
+class OnePlus:
+    """``I + a`` for a (N, N) of any dtype, to solve with it and its transpose; a is not changed.
+
+    Where a is small, by products alone. The fixed-point iteration ``x <- b - a x`` from
+    ``x = b`` leaves, after k products, the residual ``(-a)^(k+1) b`` and with
+    ``q = ||a||_F < 1`` an error
+    ``||x - (I + a)^-1 b||_F <= q^(k+1) / (1 - q) ||b||_F``. float32 and float64 take the least
+    k with which that is at most ``error`` eps / 4 of ``||b||_F``, if it is not above MOST: what
+    is cut off is then smaller than what is rounded. All else is ``solve``; of floats, the
+    decomposition is kept.
+    Source: Golub & Van Loan, Matrix Computations, lemma 2.3.3 (the Neumann series).
+    Checked by: tests/test_linalg.py::test_solve_one_plus.
+    """
+
+    def __init__(self, a: Array) -> None:
+        self.a = inexact(a)
+        flat = self.a.ravel(order="K")
+        self.size = float(np.dot(flat, flat)) ** 0.5 if a.dtype.char in "fd" else np.inf
+
+    def solve(self, b: Array, error: float = 1, transposed: bool = False) -> Array:
+        """``(I + a)^-1 b``, or ``(I + a')^-1 b``. Raises as ``linalg.solve``."""
+        a, q = self.a.T if transposed else self.a, self.size
+        _admit_system(a, b)
+        bound = error * float(np.finfo(a.dtype).eps) / 4 if q < 0.5 and a.dtype == b.dtype else 0
+        for products in range(MOST + 1):
+            if bound and q ** (products + 1) / (1 - q) <= bound:
+                x = b
+                for _ in range(products):
+                    x = np.asarray(b - matmul(a, x))
+                return x
+        if a.dtype == b.dtype and a.dtype.char in _LETTERS and a.size:
+            return self._factored.solve(b, transposed)
+        return solve(self._matrix.T if transposed else self._matrix, b)
+
+    @cached_property
+    def _matrix(self) -> Array:
+        a = np.array(self.a, subok=True)
+        diagonal = np.arange(len(a))
+        a[diagonal, diagonal] = a[diagonal, diagonal] + 1
+        return a
+
+    @cached_property
+    def _factored(self) -> Factored:
+        return Factored(self._matrix)
+
+
 def qr(a: Array) -> tuple[Array, Array]:
     """Q (N, K) with orthonormal columns and R (K, K) upper triangular with a positive
     diagonal, ``a = Q R``; a is (N, K), N >= K, of full rank, which makes both unique.
 
     Any dtype with square roots.
+
+    >>> Q, R = qr(np.array([[3.0], [4.0]]))
+    >>> Q.round(12).tolist(), R.round(12).tolist()
+    ([[0.6], [0.8]], [[5.0]])
+
     Checked by: tests/test_linalg.py::test_qr.
     """
     a = inexact(a)
@@ -159,24 +257,31 @@ class Exponential(NamedTuple):
     powers: list[Array]
 
 
-def _degree(dtype: Any) -> int:
-    """The Taylor degree at which the next term, at norm 1/2, is below a quarter of eps."""
+def _degree(dtype: Any, norm: float = 0.5) -> int:
+    """The Taylor degree at which the next term, at norm 1/2, is below a quarter of eps; for
+    smaller norms the least at which that of the derivative is."""
     eps = float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0 ** -52
     degree, term = 1, 1 / 8
     while term > eps / 4:
         degree += 1
         term /= 2 * (degree + 1)
-    return degree
+    return next((m for m in range(1, degree) if norm ** m / factorial(m) <= eps / 4), degree)
 
 
 def expm(a: Array) -> Exponential:
     """The matrix exponential of a (N, N), by scaling and squaring of a Taylor polynomial.
 
     ``e^a = (e^(a / 2^s))^(2^s)`` with s such that the scaled matrix has a 1-norm of at most
-    1/2. On balls, and dual numbers over balls, it is python-flint's exponential, whose radius
-    contains the remainder of its series. On rational numbers it is the polynomial of float64's
+    1/2; real floats take the degree that their norm demands for the value and its derivative,
+    all else that for 1/2, which leaves room for further derivatives. On balls, and dual numbers
+    over balls, it is python-flint's exponential, whose radius contains the remainder of its
+    series. On rational numbers it is the polynomial of float64's
     degree: not e^a, but a map whose adjoint can be proved by equality.
     Source: Higham, Functions of Matrices (2008), chapter 10.
+
+    >>> expm(np.array([[0.0, 1.0], [0.0, 0.0]])).value.tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+
     Checked by: tests/test_linalg.py::test_expm, tests/test_enclosures.py::test_rotations.
     """
     own = _own_expm(a)
@@ -192,8 +297,9 @@ def expm(a: Array) -> Exponential:
                              "of a size whose exponential is not")
     scaled = divided(a, 2 ** squarings)
     one = eye(len(a), a.dtype)
-    sums = [one]
-    for k in range(_degree(a.dtype), 0, -1):
+    degree = _degree(a.dtype, float(norm.max(initial=0)) if a.dtype.kind == "f" else 0.5)
+    sums = [np.asanyarray(one + divided(scaled, degree))]
+    for k in range(degree - 1, 0, -1):
         sums.append(np.asanyarray(one + divided(matmul(scaled, sums[-1]), k)))
     powers = [sums[-1]]
     for _ in range(squarings):
@@ -206,6 +312,11 @@ def expm_pull(tape: Exponential, dvalue: Array) -> Array:
 
     ``X = Y Y`` gives ``dY = dX Y' + Y' dX``; ``X = I + a Y / k`` gives
     ``da += dX Y' / k`` and ``dY = a' dX / k``.
+
+    >>> tape = expm(np.zeros((2, 2)))
+    >>> expm_pull(tape, np.eye(2)).tolist()  # at 0 the derivative is the identity
+    [[1.0, 0.0], [0.0, 1.0]]
+
     Checked by: tests/test_linalg.py::test_expm_push_equals_pull.
     """
     if not tape.sums:  # exp of [[a', d], [0, a']] has the derivative at a' along d in its corner
@@ -216,9 +327,9 @@ def expm_pull(tape: Exponential, dvalue: Array) -> Array:
     d = dvalue
     for power in reversed(tape.powers[:-1]):
         d = matmul(d, power.T) + matmul(power.T, d)
-    da = np.zeros_like(d)
+    da: Any = 0
     for k, inner in enumerate(reversed(tape.sums[:-1]), start=1):
         d = divided(d, k)
         da = da + matmul(d, inner.T)
         d = matmul(tape.scaled.T, d)
-    return divided(da, 2 ** (len(tape.powers) - 1))
+    return divided(da + divided(d, len(tape.sums)), 2 ** (len(tape.powers) - 1))

@@ -13,8 +13,8 @@ from refnet.batch import Array
 from refnet.maths.kinds import join
 from refnet.maths.numeric import divided, exp, log
 
-__all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "counted_predictions", "cross_entropy",
-           "none", "score", "squared_error"]
+__all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "admit_labels", "counted_predictions",
+           "cross_entropy", "none", "score", "squared_error"]
 
 REDUCTIONS = ("mean", "batch_mean", "sum")
 
@@ -26,13 +26,12 @@ class Scored(NamedTuple):
     gradient: Array
 
 
-def cross_entropy(logits: Array, labels: Array) -> Scored:
-    """``log(sum_c exp(v_c)) - v_label`` and its gradient ``softmax(v) - onehot(label)``.
+def admit_labels(logits: Array, labels: Array) -> None:
+    """Raise ValueError unless ``labels`` (N,) are integers in 0..C-1, for logits (N, C).
 
-    Shapes: logits (N, C), any dtype with exp and log; labels (N,) integers in 0..C-1.
-    Stable for logits of any size: the largest one of each row is subtracted first, which changes
-    neither the loss nor the gradient.
-    Source: Manchev & Spratling, eq. 2 and the first term of eq. 30 (whose mean is ours).
+    >>> admit_labels(np.zeros((2, 3)), np.array([0, 3]))
+    Traceback (most recent call last):
+    ValueError: cross_entropy: labels run from 0 to 3; need 0 to 2, because the net has 3 outputs
     """
     if labels.dtype.kind not in "iu" or labels.shape != logits.shape[:1]:
         raise ValueError(
@@ -43,6 +42,21 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
     if labels.size and not 0 <= labels.min() <= labels.max() < classes:
         raise ValueError(f"cross_entropy: labels run from {labels.min()} to {labels.max()}; need "
                          f"0 to {classes - 1}, because the net has {classes} outputs")
+
+
+def cross_entropy(logits: Array, labels: Array) -> Scored:
+    """``log(sum_c exp(v_c)) - v_label`` and its gradient ``softmax(v) - onehot(label)``.
+
+    Shapes: logits (N, C), any dtype with exp and log; labels (N,) integers in 0..C-1.
+    Stable for logits of any size: the largest one of each row is subtracted first, which changes
+    neither the loss nor the gradient.
+    Source: Manchev & Spratling, eq. 2 and the first term of eq. 30 (the mean is ``score``'s).
+
+    >>> loss, gradient = cross_entropy(np.zeros((1, 2)), np.array([0]))
+    >>> loss.round(4).tolist(), gradient.tolist()
+    ([0.6931], [[-0.5, 0.5]])
+    """
+    admit_labels(logits, labels)
     rows = np.arange(len(labels))
     size = logits.real if logits.dtype != object else logits.astype(float)
     logits = logits - logits[rows, size.argmax(axis=1)][:, None]
@@ -59,6 +73,10 @@ def squared_error(outputs: Array, targets: Array) -> Scored:
 
     Shapes: outputs and targets (N, C), any dtype; targets are lifted to that of the outputs
     where that is exact (``refnet.maths.kinds``).
+
+    >>> loss, gradient = squared_error(np.array([[3.0]]), np.array([[1.0]]))
+    >>> loss.tolist(), gradient.tolist()
+    ([4.0], [[4.0]])
     """
     if targets.shape != outputs.shape:
         raise ValueError(f"squared_error: targets have shape {targets.shape}, outputs "
@@ -73,6 +91,10 @@ def none(outputs: Array, cotangent: Array) -> Scored:
     """``<outputs, cotangent>``, whose gradient is the cotangent as it is given.
 
     Shapes and dtypes as for ``squared_error``.
+
+    >>> loss, gradient = none(np.array([[3.0]]), np.array([[2.0]]))
+    >>> loss.tolist(), gradient.tolist()
+    ([6.0], [[2.0]])
     """
     if cotangent.shape != outputs.shape:
         raise ValueError(f"none: the cotangent has shape {cotangent.shape}, outputs "
@@ -94,6 +116,10 @@ def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: s
     ``shape``: (B,) for one prediction a sequence, (T, B) for one a step.
     ``reduction``: "sum" divides by 1, "mean" by the number of predictions that count,
     "batch_mean" by B (so a longer sequence weighs more).
+
+    >>> counted, divisor = counted_predictions(np.array([[1, 1], [1, 0]]), (2, 2), "mean")
+    >>> divisor
+    3
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of "
@@ -109,6 +135,11 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
     outputs and targets are not read, and may hold anything.
 
     ``losses``: the functions that give the loss and gradient of every prediction, by name.
+
+    >>> outputs, targets = np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])
+    >>> loss, gradient = score("squared_error", outputs, targets, None, divisor=2)
+    >>> float(loss), gradient.tolist()
+    (5.0, [[1.0], [3.0]])
     """
     shape = outputs.shape[:-1]
     if targets.shape[:len(shape)] != shape:

@@ -2,9 +2,9 @@
 
 The nets run unchanged on float32, float64, longdouble, complex (complex step) and on
 object arrays of Fraction, Dual, fmpq or balls (``refnet.maths.kinds``). ``+ - *``, indexing
-and ``.sum()`` need nothing for that; products, constants, elementary functions and decisions
-do, and live here. ``/`` needs care where both sides may be Python ints: their quotient is a
-float (``divided``, ``times``).
+and ``.sum()`` work on all of them; for matrix products, constants, elementary functions and
+comparisons there are the functions here. ``/`` needs care where both sides may be Python ints,
+whose quotient is a float (``divided``, ``times``).
 Checked by: tests/test_kinds.py.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.maths.kinds import kind
+from refnet.maths.threads import LARGE, split_product
 
 __all__ = ["MATMUL", "Number", "clamp", "constant", "cos", "divided", "exp", "expm1", "log",
            "matmul", "nonpositive", "product", "sigmoid", "sin", "sqrt", "tanh", "times"]
@@ -28,13 +29,18 @@ MATMUL: dict[type, Callable[[Array, Array], Array]] = {}
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """``a @ b`` for two matrices of any dtype; (N, K) and (K, M) give (N, M).
+    """``a @ b`` for two matrices of any dtype; (N, K) and (K, M) give (N, M). Large ones of
+    float32 or float64 are split over the threads of the compiled core, to the same bits.
 
     Raises ValueError if exact numbers of two types, or exact numbers and floats, meet.
+
+    >>> matmul(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])).tolist()
+    [[11.0]]
     """
     dtype = np.result_type(a, b)
     if dtype != object:
-        return np.asanyarray(a @ b)
+        large = dtype.char in "fd" and a.size * b.shape[1] >= LARGE
+        return split_product(a, b) if large else np.asanyarray(a @ b)
     if 0 in a.shape or 0 in b.shape:
         return np.zeros((a.shape[0], b.shape[1]), dtype)
     own = MATMUL.get(kind(a, b))
@@ -48,7 +54,11 @@ def _one(*arrays: Any) -> Any:
 
 
 def divided(a: Array, b: Any) -> Array:
-    """``a / b``, b a number or an array; among exact numbers a quotient of ints is exact too."""
+    """``a / b``, b a number or an array; among exact numbers a quotient of ints is exact too.
+
+    >>> divided(np.array([1, 4], object), 2).tolist()
+    [Fraction(1, 2), 2]
+    """
     if a.dtype != object:
         return np.asanyarray(a / b)
 
@@ -61,7 +71,11 @@ def divided(a: Array, b: Any) -> Array:
 
 
 def times(c: Number, a: Array) -> Array:
-    """``c a`` in a's own dtype; exact on object arrays, where a float c is its binary value."""
+    """``c a`` in a's own dtype; exact on object arrays, where a float c is its binary value.
+
+    >>> times(0.5, np.array([Fraction(1, 3)], object)).tolist()
+    [Fraction(1, 6)]
+    """
     if a.dtype != object:
         return np.asanyarray(float(c) * a)
     over, under = c.as_integer_ratio()
@@ -76,12 +90,20 @@ def times(c: Number, a: Array) -> Array:
 
 
 def constant(c: Number, a: Array) -> Any:
-    """c to be added to a, or stored in it: a float, or exact numbers of a's kind and shape."""
+    """c to be added to a, or stored in it: a float, or exact numbers of a's kind and shape.
+
+    >>> constant(0.5, np.array([Fraction(1, 3)], object)).tolist()
+    [Fraction(1, 2)]
+    """
     return float(c) if a.dtype != object else times(c, a * 0 + 1)
 
 
 def product(a: Number, b: Number) -> Number:
-    """``a b`` of two constants without rounding, which ``times`` then does once if at all."""
+    """``a b`` of two constants without rounding, which ``times`` then does once if at all.
+
+    >>> product(Fraction(1, 3), 3)
+    Fraction(1, 1)
+    """
     return Fraction(a) * Fraction(b)
 
 
@@ -90,7 +112,12 @@ def _positive(x: Array) -> Array:
 
 
 def clamp(a: Array, limit: Number) -> tuple[Array, int]:
-    """Each entry brought into [-limit, limit], and how many that changed; NaN stays NaN."""
+    """Each entry brought into [-limit, limit], and how many that changed; NaN stays NaN.
+
+    >>> values, changed = clamp(np.array([-5.0, 1.0]), 2)
+    >>> values.tolist(), changed
+    ([-2.0, 1.0], 1)
+    """
     bound = constant(limit, a)
     if a.dtype == object:
         above, below = _positive(a - bound), _positive(-a - bound)
@@ -118,7 +145,9 @@ def _elementary(name: str) -> Callable[[Array], Array]:
         return np.asanyarray(on_objects(x) if x.dtype == object else on_floats(x))
 
     function.__name__ = name
-    function.__doc__ = f"``{name}`` of every entry, any dtype that has it; else TypeError."
+    function.__doc__ = (f"``{name}`` of every entry, any dtype that has it; else TypeError.\n\n"
+                        f"    >>> round(float({name}(np.array(0.5))), 6)\n"
+                        f"    {round(float(on_floats(0.5)), 6)!r}\n")
     return function
 
 
@@ -132,7 +161,11 @@ sin = _elementary("sin")
 
 
 def sigmoid(x: Array) -> Array:
-    """``1 / (1 + exp(-x))`` of every entry, without overflow for floats of any size."""
+    """``1 / (1 + exp(-x))`` of every entry, without overflow for floats of any size.
+
+    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
     if x.dtype.kind in "OV":  # numbers of Python's, or of a type with its own arithmetic
         return np.asanyarray(1 / (1 + exp(-x)))
     negative = x.real < 0
@@ -160,6 +193,9 @@ def nonpositive(x: Array) -> Array:
     the value and not by the step; False for NaN, so that it propagates.
 
     Raises ArithmeticError, naming the entry, for a ball that contains zero and more.
+
+    >>> nonpositive(np.array([-1.0, 0.0, 2.0, np.nan])).tolist()
+    [True, True, False, False]
     """
     if x.dtype != object:
         return np.asarray(x.real <= 0)

@@ -22,22 +22,39 @@ Rng = np.random.Generator
 
 
 def gaussian(shape: Shape, rng: Rng, sd: float = 0.1) -> Array:
-    """Entries N(0, sd^2). Manchev & Spratling take sd .1 in II-A, .001 for MNIST."""
+    """Entries N(0, sd^2). Manchev & Spratling take sd .1 in II-A, .001 for MNIST.
+
+    >>> gaussian((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
+    """
     return rng.normal(0, sd, shape)
 
 
 def uniform(shape: Shape, rng: Rng, limit: float = 0.1) -> Array:
-    """Entries U(-limit, limit)."""
+    """Entries U(-limit, limit).
+
+    >>> bool(abs(uniform((20, 30), np.random.default_rng(0), limit=0.5)).max() <= 0.5)
+    True
+    """
     return rng.uniform(-limit, limit, shape)
 
 
 def glorot_normal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
-    """Entries normal with variance ``2 gain^2 / (fan_in + fan_out)`` (Glorot & Bengio 2010)."""
+    """Entries normal with variance ``2 gain^2 / (fan_in + fan_out)`` (Glorot & Bengio 2010).
+
+    >>> W = glorot_normal((300, 500), np.random.default_rng(0))
+    >>> round(float(W.var()) * (300 + 500) / 2, 1)
+    1.0
+    """
     return rng.normal(0, gain * (2 / sum(shape)) ** 0.5, shape)
 
 
 def glorot_uniform(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     """The same variance, uniform: limits ``gain sqrt(6 / (fan_in + fan_out))``.
+
+    >>> W = glorot_uniform((300, 500), np.random.default_rng(0))
+    >>> bool(abs(W).max() <= (6 / 800) ** 0.5)
+    True
 
     Source: Glorot & Bengio (2010), eq. 16; uniform, not Gaussian (erratum 10).
     """
@@ -45,7 +62,12 @@ def glorot_uniform(shape: Shape, rng: Rng, gain: float = 1) -> Array:
 
 
 def he(shape: Shape, rng: Rng, gain: float = 2 ** 0.5) -> Array:
-    """Entries N(0, gain^2 / fan_in); the gain sqrt(2) is for ReLU (He et al. 2015)."""
+    """Entries N(0, gain^2 / fan_in); the gain sqrt(2) is for ReLU (He et al. 2015).
+
+    >>> W = he((300, 500), np.random.default_rng(0))
+    >>> round(float(W.var()) * 500, 1)
+    2.0
+    """
     return rng.normal(0, gain / shape[1] ** 0.5, shape)
 
 
@@ -53,6 +75,9 @@ def identity(shape: Shape, rng: Rng, scale: float = 1) -> Array:
     """``scale`` on the diagonal: the IRNN's start (Le et al. 2015), or a scaled one.
 
     A rectangular one with scale .9 is Orhan & Pitkow's input matrix: it feeds a chain's head.
+
+    >>> identity((2, 3), np.random.default_rng(0), scale=0.5).tolist()
+    [[0.5, 0.0, 0.0], [0.0, 0.5, 0.0]]
     """
     return scale * np.eye(*shape)
 
@@ -63,6 +88,11 @@ def orthogonal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     A tall matrix has orthonormal columns, a wide one orthonormal rows. QR is unique only with
     diag(R) > 0; LAPACK's signs depend on the matrix and give another distribution (erratum
     33), so the signs of diag(R) are moved into Q (Mezzadri 2007).
+
+    >>> W = orthogonal((3, 5), np.random.default_rng(0))
+    >>> bool(np.allclose(W @ W.T, np.eye(3)))
+    True
+
     Checked by: tests/test_initializers.py::test_orthogonal_is_haar.
     """
     tall = (max(shape), min(shape))
@@ -77,6 +107,11 @@ def orthogonal_svd(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     The signs of u_i and v_i are arbitrary but common, so they cancel in the product; U or V
     by itself, as often used, carries LAPACK's choice (erratum 33). It is Haar because
     ``A U V' B`` is what ``A G B`` gives, and that has the distribution of G.
+
+    >>> W = orthogonal_svd((5, 3), np.random.default_rng(0))
+    >>> bool(np.allclose(W.T @ W, np.eye(3)))
+    True
+
     Checked by: tests/test_initializers.py::test_orthogonal_is_haar.
     """
     u, _, vt = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
@@ -91,7 +126,12 @@ def _square(shape: Shape, name: str) -> int:
 
 
 def rotations(shape: Shape, rng: Rng) -> Array:
-    """2 x 2 rotation blocks on the diagonal, angles U(-pi, pi) (Henaff et al. 2016)."""
+    """2 x 2 rotation blocks on the diagonal, angles U(-pi, pi) (Henaff et al. 2016).
+
+    >>> W = rotations((4, 4), np.random.default_rng(0))
+    >>> bool(np.allclose(abs(np.linalg.eigvals(W)), 1))
+    True
+    """
     size = _square(shape, "rotations")
     if size % 2:
         raise ValueError(f"initialize: rotations come in pairs of units; {size} is odd, use "
@@ -110,6 +150,10 @@ def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Ar
 
     Orhan & Pitkow (2020) write h W, with the superdiagonal; here W h needs the subdiagonal.
     A superdiagonal would pass the input of unit 0 to nobody.
+
+    >>> chain((3, 3), np.random.default_rng(0), gain=2).tolist()
+    [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
+
     Checked by: tests/test_analysis.py::test_chain_orientation.
     """
     size = _square(shape, "chain")
@@ -118,7 +162,11 @@ def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Ar
 
 def fbchain(shape: Shape, rng: Rng, feedback: float = 0.04, gain: float = 0.99,
             diagonal: float = 0) -> Array:
-    """A chain with ``feedback`` from unit i + 1 to unit i, on the superdiagonal."""
+    """A chain with ``feedback`` from unit i + 1 to unit i, on the superdiagonal.
+
+    >>> fbchain((2, 2), np.random.default_rng(0), feedback=0.5, gain=2).tolist()
+    [[0.0, 0.5], [2.0, 0.0]]
+    """
     return chain(shape, rng, gain, diagonal) + feedback * np.eye(shape[0], k=1)
 
 
@@ -127,6 +175,10 @@ def ramp(shape: Shape, rng: Rng, end: float = 0.01) -> Array:
 
     Orhan & Pitkow's "mixed" start of an LSTM has it in the gates and a chain in the candidate;
     transposed here, as the chain is.
+
+    >>> ramp((2, 2), np.random.default_rng(0), end=1).tolist()
+    [[0.0, -1.0], [1.0, 0.0]]
+
     Checked by: tests/test_initializers.py::test_ramp.
     """
     size = _square(shape, "ramp")

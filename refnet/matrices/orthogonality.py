@@ -1,4 +1,4 @@
-"""How far a matrix is from orthogonal, and descending there: OINIT and OPEN.
+"""How far a matrix is from orthogonal, and gradient descent to an orthogonal one: OINIT and OPEN.
 
 The defect is ``||E||_F^2`` with ``E = W W' - I``, or ``E = W' W - I`` for a tall matrix: W W'
 of a tall one has rank ``columns`` and stays ``rows - columns`` or more away from I (erratum
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import (ARRAYS, MATRIX, REAL_MATRIX, count, instance, one_of, optional, real,
-                              takes)
+from refnet.arguments import (ARRAYS, MATRIX, REAL_MATRIX, SEED, count, instance, one_of, optional,
+                              real, takes)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
@@ -56,6 +56,9 @@ def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
     None for the smaller of the two. Any number type ("unsquared" needs one with roots).
     Raises ValueError for an unknown form or side or an empty W.
     Source: Manchev & Spratling, eqs. 16, 29 (erratum 12); Vorontsov et al., eq. 7.
+
+    >>> float(defect(np.diag([2.0, 1.0])))  # ||diag(4, 1) - I||^2
+    9.0
     """
     return _value(_error_matrix(inexact(W), form, side)[0], form)
 
@@ -69,6 +72,11 @@ def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
     for "mean_square" and by ``2 ||E||_F`` for "unsquared". The last has no derivative where
     the defect is 0 (it has a cone's tip there); the gradient given is 0, the subgradient
     that leaves an orthogonal W where it is.
+
+    >>> value, gradient = defect_and_gradient(np.diag([2.0, 1.0]))
+    >>> float(value), gradient.tolist()
+    (9.0, [[24.0, 0.0], [0.0, 0.0]])
+
     Checked by: tests/test_orthogonality.py::test_gradient_is_the_tangent.
     """
     W = inexact(W)
@@ -96,8 +104,8 @@ class Descent:
 
     @property
     def steps(self) -> int:
-        """The number of steps as Manchev & Spratling count them: the check that stops is one,
-        so that there was one update less."""
+        """The number of steps as Manchev & Spratling count them: the check that stops counts as
+        one, so there was one update fewer."""
         return len(self.costs)
 
     @property
@@ -150,14 +158,19 @@ def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
 
     Each step checks, then updates ``W <- W - rate gradient``. Stops at a check when the cost
     is below ``stop_cost``, the gradient's Frobenius norm below ``stop_gradient`` (None: no
-    such criterion), or after ``max_steps`` updates. That last end is reported in
-    ``Descent.stopped``, not raised: the step count is a stopping criterion of its own.
+    such criterion), or after ``max_steps`` updates. To reach these is not an error, but a
+    stopping criterion of its own, reported in ``Descent.stopped``.
 
     Any real dtype, kept; W itself is not changed. Raises ValueError before the first step for
     a start that can't get there: a rate or singular value too large, a singular value of 0,
-    entries that are not finite (erratum 17). "unsquared" has no such bound on the rate, but
-    steps of constant length, and ends at a cost of the order of the rate.
+    entries that are not finite (erratum 17). "unsquared" has no such bound on the rate, but its
+    steps have constant length, so that it ends at a cost of the order of the rate.
     Source: Manchev & Spratling, eqs. 16-18 (erratum 12).
+
+    >>> descent = orthogonalize(np.random.default_rng(0).normal(0, 0.1, (20, 20)))
+    >>> descent.converged, bool(np.allclose(descent.W @ descent.W.T, np.eye(20), atol=1e-3))
+    (True, True)
+
     Checked by: tests/test_orthogonality.py::test_descent_follows_singular_values.
     """
     _refuse_hopeless(W, rate, form, name)
@@ -187,6 +200,12 @@ def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
     {"matrix", "steps", "stopped", "costs"} as in Descent.
     Raises ValueError, naming the matrix, if one can't converge.
     Source: Manchev & Spratling, II-A ("sequentially or in parallel").
+
+    >>> weights = {"Whh": np.diag([0.5, 1.5]), "Why": np.diag([0.9, 1.1])}
+    >>> moved, facts = orthogonalize_params(weights)
+    >>> [(one["matrix"], one["stopped"]) for one in facts]
+    [('Whh', 'cost'), ('Why', 'cost')]
+
     Checked by: tests/test_orthogonality.py::test_phase.
     """
     def one(name: str) -> Descent:
@@ -207,9 +226,14 @@ def open_penalty(weights: Params, strength: Number, form: str = "squared"
                  ) -> tuple[Array, Params]:
     """OPEN as a penalty: ``strength`` times the sum of the defects, and its gradients.
 
-    The text's is "squared", ``4 lambda (W W' - I) W``; the released recurrent code's is
+    The paper's text has "squared", ``4 lambda (W W' - I) W``, its released recurrent code
     "unsquared". Any number type. Returns the value () and gradients under the same names.
     Source: Manchev & Spratling, eqs. 29-31 (errata 12, 18, 19).
+
+    >>> value, gradients = open_penalty({"Whh": np.diag([2.0, 1.0])}, strength=0.5)
+    >>> float(value), gradients["Whh"].tolist()
+    (4.5, [[12.0, 0.0], [0.0, 0.0]])
+
     Checked by: tests/test_orthogonality.py::test_open_penalty_and_update.
     """
     pairs = {name: defect_and_gradient(W, form) for name, W in weights.items()}
@@ -222,8 +246,13 @@ def open_update(W: Array, rate: Number, strength: Number, form: str = "squared")
     """OPEN as an update: ``W - rate strength gradient``, any number type.
 
     Followed by an optimiser's step with the loss's gradients at the old weights it is eq. 31.
-    With SGD that equals the penalty; an optimiser that rescales gradients never sees it.
+    With SGD that equals the penalty; other optimisers rescale the penalty's gradient, but not
+    this update.
     Source: Manchev & Spratling, eq. 31 (erratum 18).
+
+    >>> open_update(np.diag([2.0, 1.0]), rate=0.125, strength=0.5).tolist()
+    [[0.5, 0.0], [0.0, 1.0]]
+
     Checked by: tests/test_orthogonality.py::test_open_penalty_and_update.
     """
     gradient = times(strength, defect_and_gradient(W, form)[1])
@@ -281,7 +310,7 @@ def _block_steps(distribution: str, size: int, rate: float, threshold: float, ma
 
 
 @takes(distribution=one_of(INITIALIZERS), runs=count(), size=count(), rate=real("(0, inf)"),
-       threshold=real("(0, inf)"), seed=count(0), max_steps=count())
+       threshold=real("(0, inf)"), seed=count(0, SEED), max_steps=count())
 def orthogonalization_experiment(
         distribution: str, runs: int = 10_000, size: int = 100, rate: float = 0.1,
         threshold: float = 1e-6, seed: int = 0, max_steps: int = 100,
@@ -292,8 +321,13 @@ def orthogonalization_experiment(
     which the text has 22.77 mean steps, "uniform" U(-.1, .1), with 24.00. (80,000 runs give
     22.86 and 24.04 +- .012; the mean of 10,000 scatters by .034.) ``max_steps``: updates
     after which a run has failed; so has one that diverges. The descent runs in float32, which
-    gives the steps of float64 but for a run in thousands. The same seed gives the same steps
-    at any number of threads. ``progress(done, runs)`` is called as blocks end.
+    takes as many steps as float64 in all but one run of some thousands. The same seed gives the
+    same steps at any number of threads. ``progress(done, runs)`` is called as blocks end.
+
+    >>> found = orthogonalization_experiment("gaussian", runs=20, size=20)
+    >>> found.success_rate, found.steps.shape
+    (1.0, (20,))
+
     Checked by: tests/test_orthogonality.py::test_experiment.
     """
     block = partial(_block_steps, distribution, size, rate, threshold, max_steps)

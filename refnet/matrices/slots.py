@@ -2,8 +2,8 @@
 
 A transition owns the parameters of one matrix, its *slot*: slot "Whh" of a factorised
 transition with parts U, p and V has the parameters "Whh.U", "Whh.p" and "Whh.V". The net
-only ever sees W, so every cell and every layer works with every transition. These are what a
-net asks of one; the transitions themselves are in refnet.matrices.transitions.
+only ever sees W, so every cell and every layer works with every transition. Here is what a net
+asks of a transition; the transitions themselves are in refnet.matrices.transitions.
 """
 
 from collections.abc import Mapping
@@ -64,21 +64,42 @@ class Transition(Protocol):
 
 
 def parts(params: Params, slot: str) -> Params:
-    """The parts of one slot, by name without the slot."""
+    """The parts of one slot, by name without the slot.
+
+    >>> import numpy as np
+    >>> sorted(parts({"Whh.U": np.eye(2), "Whh.s": np.ones(2), "bh": np.zeros(2)}, "Whh"))
+    ['U', 's']
+    """
     return {name[len(slot) + 1:]: value for name, value in params.items()
             if name.startswith(slot + ".")}
 
 
 def assemble(transition: Transition, params: Params, slots: tuple[str, ...]
              ) -> tuple[Params, dict[str, Any]]:
-    """The matrix of every slot, and the tapes for ``pull_back``."""
+    """The matrix of every slot, and the tapes for ``pull_back``.
+
+    >>> import numpy as np
+    >>> from refnet.matrices.transitions import transition
+    >>> made, tapes = assemble(transition("orthogonal"), {"Whh.M": np.eye(2)}, ("Whh",))
+    >>> made["Whh"].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     made = {slot: transition.matrix(parts(params, slot)) for slot in slots}
     return {slot: W for slot, (W, _) in made.items()}, {slot: t for slot, (_, t) in made.items()}
 
 
 def pull_back(transition: Transition, params: Params, tapes: dict[str, Any], grads: Params
               ) -> Params:
-    """Gradients of every slot's parts, under their full names, from each slot's dW."""
+    """Gradients of every slot's parts, under their full names, from each slot's dW.
+
+    >>> import numpy as np
+    >>> from refnet.matrices.transitions import transition
+    >>> params = {"Whh.M": np.eye(2)}
+    >>> made, tapes = assemble(transition("orthogonal"), params, ("Whh",))
+    >>> grads = pull_back(transition("orthogonal"), params, tapes, {"Whh": np.ones((2, 2))})
+    >>> grads["Whh.M"].tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     return {f"{slot}.{part}": value for slot, tape in tapes.items()
             for part, value in
             transition.pull_back(parts(params, slot), tape, grads[slot]).items()}
@@ -86,7 +107,15 @@ def pull_back(transition: Transition, params: Params, tapes: dict[str, Any], gra
 
 def penalty(transition: Transition, params: Params, slots: tuple[str, ...]
             ) -> tuple[Any, Params]:
-    """What the transition adds to the loss over all slots, and its gradients by full name."""
+    """What the transition adds to the loss over all slots, and its gradients by full name.
+
+    >>> import numpy as np
+    >>> from refnet.matrices.transitions import transition
+    >>> params = {"Whh.U": np.eye(2), "Whh.V": np.eye(2), "Whh.s": np.array([1.0, 3.0])}
+    >>> value, gradients = penalty(transition("svd", prior=0.5), params, ("Whh",))
+    >>> float(value), gradients["Whh.s"].tolist()
+    (2.0, [0.0, 2.0])
+    """
     value: Any = 0
     grads: Params = {}
     for slot in slots:

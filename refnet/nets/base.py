@@ -8,11 +8,12 @@ import numpy as np
 
 from refnet.arguments import Shape, admit, array, choice, kind, short
 from refnet.batch import Array, Params
-from refnet.maths.activations import ACTIVATIONS, Activation, activation
+from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.losses import LOSSES, REDUCTIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Transition, pull_back
 from refnet.matrices.transitions import transition
+from refnet.specs import read
 
 __all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "admit_gradients",
            "an_activation", "float_type", "matrix_of", "parameter_shapes", "pulled"]
@@ -51,8 +52,8 @@ class NetTape(NamedTuple):
 
 
 class Named(Generic[T]):
-    """A field of a net that holds what ``convert`` makes of the value given, such as a name.
-    (A descriptor: ``dataclass`` assigns through it.)"""
+    """A field of a net that holds what ``convert`` makes of the value given: an activation for its
+    name, say. (A descriptor: ``dataclass`` assigns through it.)"""
 
     def __init__(self, convert: Callable[[T | str], T], default: T) -> None:
         self.convert, self.default = convert, default
@@ -68,15 +69,14 @@ class Named(Generic[T]):
         net.__dict__[self.name] = self.convert(value)
 
 
-def _no_options(function: str, text: str) -> None:
-    name, colon, _ = text.partition(":")
-    if colon:
-        raise ValueError(f"{function} {text!r} has options; pass what {function}({name!r}, "
-                         "option=value) gives")
-
-
 def a_loss(loss: str, reduction: str) -> None:
-    """Raise ValueError unless there is such a loss, and such a reduction of it."""
+    """Raise ValueError unless the loss and the reduction are known and go together.
+
+    >>> a_loss("none", "mean")
+    Traceback (most recent call last):
+    ValueError: reduction is 'mean'; need 'sum' with the loss 'none': the cotangent is taken as \
+it is given
+    """
     choice("loss", loss, tuple(LOSSES))
     choice("reduction", reduction, REDUCTIONS)
     if loss == "none" and reduction != "sum":
@@ -85,19 +85,25 @@ def a_loss(loss: str, reduction: str) -> None:
 
 
 def an_activation(value: Activation | str, what: str = "activation") -> Activation:
-    """``value``, or the activation of that name."""
+    """``value``, or the activation of that name or spec.
+
+    >>> an_activation("relu").name
+    'relu'
+    """
     if isinstance(value, str):
-        _no_options("activation", value)
-        choice(what, value, ACTIVATIONS)
-        return activation(value)
+        name, options = read(what, SPEC, value)
+        return activation(name, **options)
     kind(what, value, Activation, "a name such as 'relu', or what activation() gives")
     return value
 
 
 def a_transition(value: Transition | str | None) -> Transition | None:
-    """``value``, or the transition of that name."""
+    """``value``, or the transition of that name or spec.
+
+    >>> a_transition("dense") is None
+    True
+    """
     if isinstance(value, str):
-        _no_options("transition", value)
         return transition(value)
     if value is not None and (isinstance(value, type) or not hasattr(value, "pull_back")):
         raise TypeError(f"transition is {short(value)}; need a name such as 'orthogonal', or what "
@@ -106,7 +112,11 @@ def a_transition(value: Transition | str | None) -> Transition | None:
 
 
 def parameter_shapes(own: Activation, units: int, suffix: str = "") -> dict[str, tuple[Shape, ...]]:
-    """The shapes of the activation's own parameters; one for all units may be one for each."""
+    """The shapes of the activation's own parameters; one for all units may be one for each.
+
+    >>> parameter_shapes(activation("prelu"), 4, "1")
+    {'slope1': ((), (4,))}
+    """
     return {f"{name}{suffix}": tuple(dict.fromkeys([shape(units), (units,)]))
             for name, shape, _ in own.start}
 
@@ -114,7 +124,12 @@ def parameter_shapes(own: Activation, units: int, suffix: str = "") -> dict[str,
 def admit_gradients(where: str, doutputs: Array, shape: tuple[int, ...], extra: Params | None,
                     known: Params) -> None:
     """Raise ValueError or TypeError unless the cotangent has the outputs' shape, and each of the
-    gradients to add that of what is ``known`` by its name."""
+    gradients to add has the shape of the array of its name in ``known``.
+
+    >>> admit_gradients("net.backward", np.ones((2, 1)), (2, 3), None, {})
+    Traceback (most recent call last):
+    ValueError: net.backward: doutputs has shape (2, 1); need (2, 3), as the outputs have
+    """
     admit(where, {"doutputs": doutputs}, {"doutputs": (shape,)}, {}, "as the outputs have")
     if extra:
         admit(f"{where}: extra", extra, {name: (value.shape,) for name, value in known.items()}, {},
@@ -123,7 +138,11 @@ def admit_gradients(where: str, doutputs: Array, shape: tuple[int, ...], extra: 
 
 def matrix_of(what: str, draw: Initializer | str, shape: tuple[int, int],
               rng: np.random.Generator) -> Array:
-    """A start matrix by an initialiser, or by the name of one."""
+    """A start matrix by an initialiser, or by the name of one.
+
+    >>> matrix_of("weights", "identity", (2, 2), np.random.default_rng(0)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     if isinstance(draw, str):
         return initialize(draw, shape, rng)
     W = draw(shape, rng)
@@ -132,7 +151,11 @@ def matrix_of(what: str, draw: Initializer | str, shape: tuple[int, int],
 
 
 def float_type(dtype: Any) -> Any:
-    """The dtype that start values are rounded to; ValueError unless its numbers are floats."""
+    """The dtype that start values are rounded to; ValueError unless its numbers are floats.
+
+    >>> float_type(np.float32)
+    dtype('float32')
+    """
     try:
         found = np.dtype(dtype)
     except TypeError:
@@ -152,7 +175,13 @@ def _merge(a: Params, b: Params) -> Params:
 def pulled(net: "Matrices", params: Params, made: dict[str, Any],
            grads: Params, extra: Params | None) -> Params:
     """Add ``extra`` to the matrices' gradients, pull these back to their parts if the net's
-    transition made them, and add what of ``extra`` is for the parts themselves."""
+    transition made them, and add what of ``extra`` is for the parts themselves.
+
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
+    >>> pulled(net, {}, {}, {"Whh": np.zeros((2, 2))}, {"Whh": np.eye(2)})["Whh"].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     extra = extra or {}
     grads = _merge(grads, {name: value for name, value in extra.items() if name in grads})
     rest = {name: value for name, value in extra.items() if name not in grads}

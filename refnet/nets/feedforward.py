@@ -33,8 +33,8 @@ class FeedforwardNet:
     matrices are made of (all hidden ones if the transition takes rectangular matrices), or the
     name of that.
 
-    It has no compiled twin: a layer is used once a step, so that packing its matrix and waking
-    threads, which a recurrent net does once for all time steps, would cost what they save.
+    There is no compiled version: each layer is used once a step, so that packing its matrix and
+    waking threads, which a recurrent net does once for all time steps, would cost what they save.
 
     >>> net = FeedforwardNet((4, 3, 3, 2))
     >>> params = net.init(np.random.default_rng(0), np.float64)

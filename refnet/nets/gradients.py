@@ -1,4 +1,4 @@
-"""The loss and every derivative of it that one may ask a net for.
+"""A net's loss and its derivatives.
 
 ``loss_and_gradients`` is the hand-written backward pass. Tangents (``jvp``, ``hvp``) run the
 same source on numbers that carry a derivative along: a complex step for floats (Squire &
@@ -13,19 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import NUMBERS, Rule, admit, count, instance, optional, takes
+from refnet.arguments import NUMBERS, admit, count, instance, optional, takes
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
-from refnet.maths.numeric import matmul
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.padding import emptied, ends, finite_input
+from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
 
 __all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
-           "state_gradients", "state_jacobians", "tangent"]
+           "scored", "tangent"]
 
 Net = RecurrentNet | FeedforwardNet
 Penalty = Callable[[Params], tuple[Any, Params]]
@@ -36,24 +34,19 @@ SPAN = 400
 """Entries smaller than the largest by 2^SPAN go in a step of their own, or they would underflow."""
 
 
-NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet or a FeedforwardNet")
+NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet, a StackedNet or a FeedforwardNet")
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
 
 
-def _one_layer(what: str, net: object) -> None:
-    RECURRENT.check(what, net)
-    if isinstance(net, StackedNet):
-        raise TypeError(f"{what} is a StackedNet; need a RecurrentNet, which has one layer: take "
-                        "net.every_cell with net.of(params, suffix)")
+def scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
+           ) -> tuple[Array, Array]:
+    """The loss and its gradient in the outputs.
 
-
-RECURRENT = instance(RecurrentNet, "a RecurrentNet")
-ONE_LAYER = Rule(_one_layer, RECURRENT.wrong)
-
-
-def _scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
-            ) -> tuple[Array, Array]:
-    """The loss and its gradient in the outputs."""
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1, loss="squared_error", reduction="sum")
+    >>> loss, gradient = scored(net, np.ones((1, 1)), Batch(np.ones((3, 1, 1)), np.zeros((1, 1))))
+    >>> float(loss), gradient.tolist()
+    (1.0, [[2.0]])
+    """
     need = outputs.shape[:-1] if net.loss == "cross_entropy" else outputs.shape
     y = batch.y
     if type(y) is not np.ndarray or y.shape != need or y.dtype.kind not in NUMBERS:
@@ -97,7 +90,7 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     Checked by: tests/test_exact.py::test_push_equals_pull.
     """
     outputs, tape = net.forward(params, batch.x, batch.mask)
-    loss, doutputs = _scored(net, outputs, batch, divisor)
+    loss, doutputs = scored(net, outputs, batch, divisor)
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)
@@ -115,8 +108,12 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
     float32 and float64 are computed in complex128, longdouble in clongdouble, and come back
     in their own dtype; complex and object arrays run on Dual. Directions of any magnitude: they
     are scaled by a power of two, and one whose entries span more than a factor of 2^SPAN is split
-    into several, whose tangents add up. Raises ValueError for a direction of a name or a shape
-    that ``at`` has not.
+    into several, whose tangents add up. Raises ValueError for a direction with a name or a shape
+    that ``at`` does not have.
+
+    >>> tangent(lambda p: {"y": p["x"] ** 2}, {"x": np.array([3.0])}, {"x": np.array([1.0])})
+    {'y': array([6.])}
+
     Checked by: tests/test_gradients.py::test_directions_of_any_magnitude.
     """
     admit("direction", direction, {name: (value.shape,) for name, value in at.items()}, {},
@@ -181,7 +178,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     def run(p: Params) -> Params:
         x = p.pop("x")
         outputs, _ = net.forward(p, x, batch.mask)
-        return {"outputs": outputs, "loss": _scored(net, outputs, batch)[0]}
+        return {"outputs": outputs, "loss": scored(net, outputs, batch)[0]}
 
     out = tangent(run, at, direction)
     return out["outputs"], out["loss"]
@@ -246,80 +243,3 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
                                 for name in params if name.startswith("h0")}}
         results.append(loss_and_gradients(net, own, example, inputs, divisor=divisor))
     return results
-
-
-def _one_step_back(net: RecurrentNet, p: Params, x: Array, state: Array, e: Array) -> Array:
-    """The pull-back of ``e`` at the state after one step, x (1, B, D), to ``state`` before it;
-    both (B, H), or (2, B, H) for the LSTM."""
-    tape = net.layer.run(p, x, state)
-    through_cell = {} if e.ndim == 2 else {"dc": e[1]}
-    return net.layer.pull(p, tape, e[None] if e.ndim == 2 else e[:1], inputs=False,
-                          **through_cell)["h0"]
-
-
-def _states(cell: Any) -> Array:
-    """All states of a tape: (T + 1, B, H), or (T + 1, 2, B, H) with the LSTM's c."""
-    return np.stack([cell.h, cell.c], axis=1) if hasattr(cell, "c") else np.asarray(cell.h)
-
-
-@takes(net=ONE_LAYER, batch=BATCH)
-def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
-    """``dL/dh_t``, complete, for t = 0 .. T: (T + 1, B, H), or (T + 1, 2, B, H) for an LSTM.
-
-    Every later step is counted in. One step at a time is pulled back, by the cell's own backward
-    pass. Raises ValueError as ``loss_and_gradients`` does.
-    Checked by: tests/test_analysis_theory.py::test_state_gradients.
-    """
-    net = replace(net, checkpoint="none")
-    outputs, tape = net.forward(params, batch.x, batch.mask)
-    doutputs = _scored(net, outputs, batch)[1]
-    ended = ends(doutputs, tape.steps)
-    cell = tape.cell if ended is None else emptied(tape.cell, ended)
-    p, states, T = net.layer.scaled(tape.p), _states(cell), len(batch.x)
-    direct = np.zeros_like(states)
-    to_h = direct if states.ndim == 3 else direct[:, 0]
-    rows = matmul(doutputs.reshape(-1, net.outputs), tape.p["Why"])
-    if net.readout == "every":
-        to_h[1:] = rows.reshape(T, -1, net.hidden)
-    else:
-        steps = np.full(rows.shape[0], tape.steps) if isinstance(tape.steps, int) else tape.steps
-        to_h[steps, np.arange(len(rows))] = rows
-    flow = direct
-    for t in reversed(range(T)):
-        flow[t] = flow[t] + _one_step_back(net, p, cell.x[t:t + 1], states[t], flow[t + 1])
-    return flow
-
-
-@takes(net=ONE_LAYER)
-def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
-    """``J[t] = dh_T / dh_t``, (T + 1, B, S, S): the products that vanish or explode.
-
-    S is H; for an LSTM the state is (h, c) and S = 2 H. Each row of J is pulled back through one
-    step at a time, so J[T] = I and ``J[t] = J[t + 1] diag(f'(a[t])) Whh`` for the simple net.
-    Source: Manchev & Spratling, the formula after eq. 4, as corrected (erratum 2).
-
-    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, activation="identity")
-    >>> params = net.init(np.random.default_rng(0), np.float64)
-    >>> J = state_jacobians(net, params, np.zeros((3, 1, 2)))
-    >>> bool(np.allclose(J[1, 0], params["Whh"] @ params["Whh"]))
-    True
-
-    Checked by: tests/test_gradients.py::test_state_jacobians.
-    """
-    net.admit("state_jacobians", params, x)
-    params, x = same_kind(params, x)
-    p = net.layer.scaled(net.matrices(params)[0])
-    states = _states(net.layer.run(p, x, net.initial_state(params, x)))
-    T, B, H = len(x), x.shape[1], net.hidden
-    parts = states.shape[1] if states.ndim == 4 else 1
-    S = parts * H
-    out = np.zeros((T + 1, B, S, S), states.dtype)
-    out[T] = np.eye(S, dtype=int)
-    for t in reversed(range(T)):
-        # one example a row of J: (B, S) pairs as a batch of B * S
-        rows = np.moveaxis(out[t + 1].reshape(B * S, parts, H), 1, 0)
-        state = np.repeat(states[t], S, axis=-2)
-        e = _one_step_back(net, p, np.repeat(x[t:t + 1], S, axis=1), state,
-                           rows[0] if parts == 1 else rows)
-        out[t] = np.moveaxis(e.reshape(parts, B * S, H), 0, 1).reshape(B, S, S)
-    return out

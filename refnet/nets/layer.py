@@ -3,8 +3,8 @@
 With gradient checkpointing a layer keeps the state at the start of every segment of
 10 sqrt(T) steps and the tape of the last segment alone; its backward pass goes over the segments
 from the last to the first, runs each one but the last forward again and pulls back through it.
-Memory then grows with the square root of T, for almost one forward pass more. Without, all of
-time is one segment.
+Memory then grows with the square root of T, at the cost of almost one more forward pass. Without
+checkpointing the whole sequence is one segment.
 
 Source: Chen, Xu, Zhang & Guestrin (2016), for segments of equal length.
 """
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.cells.common import widened
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import Number, times
 from refnet.nets.padding import emptied
@@ -40,7 +41,7 @@ new array (K, B, H), K >= 1."""
 class Checkpoints(NamedTuple):
     """What stands for the cell's tape: x (T, B, D), the state at the start of every segment,
     (B, H) or, for the LSTM, [h, c] (2, B, H), and the last segment's tape, which the first
-    backward pass takes away: a second one makes it again."""
+    backward pass frees and a second one makes again."""
 
     x: Array
     starts: list[Array]
@@ -54,8 +55,11 @@ class Checkpoints(NamedTuple):
 
 
 def segments(T: int) -> list[tuple[int, int]]:
-    """``(first, end)`` of the segments ``first <= t < end``: as few of equal length as none needs
-    more than STRETCH ceil(sqrt(T)) steps; a single empty one if T = 0.
+    """``(first, end)`` of the segments ``first <= t < end``: as few as possible, of equal length,
+    without one of more than STRETCH ceil(sqrt(T)) steps; a single empty one if T = 0.
+
+    >>> segments(1000)
+    [(0, 250), (250, 500), (500, 750), (750, 1000)]
 
     Checked by: tests/test_checkpointing.py::test_segments.
     """
@@ -66,7 +70,7 @@ def segments(T: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A cell with all that it is run by.
+    """A cell and the settings that it runs with.
 
     ``passes``: its module in refnet.cells or refnet.compiled. ``gain``
     multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip`` bounds the entries of its
@@ -118,7 +122,8 @@ class Layer:
             tape = self.run(p, x[first:end], state)
             read(first, tape)
             if end < len(x):
-                state = tape.h[-1].copy() if h0.ndim == 2 else np.stack([tape.h[-1], tape.c[-1]])
+                state = tape.h[-1].copy() if h0.ndim == 2 else np.stack(
+                    [widened(tape.h[-1], h0.shape[2]), tape.c[-1]])
         return Checkpoints(x, starts, [tape]) if self.checkpoints else tape
 
     def backward(self, p: Params, tape: Any, pull: Pull, inputs: bool = True,
@@ -147,7 +152,7 @@ class Layer:
                 part = emptied(part, ended - first)
             dh = pull(first, part)
             if carry is not None:
-                dh[-1:] += carry if carry.ndim == 2 else carry[0]
+                dh[-1:] += carry if carry.ndim == 2 else carry[0][:, :dh.shape[2]]
                 options |= {} if carry.ndim == 2 else {"dc": carry[1]}
             own = self.pull(seen, part, dh, inputs, **options)
             carry = own["h0"]

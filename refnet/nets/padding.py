@@ -3,8 +3,8 @@
 With a mask, a sequence of a batch ends at its last True; what follows is padding, which may hold
 anything: uninitialised memory, NaN, infinity. The outputs and states of those steps are computed
 from it (where it is not finite, from 0), but neither the loss nor any gradient depends on it, and
-the gradient in the padding is 0. A step that is masked *before* the end of its sequence is no
-padding: the states run through it, with its x, to the steps that count.
+the gradient in the padding is 0. A step that is masked *before* the end of its sequence is not
+padding: the state after it, computed from its x, is carried on to the steps that count.
 
 The gradient at a padded state is 0, so that padding can reach another gradient only as 0 times
 infinity or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` looks for NaN in its result,
@@ -26,6 +26,10 @@ def finite_input(x: Array, mask: Array | None) -> Array:
     """``x`` (T, B, D) with 0 for what is not finite in the padding; x itself if all is.
 
     Exact numbers are finite.
+
+    >>> x = np.array([[[1.0]], [[np.nan]]])
+    >>> finite_input(x, np.array([[True], [False]])).ravel().tolist()
+    [1.0, 0.0]
     """
     if mask is None or x.dtype.kind not in "fc":
         return x
@@ -36,7 +40,12 @@ def finite_input(x: Array, mask: Array | None) -> Array:
 
 def settled(batch: Batch, classes: int) -> Batch:
     """The batch with values that exact numbers can hold: x as ``finite_input`` gives it, and 0 for
-    the targets of masked steps that are not finite, or not one of the classes."""
+    the targets of masked steps that are not finite, or not one of the classes.
+
+    >>> x, mask = np.array([[[1.0]], [[np.nan]]]), np.array([[True], [False]])
+    >>> settled(Batch(x, np.array([[1], [-1]]), mask), classes=2).y.ravel().tolist()
+    [1, 0]
+    """
     x, y, mask = batch
     if mask is not None and y.shape[:2] == mask.shape and y.dtype.kind in "iuf":
         valid = np.isfinite(y) if y.dtype.kind == "f" else (0 <= y) & (y < classes)
@@ -49,6 +58,9 @@ def ends(doutputs: Array, steps: Array | int | None) -> Array | None:
 
     ``doutputs`` (T, B, C) or (B, C) and ``steps`` as in ``NetTape``; None if no sequence ends
     early, and for numbers other than floats: exact ones need none of this.
+
+    >>> ends(np.array([[[1.0], [1.0]], [[1.0], [0.0]]]), None).tolist()
+    [2, 1]
     """
     if doutputs.dtype.kind not in "fc" or isinstance(steps, int):
         return None
@@ -61,7 +73,13 @@ def ends(doutputs: Array, steps: Array | int | None) -> Array | None:
 
 def emptied(tape: Any, ends: Array) -> Any:
     """A cell's tape with zeros in place of the padding: of its T steps from ``ends`` (B,) on, and
-    of its T + 1 states after h[ends]."""
+    of its T + 1 states after h[ends].
+
+    >>> from refnet.cells.rnn import Tape
+    >>> tape = Tape(x=np.ones((2, 1, 1)), a=np.ones((2, 1, 1)), h=np.ones((3, 1, 1)))
+    >>> emptied(tape, np.array([1])).h.ravel().tolist()
+    [1.0, 1.0, 0.0]
+    """
     T = len(tape.x)
 
     def kept(values: Array | None) -> Array | None:
@@ -74,5 +92,9 @@ def emptied(tape: Any, ends: Array) -> Any:
 
 
 def has_nan(gradients: Params) -> bool:
-    """Whether any gradient in floats has one."""
+    """Whether any gradient in floats holds a NaN.
+
+    >>> has_nan({"Whh": np.array([1.0, np.nan])})
+    True
+    """
     return any(value.dtype.kind in "fc" and np.isnan(value).any() for value in gradients.values())

@@ -41,16 +41,19 @@ class RecurrentNet:
     ``readout``: "last" or "every" step. ``gain`` multiplies the pre-activation (Vorontsov et al.,
     3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared by the batch; otherwise it is zero,
     unless ``params["h0"]`` gives it as (H,) or (B, H). ``clip_step``: bound of the pre-activation
-    gradient's entries inside the recursion. ``embedding``: if above 0, the inputs go through a
-    matrix of so many rows first, ``Wxh = Wxh.W Wxh.E``, as characters do in the released code of
-    Vorontsov et al., whose start is N(0, .01^2). ``backend``: "reference" (any dtype) or "compiled"
-    (float32 and float64, Numba).
+    gradient's entries inside the recursion. ``embedding``: if above 0, the number of rows of a
+    matrix Wxh.E that the inputs go through first, ``Wxh = Wxh.W Wxh.E``, as characters do in the
+    released code of Vorontsov et al.; it starts from N(0, .01^2), as there. ``backend``:
+    "reference" (any dtype) or "compiled" (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.nets.layer``).
-    ``gate``: the activation of a gated cell's gates, or its name. ``clip_forward``: what every
-    activation is given is brought into [-clip_forward, clip_forward] first, as ONNX's attribute
-    ``clip`` has it (reference backend). A second bias, the parameter bhh, is added to bh if it is
-    given; of a gru it is that of r and z, (2H,), as bhn is that of n.
+    ``gate``: the activation of a gated cell's gates, or its name. ``clip_forward``: the input of
+    every activation is first clipped to [-clip_forward, clip_forward], as by ONNX's attribute
+    ``clip`` (reference backend). A second bias, the parameter bhh, is added to bh if it is
+    given; a gru's is (2H,), for r and z, because bhn is that of n.
+    ``projection``: if above 0, an LSTM's state h has that many units P, fewer than H: the cell's
+    output is multiplied by Whr (P, H), as by torch's proj_size (reference backend). Whh is (4H, P)
+    and Why (C, P); h0 stays (2, H) or (2, B, H), and of its h the first P entries count.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, cell="lstm")
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -80,6 +83,7 @@ class RecurrentNet:
     embedding: int = 0
     gate: Named[Activation] = Named(partial(an_activation, what="gate"), ACTIVATIONS["sigmoid"])
     clip_forward: Number | None = None
+    projection: int = 0
 
     def __post_init__(self) -> None:
         choice("cell", self.cell, tuple(CELLS))
@@ -90,6 +94,9 @@ class RecurrentNet:
         for name in ("inputs", "hidden", "outputs"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
         object.__setattr__(self, "embedding", whole("embedding", self.embedding, least=0))
+        object.__setattr__(self, "projection", whole("projection", self.projection, least=0))
+        if self.projection:
+            self._check_projection()
         number("gain", self.gain, "(-inf, inf)")
         if self.clip_step is not None:
             number("clip_step", self.clip_step, "(0, inf]")
@@ -103,6 +110,20 @@ class RecurrentNet:
             raise ValueError(f"gate is {self.gate.name}; need sigmoid for the cell cifg, whose "
                              "1 - s(a) is s(-a)")
         kind("learn_h0", self.learn_h0, bool, "True or False")
+
+    def _check_projection(self) -> None:
+        if self.cell not in ("lstm", "cifg") or self.transition is not None \
+                or self.backend != "reference":
+            raise ValueError(f"projection is {self.projection}; need 0, or cell lstm or cifg, "
+                             "backend 'reference' and no transition")
+        if self.projection >= self.hidden:
+            raise ValueError(f"projection is {self.projection}; need fewer units than hidden = "
+                             f"{self.hidden}")
+
+    @property
+    def width(self) -> int:
+        """The width of what is read out: the state's H units, or P with a projection."""
+        return self.projection or self.hidden
 
     @cached_property
     def layer(self) -> Layer:
@@ -147,11 +168,13 @@ class RecurrentNet:
     def shapes(self) -> Shapes:
         """The shapes that every parameter may have, by name; B is the number of sequences."""
         cell, H, G = CELLS[self.cell], self.hidden, len(self.gates)
-        own = {"Whh": (G * H, H)} if self.transition is None else {
+        P = self.projection or H
+        own = {"Whh": (G * H, P)} if self.transition is None else {
             f"{slot}.{part}": shape for slot in self.slots
             for part, shape in self.transition.shapes(H, H).items()}
         own |= {**dict(zip(self._input_parts, self._input_shapes(G * H))),
-                "Why": (self.outputs, H), "by": (self.outputs,),
+                "Why": (self.outputs, P), "by": (self.outputs,),
+                **({"Whr": (P, H)} if self.projection else {}),
                 **{name: value.shape for name, value in cell.init(H).items()},
                 **dict.fromkeys(cell.OPTIONAL, (H,)),
                 "bhh": ((2 if self.cell == "gru" else G) * H,)}
@@ -161,7 +184,7 @@ class RecurrentNet:
 
     @property
     def _input_parts(self) -> tuple[str, ...]:
-        """What the input matrix is, or is the product of."""
+        """The name of the input matrix, or the names of its two factors."""
         return ("Wxh.W", "Wxh.E") if self.embedding else ("Wxh",)
 
     def _input_shapes(self, rows: int) -> tuple[tuple[int, int], ...]:
@@ -181,8 +204,9 @@ class RecurrentNet:
 
     def _sizes(self) -> str:
         gates = f" and the gates of {self.cell} are {', '.join(self.gates)}"
-        return (f"because the net has D = {self.inputs} inputs, H = {self.hidden} hidden units and "
-                f"C = {self.outputs} outputs" + (gates if len(self.gates) > 1 else ""))
+        state = f", of which a projection makes P = {self.projection}," if self.projection else ""
+        return (f"because the net has D = {self.inputs} inputs, H = {self.hidden} hidden units"
+                f"{state} and C = {self.outputs} outputs" + (gates if len(self.gates) > 1 else ""))
 
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
         """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
@@ -200,18 +224,18 @@ class RecurrentNet:
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
              gates: Initializer | str | None = None, **cell_options: Any) -> Params:
         """Start values: ``weights`` draws Why, ``recurrent`` Whh and ``inputs`` Wxh (the same
-        if None), gate by gate; ``gates``, if given, draws the blocks of Whh that only open and
-        close, so that a chain with ``ramp`` gates is Orhan & Pitkow's mixed start. The cell's
+        if None), gate by gate; ``gates``, if given, draws the blocks of Whh of all gates but the
+        candidate: a chain with ``ramp`` gates is Orhan & Pitkow's mixed start. The cell's
         own ``init`` takes ``cell_options`` (an LSTM's ``forget`` and ``peepholes``) and starts
         its biases; h0 is zero. An initialiser is a function of shape and rng, or its name. Drawn
         in float64, then rounded.
         """
         generator("init: rng", rng)
         dtype, cell = float_type(dtype), CELLS[self.cell]
-        H, G = self.hidden, len(self.gates)
+        H, G, P = self.hidden, len(self.gates), self.projection or self.hidden
         draw = recurrent or weights
-        start = {slot: (matrix_of("recurrent", draw, (H, H), rng) if gate == cell.CANDIDATE
-                        else matrix_of("gates", gates or draw, (H, H), rng))
+        start = {slot: (matrix_of("recurrent", draw, (H, P), rng) if gate == cell.CANDIDATE
+                        else matrix_of("gates", gates or draw, (H, P), rng))
                  for slot, gate in zip(self.slots, self.gates)}
         shape, *embedding = self._input_shapes(H)
         made = [np.concatenate([matrix_of("inputs", inputs or weights, shape, rng)
@@ -219,7 +243,7 @@ class RecurrentNet:
                 *(gaussian(wide, rng, sd=0.01) for wide in embedding)]
         params: Params = {
             **dict(zip(self._input_parts, made)),
-            "Why": matrix_of("weights", weights, (self.outputs, H), rng),
+            "Why": matrix_of("weights", weights, (self.outputs, P), rng),
             "by": np.zeros(self.outputs),
             **cell.init(H, **cell_options),
             **self.activation.init(H),
@@ -230,6 +254,8 @@ class RecurrentNet:
             for slot, matrix in start.items():
                 params |= {f"{slot}.{part}": value
                            for part, value in self.transition.init(matrix).items()}
+        if self.projection:
+            params["Whr"] = matrix_of("weights", weights, (P, H), rng)
         if self.learn_h0:
             params["h0"] = np.zeros(H if cell.STATES == 1 else (cell.STATES, H))
         return {name: value.astype(dtype) for name, value in params.items()}
@@ -239,7 +265,7 @@ class RecurrentNet:
         if self.embedding:
             params = {**params, "Wxh": matmul(params["Wxh.W"], params["Wxh.E"])}
         if self.transition is None:
-            blocks = params["Whh"].reshape(len(self.slots), self.hidden, self.hidden)
+            blocks = params["Whh"].reshape(len(self.slots), self.hidden, -1)
             return {**params, **dict(zip(self.slots, blocks))}, {}
         made, tapes = assemble(self.transition, params, self.slots)
         return {**params, **made, "Whh": np.concatenate(list(made.values()))}, tapes
@@ -273,7 +299,7 @@ class RecurrentNet:
         params, x = same_kind(params, x)
         p, made = self.matrices(params)
         x = finite_input(x, mask)
-        h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.hidden
+        h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.width
         steps: Array | int | None = None
         if self.readout == "last":
             steps = T if mask is None else last_steps(mask)
@@ -321,7 +347,7 @@ class RecurrentNet:
         if self.transition is None and not extra:
             grads["Whh"] = grads.pop("Whh")  # the last entry in any case
             return self.pull_inputs(tape.p, grads)
-        blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, self.hidden)
+        blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, -1)
         grads = pulled(self, tape.p, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
         if self.transition is None:
             found = [grads.pop(slot) for slot in self.slots]
@@ -339,7 +365,7 @@ class RecurrentNet:
                      ended: Array | None = None) -> Params:
         """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
         for ``Layer.backward``."""
-        p, steps, H = tape.p, tape.steps, self.hidden
+        p, steps, H = tape.p, tape.steps, self.width
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
         sums: list[Array] = []
@@ -365,7 +391,7 @@ class RecurrentNet:
         grads["by"] = flat.sum(axis=0)
         if steps is not None and not isinstance(steps, int):
             h0 = grads["h0"].copy()
-            h0[(0,) * (h0.ndim - 2)] += np.where((steps == 0)[:, None], drows, 0)
+            h0[(0,) * (h0.ndim - 2)][:, :H] += np.where((steps == 0)[:, None], drows, 0)
             grads["h0"] = h0
         return grads
 

@@ -27,7 +27,7 @@ from refnet.nets.base import (Initializer, NetTape, admit_gradients, float_type,
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["StackedNet"]
+__all__ = ["StackedNet", "kept", "turned"]
 
 HEAD = ("Why", "by")
 
@@ -73,8 +73,8 @@ class StackedNet(RecurrentNet):
 
     @property
     def width(self) -> int:
-        """The width of a layer's output: H, or 2 H in both directions."""
-        return (1 + self.bidirectional) * self.hidden
+        """The width of a layer's output: that of the state, or twice that in both directions."""
+        return (1 + self.bidirectional) * (self.projection or self.hidden)
 
     @cached_property
     def cells(self) -> tuple[dict[str, RecurrentNet], ...]:
@@ -180,12 +180,12 @@ class StackedNet(RecurrentNet):
                 h0 = cell.initial_state(own, x)
                 parts: list[Array] = []
                 tapes[suffix] = cell.layer.forward(
-                    own, _turned(x, steps, suffix), h0, lambda first, tape: parts.append(
+                    own, turned(x, steps, suffix), h0, lambda first, tape: parts.append(
                         tape.h[1:] if self.checkpoint == "none" else tape.h[1:].copy()))
                 h = parts[0] if len(parts) == 1 else np.concatenate(parts)
-                ends.append(_last(h, h0 if h0.ndim == 2 else h0[0], steps))
-                states.append(_turned(h, steps, suffix))
-            x = _kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
+                ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, :cell.width], steps))
+                states.append(turned(h, steps, suffix))
+            x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
         if self.readout == "none":
             return x, NetTape(p, made, tapes, x[:0], steps)
         rows = (np.concatenate(ends, axis=1) if self.readout == "last"
@@ -212,7 +212,7 @@ class StackedNet(RecurrentNet):
             name = f"h0{suffix}"
             if name in params and params[name].ndim < grads[name].ndim:
                 grads[name] = grads[name].sum(axis=-2)
-            blocks = grads.pop(f"Whh{suffix}").reshape(-1, self.hidden, self.hidden)
+            blocks = grads.pop(f"Whh{suffix}").reshape(len(cell.slots), self.hidden, -1)
             grads |= {slot + suffix: block for slot, block in zip(cell.slots, blocks)}
         net: RecurrentNet = self  # mypy takes the fields of a subclass for what may be assigned
         grads = pulled(net, tape.p, tape.made, grads, extra)
@@ -238,12 +238,12 @@ class StackedNet(RecurrentNet):
             d = matmul(flat, p["Why"])
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
-            d = _kept(d.reshape(T, B, self.width), steps)
+            d = kept(d.reshape(T, B, self.width), steps)
         for number in reversed(range(self.layers)):
             below: list[Array] = []
             for n, (suffix, cell) in enumerate(self.cells[number].items()):
-                part = slice(n * self.hidden, (n + 1) * self.hidden)
-                dh = (_turned(d[:, :, part], steps, suffix) if last is None
+                part = slice(n * cell.width, (n + 1) * cell.width)
+                dh = (turned(d[:, :, part], steps, suffix) if last is None
                       else _at_last(last[:, part], steps, T))
                 found = cell.layer.backward(
                     self.of(p, suffix), tape.cell[suffix], lambda first, segment: dh[
@@ -251,10 +251,11 @@ class StackedNet(RecurrentNet):
                     steps if ended else None)
                 if last is not None:  # a sequence without steps is read at h0
                     h0 = found["h0"].copy()
-                    h0[(0,) * (h0.ndim - 2)] += np.where((steps == 0)[:, None], last[:, part], 0)
+                    h0[(0,) * (h0.ndim - 2)][:, :cell.width] += np.where(
+                        (steps == 0)[:, None], last[:, part], 0)
                     found["h0"] = h0
                 if "x" in found:
-                    below.append(_turned(found.pop("x"), steps, suffix))
+                    below.append(turned(found.pop("x"), steps, suffix))
                 if "clipped" in found:
                     grads["clipped"] = grads.get("clipped", 0) + found.pop("clipped")
                 grads |= {_named(name, suffix): value for name, value in found.items()}
@@ -264,9 +265,13 @@ class StackedNet(RecurrentNet):
         return {**grads, "x": d} if inputs else grads
 
 
-def _turned(values: Array, steps: Array, suffix: str) -> Array:
+def turned(values: Array, steps: Array, suffix: str) -> Array:
     """``values`` (T, B, ...) with every sequence's steps (B,) in the order of the cell's own
-    direction; what follows a sequence stays where it is."""
+    direction; what follows a sequence stays where it is.
+
+    >>> turned(np.arange(3)[:, None], np.array([2]), "_l0_reverse")[:, 0].tolist()
+    [1, 0, 2]
+    """
     if not suffix.endswith("_reverse"):
         return values
     T = len(values)
@@ -276,8 +281,12 @@ def _turned(values: Array, steps: Array, suffix: str) -> Array:
     return values[np.where(t < steps, steps - 1 - t, t), np.arange(len(steps))]
 
 
-def _kept(values: Array, steps: Array) -> Array:
-    """``values`` (T, B, N) with 0 after the end of every sequence."""
+def kept(values: Array, steps: Array) -> Array:
+    """``values`` (T, B, N) with 0 after the end of every sequence.
+
+    >>> kept(np.ones((3, 1, 1)), np.array([2]))[:, 0, 0].tolist()
+    [1.0, 1.0, 0.0]
+    """
     after = np.arange(len(values))[:, None] >= steps
     return np.where(after[:, :, None], 0, values) if after.any() else values
 

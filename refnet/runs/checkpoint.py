@@ -11,8 +11,9 @@ parameters, the optimiser's state and the best parameters by their names. One mo
 - ``position``: ``iteration`` (steps made), ``seconds``, ``loss_sum``, ``clipped``, ``repaired``
   (sums since the last evaluation), ``last_evaluation`` (its iteration), ``best`` (its row)
 - ``groups``: the names of the groups, of which some may be empty
-- ``record``: ``rows`` (``lines``, ``bytes`` and ``sha256`` of rows.jsonl) and ``machines`` (the
-  kinds of machine that the run has been on)
+- ``record``: ``rows`` (``lines``, ``bytes`` and ``sha256`` of rows.jsonl), ``machines`` (the
+  kinds of machine that the run has been on) and, if it has been on several, ``rounding`` (see
+  ``refnet.training.loop.resume``)
 - ``sha256``: of the JSON text of the other entries (keys sorted, Python's default separators),
   then, for every array in the order of their names, of "NAME DTYPE SHAPE" (such as
   ``params/Whh <f4 (3, 3)``) and of its bytes in C order
@@ -41,13 +42,13 @@ FORMAT = 2
 
 
 class CheckpointError(ValueError):
-    """The file is no checkpoint that this run can continue from; the message says why."""
+    """The run cannot continue from this file; the message says why."""
 
 
 class Checkpoint(NamedTuple):
     """``groups``: named dicts of arrays ("params", "optimizer", "best"); ``position``: the
     iteration, running sums and whatever else JSON holds; ``record``: what is to be known of the
-    other files, and ``config`` once it has been read."""
+    other files; ``config``: the settings, in a checkpoint that was read."""
 
     groups: dict[str, Params]
     position: dict[str, Any]
@@ -69,7 +70,7 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
     Raises CheckpointError if the present one is of a later iteration: another process wrote it.
     """
     reached = -1
-    with suppress(OSError, ValueError):  # one that cannot be read is as good as none
+    with suppress(OSError, ValueError):  # one that cannot be read counts as none
         reached = peek(path)["iteration"]
     if reached > checkpoint.position["iteration"]:
         raise CheckpointError(f"{path}: is of iteration {reached}, later than the iteration "

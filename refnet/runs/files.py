@@ -1,7 +1,7 @@
 """Writing files so that a crash leaves either the old one or the new one, whole.
 
-A file is written under a temporary name beside its place, ``.NAME.*.refnet.part``, and renamed.
-What a kill leaves of these is removed by ``sweep``; errors of the operating system name the file.
+A file is written under a temporary name in the same folder, ``.NAME.*.refnet.part``, and renamed.
+``sweep`` removes those that a kill left; errors of the operating system name the file.
 Checked by: tests/test_folder.py, tests/test_checkpoint.py.
 """
 
@@ -25,7 +25,7 @@ MINUTE = 60
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the operating system in this block say that they are about ``path``."""
+    """Errors of the operating system in this block name ``path``."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,7 @@ def sweep(folder: Path, mine: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system can do that."""
+    """Write the names in a folder to the disk, where the system can do that."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

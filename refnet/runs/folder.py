@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -22,6 +23,8 @@ __all__ = ["BusyError", "create", "hold", "holder"]
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "9p", "afs", "ceph", "gpfs", "beegfs",
            "glusterfs", "fuse.glusterfs", "fuse.sshfs", "virtiofs"}
+MOMENT = 0.2
+"""Seconds that a lock may be held by who only looks, as `refnet runs` does."""
 _log = logging.getLogger("refnet")
 _HELD: set[IO[bytes]] = set()
 
@@ -70,20 +73,30 @@ def _file_system(folder: Path) -> str:
     return found
 
 
-def _open(folder: Path) -> IO[bytes]:
-    """The folder's lock file, locked. Raises BusyError if another process has it."""
+@cache
+def _warn(folder: Path) -> None:
+    """Say, once in a process, that the folder is on a network file system, if it is."""
+    kind = _file_system(folder)
+    if kind in NETWORK:
+        _log.warning("%s is on a network file system (%s): processes of this machine cannot "
+                     "use it at once, processes of other machines can unless its server "
+                     "keeps locks", folder, kind)
+
+
+def _open(folder: Path, wait: float = MOMENT) -> IO[bytes]:
+    """The folder's lock file, locked. Raises BusyError if another process has it for more than
+    ``wait`` seconds."""
     with naming(folder / LOCK):
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     file = os.fdopen(descriptor, "r+b", buffering=0)
+    last = time.monotonic() + wait
     try:
-        for wait in (0.02,) * 10 + (0,):
-            if _lock(file):
-                break
-            time.sleep(wait)  # `refnet runs` holds it for a moment, to look
-        else:
-            by = _named(file)
-            file.close()
-            raise BusyError(f"{folder} is in use by {by}; wait until it has ended, or stop it")
+        while not _lock(file):
+            if time.monotonic() > last:
+                by = _named(file)
+                file.close()
+                raise BusyError(f"{folder} is in use by {by}; wait until it has ended, or stop it")
+            time.sleep(0.02)
     except OSError as error:
         if isinstance(error, BusyError):
             raise
@@ -122,21 +135,17 @@ def _close(file: IO[bytes]) -> None:
 
 
 @contextmanager
-def hold(folder: Path, new: bool = False) -> Iterator[None]:
+def hold(folder: Path, new: bool = False, wait: float = MOMENT) -> Iterator[None]:
     """The folder is this process's for the block; what a kill left of files is removed. ``new``:
     it is made first.
 
     Raises BusyError, which names the holder, if another process (or another thread of this one)
-    has it. The lock holds between machines if the file system's server keeps locks: where that is
-    uncertain, a line says so.
+    has it and keeps it for ``wait`` seconds. The lock holds between machines if the file
+    system's server keeps locks: where that is uncertain, a line says so.
     """
-    file = _make(folder) if new else _open(folder)
+    file = _make(folder) if new else _open(folder, wait)
     try:
-        kind = _file_system(folder)
-        if kind in NETWORK:
-            _log.warning("%s is on a network file system (%s): processes of this machine cannot "
-                         "use it at once, processes of other machines can unless its server "
-                         "keeps locks", folder, kind)
+        _warn(folder)
         with suppress(OSError):
             file.seek(0)
             file.truncate(0)

@@ -6,18 +6,43 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
+from refnet.batch import Array
 from refnet.runs.files import write_atomically
 from refnet.runs.rows import finite
 
-__all__ = ["curves", "plot_curves"]
+__all__ = ["banded", "curves", "of_seeds", "plot_curves", "save", "words"]
 
 matplotlib.rcParams["svg.hashsalt"] = "refnet"
 
 WORDS = {"bpc": "bits per character", "mse": "mean squared error",
-         "cross_entropy": "cross-entropy in nats"}
+         "cross_entropy": "cross-entropy in nats", "loss": "training loss, with penalties",
+         "s_min": "smallest singular value", "s_max": "largest singular value"}
 COLUMNS = 3
+
+
+def words(column: str) -> str:
+    """What a column of rows is called in a figure."""
+    return WORDS.get(column, column.replace("_", " "))
+
+
+def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any) -> None:
+    """The median over the seeds of one setting, and a band from the smallest to the largest value.
+
+    ``runs``: x and y of each seed; one that ended before the longest keeps its last value.
+    """
+    x = np.unique(np.concatenate([one for one, _ in runs]))
+    y = np.stack([np.interp(x, *one) for one in runs])
+    line, = axes.plot(x, np.median(y, axis=0), label=label, **style)
+    if len(runs) > 1:
+        axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=line.get_color(), alpha=0.2,
+                          linewidth=0)
+
+
+def of_seeds(number: int) -> str:
+    """What ``banded`` draws, for a title."""
+    return "one seed" if number == 1 else f"median and range of {number} seeds"
 
 
 def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
@@ -27,10 +52,9 @@ def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
     Columns that a run does not have (a net without square hidden matrices has no spectral
     radius) are left out.
     """
-    panels = [("loss", "training loss, with penalties", "log"),
-              (metric, WORDS.get(metric, metric), "linear"),
-              ("gradient_norm", "gradient norm", "log"),
-              ("spectral_radius", "spectral radius", "linear"),
+    panels = [("loss", words("loss"), "log"), (metric, words(metric), "linear"),
+              ("gradient_norm", words("gradient_norm"), "log"),
+              ("spectral_radius", words("spectral_radius"), "linear"),
               ("defect", "orthogonality defect", "log")]
     panels = [panel for panel in panels if any(row.get(panel[0]) is not None for row in rows)]
     lines = -(-len(panels) // COLUMNS)
@@ -41,6 +65,7 @@ def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
         y = finite([row.get(column) for row in rows])
         if scale == "log" and (y > 0).any() and np.nanmax(y) > 10 * np.nanmin(y[y > 0]):
             axes.set_yscale("log")
+            axes.yaxis.set_minor_formatter(NullFormatter())
             y[y <= 0] = float("nan")
         axes.plot(x, y, marker="o" if len(rows) < 40 else None, markersize=3)
         axes.set_title(label, fontsize="medium")
@@ -52,6 +77,11 @@ def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
 
 
 def plot_curves(path: Path, rows: list[dict[str, Any]], metric: str, title: str) -> None:
-    """The curves as a PNG file, written atomically."""
-    figure = curves(rows, metric, title)
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=100))
+    """The curves as a PNG file."""
+    save(path, curves(rows, metric, title))
+
+
+def save(path: Path, figure: Figure, **metadata: str) -> None:
+    """Write a figure as a PNG file, atomically."""
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=100,
+                                                       metadata=metadata))

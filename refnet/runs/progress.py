@@ -1,4 +1,4 @@
-"""Progress on the terminal: a bar where there is a terminal and rich (extra ``cli``) to draw it,
+"""Progress on the terminal: a bar, if there is a terminal and rich (extra ``cli``) is installed;
 else a line for each evaluation or each tenth of the way."""
 
 import sys

@@ -1,4 +1,4 @@
-"""The one reader of files: every size and depth is bounded before anything is unpacked.
+"""All files are read here: every size and depth is bounded before anything is unpacked.
 
 Each function, here and in ``refnet.runs.unpack``, raises ValueError or another of ``DAMAGE``,
 saying what is wrong and where, on whatever is not in its format; nothing is ever unpickled.

@@ -17,6 +17,9 @@ from refnet.runs.read import contents, json_of, reading
 
 __all__ = ["Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
 
+KIND = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_OPT", "OPENBLAS_CORETYPE",
+        "MKL_CBWR", "NPY_DISABLE_CPU_FEATURES")
+"""Variables of the environment that change bits."""
 LIMIT = 2 ** 30
 """Bytes of a rows.jsonl: a million rows take a third of it."""
 
@@ -34,7 +37,7 @@ class Rows:
         self._digest = sha256()
 
     def record(self) -> dict[str, Any]:
-        """What a checkpoint has to know, so that no row it counts can be lost unnoticed."""
+        """What a checkpoint keeps of the rows, so that none it counts can be lost unnoticed."""
         return {"lines": len(self.rows), "bytes": self.size, "sha256": self._digest.hexdigest()}
 
     def _take(self, line: bytes, row: dict[str, Any]) -> None:
@@ -89,7 +92,8 @@ def _row(line: bytes, number: int) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"line {number}: {error}") from None
     if not isinstance(row, dict) or type(row.get("iteration")) is not int or line[-1:] != b"\n":
-        raise ValueError(f"line {number}: is no whole row; need an object with an iteration")
+        raise ValueError(f"line {number}: not a complete row; need an object with an "
+                         "iteration, and a line break")
     return row
 
 
@@ -127,14 +131,16 @@ def environment() -> dict[str, Any]:
 def machine() -> str:
     """The kind of machine: on two of one kind, a run has the same bits.
 
-    Processor with a checksum of its features, system, and the versions of what computes. How many
-    cores there are changes nothing, as long as BLAS keeps to one thread (``refnet.settle``).
+    Processor with a checksum of its features, system, the versions of NumPy, SciPy and Numba, and
+    the environment's variables by which these compute as for another processor. The number of
+    cores does not matter, as long as BLAS keeps to one thread (``refnet.settle``).
     """
     from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
     facts = environment()
     features = zlib.crc32(get_host_cpu_features().flatten().encode())
     return (f"{get_host_cpu_name()} {features:08x}, {facts['system']} {facts['machine']}, "
-            f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}")
+            f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}"
+            + "".join(f", {name}={os.environ[name]}" for name in KIND if os.environ.get(name)))
 
 
 def _cell(value: Any) -> str:

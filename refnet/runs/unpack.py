@@ -46,7 +46,7 @@ def npy_of(data: bytes) -> Array:
     try:
         dtype = np.dtype(kind)
     except TypeError:
-        raise ValueError(f"its dtype is {kind!r}, which there is not") from None
+        raise ValueError(f"its dtype is {kind!r}, which does not exist") from None
     shape = tuple(int(n) for n in re.findall(r"\d{1,19}", words["shape"][2]))
     body = len(data) - start - size
     if len(shape) > 32 or prod(shape) * dtype.itemsize != body:
@@ -112,7 +112,7 @@ def safetensors_of(data: bytes) -> Params:
         raise ValueError(f"the header should take {size} bytes, the file has {len(data)}")
     header, body = json_of(data[8:8 + size]), data[8 + size:]
     if not isinstance(header, dict):
-        raise ValueError("the header is no object")
+        raise ValueError("the header is not a JSON object")
     arrays: Params = {}
     used = 0
     for name, entry in header.items():

@@ -19,6 +19,8 @@ EXAMPLES = """examples:
       all its runs in four processes; after any end, the same command goes on
   refnet study figure-1 --status
       how far it is, from another terminal
+  refnet study table-i --search
+      the grid of rates and lambdas, searched again
   refnet study table-2 --cluster tcp://head:8786
       on the workers of a dask scheduler
 """
@@ -34,7 +36,10 @@ def add_command(commands: Any) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
     parser.add_argument("--measure", action="store_true", help="with --list or NAME: measure a few "
-                        "steps of each kind of run, and tell hours and memory")
+                        "steps of each kind of run; --list shows the hours and the memory from "
+                        "then on")
+    parser.add_argument("--search", action="store_true", help="with table-i: search the grid that "
+                        "the printed rates and lambdas come from once more")
     parser.add_argument("--protocols", action="store_true", help="show where the papers' texts and "
                         "released codes differ")
     parser.add_argument("--quick", action="store_true", help="a small version, in minutes; its "
@@ -56,27 +61,29 @@ def add_command(commands: Any) -> None:
 
 
 def _study(args: argparse.Namespace) -> int:
-    from refnet.runs.rows import table
     from refnet.studies.catalogue import STUDIES, find
     from refnet.studies.runner import run, status
     from refnet.studies.store import Store
+    from refnet.studies.work import shown
     if args.protocols:
         from refnet.training.protocols import differences
         print(differences())
         return 0
     if args.list or args.measure:
         chosen = list(STUDIES.values()) if args.name is None else [find(args.name)]
-        needs = ["hours, at most", "MB of arrays"] if args.measure else []
-        print(table(["study", "runs of a seed", *needs, "what"],
-                    [_needs(study, args) for study in chosen]))
+        print(_listed(chosen, args))
         return 0
     if args.name is None:
-        raise ValueError("name a study, such as: refnet study table-iii --quick (refnet study "
-                         "--list shows them)")
+        raise ValueError("name a study, such as: refnet study table-iii --quick; see them all "
+                         "with: refnet study --list")
     for option in ("seeds", "workers"):
         if getattr(args, option) < 1:
             raise ValueError(f"--{option} is {getattr(args, option)}; need at least 1")
     study = find(args.name)
+    if args.search and study.search is None:
+        raise ValueError(f"--search is for studies with a grid to search, such as table-i; "
+                         f"{args.name} has none")
+    study = study.search if args.search and study.search else study
     store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
     if args.status:
         print(status(study, store, args.seeds, args.quick))
@@ -86,16 +93,17 @@ def _study(args: argparse.Namespace) -> int:
         executor = None if args.cluster is None else _cluster(args.cluster)
         failed = run(study, store, args.seeds, args.quick, args.workers, executor, args.repeat,
                      lambda text: print(text, file=sys.stderr, flush=True))
-    rows = store.rows()
+    found = shown(store)
     print(f"{study.title}\n")
     if args.quick:
         print("Quick: shorter sequences, fewer steps or examples than the titles say; not the "
               "paper's runs.\n")
-    print(study.table(lambda job: store.done(job, rows), args.seeds, args.quick))
-    if study.figure is not None and rows:
+    print(study.table(found, args.seeds, args.quick))
+    if study.figure is not None and any(
+            map(found, study.jobs(lambda job: None, args.seeds, args.quick))):
         try:
-            study.figure(lambda job: store.done(job, rows), args.seeds, args.quick,
-                         store.folder / "figure.png")
+            from refnet.runs.plots import save
+            save(store.folder / "figure.png", study.figure(found, args.seeds, args.quick))
             print(f"figure: {store.folder / 'figure.png'}")
         except ImportError:
             print("the figure needs matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
@@ -104,15 +112,24 @@ def _study(args: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-def _needs(study: "Study", args: argparse.Namespace) -> list[Any]:
-    """A line of the list."""
-    jobs = study.jobs(lambda job: None, 1, args.quick)
-    needs: list[Any] = []
-    if args.measure:
-        from refnet.studies.costs import measure
-        cost = measure(jobs)
-        needs = [f"{cost.hours:.2g}", f"{cost.megabytes:.3g}"] if cost.hours else ["-", "-"]
-    return [study.name, len(jobs), *needs, study.title]
+def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
+    """What each study is, with its measured cost on this machine."""
+    from refnet.runs.rows import table
+    from refnet.studies.costs import measure, remember, remembered
+    from refnet.tasks.files import cache
+    path = cache() / ("studies-quick.json" if args.quick else "studies.json")
+    jobs = {study.name: study.jobs(lambda job: None, 1, args.quick) for study in studies}
+    for name, found in jobs.items() if args.measure else ():
+        remember(path, {name: measure(found)})
+    costs = remembered(path)
+    lines = []
+    for study in studies:
+        cost = costs.get(study.name)
+        lines.append([study.name, len(jobs[study.name]),
+                      *(("-", "-") if cost is None else cost.texts), study.title])
+    return table(["study", "runs of a seed", "hours, at most", "MB of arrays", "what"], lines) + (
+        "\nHours of one process, measured on this machine; refnet study --list --measure measures "
+        "them.")
 
 
 def _cluster(address: str) -> Any:

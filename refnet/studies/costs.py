@@ -1,19 +1,26 @@
 """What a study needs on this machine, measured on a few steps of each kind of run."""
 
+import json
+import os
 import time
 import tracemalloc
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from refnet.batch import Array
+from refnet.runs.files import write_text
+from refnet.runs.read import contents, json_of, reading
+from refnet.runs.rows import machine
+from refnet.specs import parse_spec
 from refnet.studies.jobs import Job
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.loop import Run, step
 
-__all__ = ["Cost", "measure"]
+__all__ = ["Cost", "kind", "measure", "remember", "remembered"]
 
 STEPS = 3
 
@@ -24,25 +31,63 @@ class Cost(NamedTuple):
     hours: float
     megabytes: float
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Both as a table shows them. A study without training runs has neither."""
+        if not self.hours:
+            return "minutes", "-"
+        return f"{self.hours:.2g}" if self.hours < 1 else f"{self.hours:.0f}", (
+            f"{self.megabytes:.3g}")
+
+
+def kind(job: Job) -> str:
+    """What runs of about the same cost a step have in common: all but their seed, rates, strengths,
+    start and a transition's options."""
+    if job.config is None:
+        return json.dumps({name: value for name, value in job.settings.items() if name != "seed"})
+    return repr(replace(job.config, seed=0, rate=0., strength=Config.strength, protocol="",
+                        method="open" if "open" in job.config.method else "plain",
+                        orthogonal="hidden", open_form="squared", recurrent="",
+                        transition=parse_spec(job.config.transition)[0], iterations=1))
+
 
 def measure(jobs: list[Job]) -> Cost:
-    """The cost of these runs, at most: a run that solves its task ends earlier.
+    """The cost of these training runs, at most: a run that solves its task ends earlier.
 
-    Runs that differ in their seed, rates and strengths alone are measured once. Memory is that of
-    arrays, as NumPy tells it.
+    Runs of one kind are measured once. Memory is that of NumPy's arrays.
     """
-    known: dict[Config, tuple[float, float, float]] = {}
+    known: dict[str, tuple[float, float, float]] = {}
     seconds = 0.0
     for job in jobs:
         if job.config is None:
             continue
-        kind = replace(job.config, seed=0, rate=0., strength=Config.strength, protocol="",
-                       method="plain", orthogonal="hidden", open_form="squared")
-        if kind not in known:
-            known[kind] = _measure(job.config)
-        each, evaluation, _ = known[kind]
+        if kind(job) not in known:
+            known[kind(job)] = _measure(job.config)
+        each, evaluation, _ = known[kind(job)]
         seconds += job.config.iterations * (each + evaluation / job.config.evaluate_every)
     return Cost(seconds / 3600, max((size for _, _, size in known.values()), default=0) / 1e6)
+
+
+def remember(path: Path, costs: dict[str, Cost]) -> None:
+    """Write what was measured on this machine to a file; other studies' costs in it stay."""
+    costs = {**remembered(path), **costs}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps({"machine": machine(), "cpus": os.cpu_count(), "studies": {
+        name: {"hours": float(f"{cost.hours:.3g}"), "megabytes": float(f"{cost.megabytes:.3g}")}
+        for name, cost in costs.items()}}, indent=1) + "\n")
+
+
+def remembered(path: Path, everywhere: bool = False) -> dict[str, Cost]:
+    """What ``remember`` wrote on this kind of machine, or ``everywhere``; nothing if there is no
+    file. Raises FileError for a file that is damaged."""
+    if not path.exists():
+        return {}
+    with reading(path, "remove it, and measure again"):
+        record = json_of(contents(path, 2 ** 20))
+        if not everywhere and record["machine"] != machine():
+            return {}
+        return {str(name): Cost(float(cost["hours"]), float(cost["megabytes"]))
+                for name, cost in record["studies"].items()}
 
 
 def _measure(config: Config) -> tuple[float, float, float]:

@@ -1,17 +1,16 @@
-"""Studies that are a table of cells, one configuration a cell, some seeds each."""
+"""Studies that are a table of cells, each one configuration trained from some seeds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from textwrap import fill
 from typing import Any
 
-from refnet.runs.files import write_atomically
 from refnet.runs.rows import finite, table
 from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["Cell", "Figure", "accuracy", "grid", "solved_at"]
+__all__ = ["Cell", "Figure", "accuracy", "grid", "label_of", "solved_at"]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
@@ -44,11 +43,79 @@ def solved_at(row: dict[str, Any]) -> float | None:
     return row["iterations"] if row["state"] == "solved" else None
 
 
+def _summary(rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float | None],
+             form: str) -> str:
+    """What the ended runs have of a figure; if there are none, what those begun have so far."""
+    ended = [row for row in rows if row["state"] != "begun"]
+    values = [value for row in ended or rows if (value := figure(row)) is not None]
+    if not ended:
+        return ", ".join(f"{value:{form}} so far" for value in values) or (
+            "not yet" if rows else "not run")
+    if values:
+        return spread(values, form)
+    return "not solved" if figure is solved_at else "-"
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["state"] == "begun":
+        return f"at {row['iterations']:,} of {row['of']:,} iterations"
+    return str(row["state"])
+
+
+LOGARITHMIC = ("gradient_norm", "defect")
+RATIO = 20
+"""Of the longest curve to the shortest: from here on the iterations' axis is logarithmic."""
+
+
+def label_of(label: str, rows: list[dict[str, Any]]) -> str:
+    """A curve's name, which says so if a run of it has not ended."""
+    return label + ", not finished" * any(row["state"] == "begun" for row in rows)
+
+
+def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
+            panels: Callable[[str], str]) -> Any:
+    """A panel for each column, or for each value of ``panels``; seeds are a line and a band."""
+    from matplotlib.figure import Figure as Canvas
+
+    from refnet.runs.plots import banded, words
+    names = list(dict.fromkeys(map(panels, rows)))
+    known = {name: [column for column in curve if any(
+        value is not None for label, made in rows.items() if panels(label) == name
+        for row in made for value in row["curve"][column])] for name in names}
+    places = [(name, column) for name in names
+              for column in (known[name] if len(names) == 1 else known[name][:1])]
+    columns = min(3, len(places))
+    lines = -(-len(places) // columns)
+    canvas = Canvas(figsize=(4.5 * columns, .5 + 3.2 * lines), layout="constrained")
+    axes = canvas.subplots(lines, columns, squeeze=False).ravel()
+    for (name, column), here in zip(places, axes):
+        ends = []
+        for label, made in rows.items():
+            if panels(label) == name:
+                at = [row["curve"]["iteration"] for row in made]
+                ends.append(max(points[-1] for points in at))
+                banded(here, [(finite(points), finite(row["curve"][column]))
+                              for points, row in zip(at, made)],
+                       label_of(label.removeprefix(name).strip(":, "), made), markersize=3,
+                       marker="o" if max(map(len, at)) < 5 else None)
+        here.set_title(name, fontsize=9)
+        here.set(xlabel="iteration", ylabel=words(column),
+                 xscale="log" if max(ends) > RATIO * min(ends) else "linear",
+                 yscale="log" if column in LOGARITHMIC else "linear")
+        here.grid(alpha=.3)
+        here.legend(fontsize=7)
+    for here in axes[len(places):]:
+        here.remove()
+    return canvas
+
+
 def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
          curve: tuple[str, ...] = (), panels: Callable[[str], str] = lambda label: "",
-         note: str = "") -> Study:
-    """The study of these cells. ``curve``: the columns that rows keep. They are drawn, or,
-    with a panel for each value that ``panels`` has of the labels, the first one."""
+         draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None) -> Study:
+    """The study of these cells. ``curve``: the columns that rows keep, for a figure with a panel
+    each; but if ``panels`` gives the labels different values, with a panel for each of these
+    values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
+    rows by label."""
     def chosen(quick: bool) -> list[Cell]:
         return [cell for cell in cells if cell.quick or not quick]
 
@@ -67,36 +134,27 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
             rows = rows_of(cell, found, seeds, quick)
             line = [cell.label]
             for place, (_, figure, form) in enumerate(figures):
-                values = [value for row in rows if (value := figure(row)) is not None]
-                line.append(spread(values, form) if values or not rows else "none")
+                line.append(_summary(rows, figure, form))
                 if place < printed:
                     line.append(cell.printed[place] if place < len(cell.printed) else "-")
-            states = [row["state"] for row in rows]
+            states = [_state(row) for row in rows]
             lines.append([*line, ", ".join(f"{states.count(state)} {state}"
                                            for state in dict.fromkeys(states)) or "-"])
         header = ["run"]
         for place, (column, _, _) in enumerate(figures):
             header += [column] + ["printed"] * (place < printed)
-        return table([*header, "runs ended"], lines) + (f"\n{note}\n" if note else "")
+        return table([*header, "runs"], lines)
 
-    def figure(found: Found, seeds: int, quick: bool, path: Path) -> None:
-        from matplotlib.figure import Figure as Canvas
-        names = list(dict.fromkeys(panels(cell.label) for cell in chosen(quick)))
-        drawn = curve if len(names) == 1 else curve[:1]
-        places = [(name, column) for name in names for column in drawn]
-        canvas = Canvas(figsize=(4.5 * len(places), 3.4), layout="constrained")
-        axes = dict(zip(places, canvas.subplots(1, len(places), squeeze=False)[0]))
-        for (name, column), here in axes.items():
-            for cell in chosen(quick):
-                rows = rows_of(cell, found, seeds, quick)[:1]
-                for row in rows if panels(cell.label) == name else ():
-                    here.plot(finite(row["curve"]["iteration"]), finite(row["curve"][column]),
-                              label=cell.label)
-            here.set(title=name, xlabel="iteration", ylabel=column.replace("_", " "))
-            here.grid(alpha=.3)
-            if here.lines:
-                here.legend(fontsize=7)
-        canvas.suptitle(title.partition(":")[0], fontsize=10)
-        write_atomically(path, lambda file: canvas.savefig(file, format="png", dpi=100))
+    def figure(found: Found, seeds: int, quick: bool) -> Any:
+        from refnet.runs.plots import of_seeds
+        rows = {cell.label: made for cell in chosen(quick)
+                if (made := rows_of(cell, found, seeds, quick))}
+        if draw:
+            canvas, most = draw({label: made[0] for label, made in rows.items()}), 1
+        else:
+            canvas, most = _curves(rows, curve, panels), max(map(len, rows.values()))
+        canvas.suptitle(fill(f"{title}; {of_seeds(most)}", int(13 * canvas.get_figwidth())),
+                        fontsize=10)
+        return canvas
 
     return Study(name, title, jobs, made, figure if curve else None)

@@ -1,19 +1,17 @@
 """The tables and figures of Manchev & Spratling, under the protocol of their released code."""
 
-from functools import partial
 from typing import Any
 
 from refnet.matrices.orthogonality import orthogonalization_experiment
 from refnet.runs.rows import table
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
+from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.study import Found, Study, spread
-from refnet.training.protocols import SYNTHETIC, configure
 
 __all__ = ["STUDIES"]
 
 PROTOCOL, TEXT = "manchev-spratling/code", "manchev-spratling/text"
-NETS = {"SRNN": "plain", "SRNN+OPEN": "open", "SRNN+OINIT": "oinit"}
 
 MEANS = {"gaussian": "22.77", "uniform": "24.00"}
 
@@ -50,65 +48,6 @@ def _experiment_table(found: Found, seeds: int, quick: bool) -> str:
                  lines)
 
 
-LADDER: dict[str, dict[str, int]] = {
-    "temporal-order": {"plain": 50, "open": 80, "oinit": 120},
-    "temporal-order-3bit": {"plain": 50, "open": 70, "oinit": 90},
-    "adding": {"plain": 80, "open": 80, "oinit": 100},
-    "random-permutation": {"plain": 90, "open": 140, "oinit": 240},
-}
-"""Table I: the longest length solved, by problem and method."""
-STEP = 10
-
-
-def _rung(task: str, method: str, length: int, seed: int, quick: bool,
-          protocol: str = PROTOCOL) -> Job:
-    settings = {"task": task, "method": method, "length": length, "seed": seed,
-                "protocol": protocol}
-    if quick:
-        settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
-    return Job(f"{task}, {method}, T = {length}, seed {seed}", configure(settings))
-
-
-def _climb(found: Found, task: str, method: str, seed: int, quick: bool,
-           protocol: str = PROTOCOL) -> tuple[int, Job | None]:
-    """The longest length solved with all shorter ones, and the next rung; None at the end."""
-    length = STEP
-    while True:
-        job = _rung(task, method, length, seed, quick, protocol)
-        row = found(job)
-        if row is None:
-            return length - STEP, None if quick and length > 2 * STEP else job
-        if row["state"] != "solved":
-            return length - STEP, None
-        length += STEP
-
-
-def _rungs(found: Found, seeds: int, quick: bool, protocol: str = PROTOCOL) -> list[Job]:
-    # quick: one problem, two rungs
-    tasks = SYNTHETIC[:1] if quick else SYNTHETIC
-    return [job for seed in range(1 if quick else seeds) for task in tasks
-            for method in NETS.values()
-            if (job := _climb(found, task, method, seed, quick, protocol)[1]) is not None]
-
-
-def _ladder_table(found: Found, seeds: int, quick: bool, protocol: str = PROTOCOL) -> str:
-    lines = []
-    for task in SYNTHETIC[:1] if quick else SYNTHETIC:
-        line: list[Any] = [task]
-        for method in NETS.values():
-            ended: list[float] = []
-            open_ended: list[int] = []
-            for seed in range(1 if quick else seeds):
-                reached, job = _climb(found, task, method, seed, quick, protocol)
-                (ended if job is None else open_ended).append(reached)
-            begun = [reached for reached in open_ended if reached]
-            line += [", ".join([spread(ended, ".0f")] * bool(ended)
-                               + [f"at least {max(begun, default=0)}, not finished"] * bool(begun))
-                     or "not run", LADDER[task][method]]
-        lines.append(line)
-    return table(["longest T solved", *(part for net in NETS for part in (net, "printed"))], lines)
-
-
 RATES = {.1: "91.40", .01: "91.65", .001: "90.66", .0001: "88.80", .00001: "72.81"}
 
 STUDIES = [
@@ -136,17 +75,23 @@ STUDIES = [
                                         "rate": rate, "protocol": PROTOCOL}, (printed,),
                   quick={"iterations": 4000}) for rate, printed in RATES.items()],
          [("best accuracy, %", accuracy, ".2f")], ("accuracy", "loss")),
-    Study("table-i", "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
-          _rungs, _ladder_table),
-    Study("table-i-text", "Table I of Manchev & Spratling under the protocol of their text: SGD",
-          partial(_rungs, protocol=TEXT), partial(_ladder_table, protocol=TEXT)),
+    *TABLES,
     grid("table-ii", "Table II and Figures 3a, 3b of Manchev & Spratling: MNIST pixel by pixel, a "
          "million iterations", [
-             Cell(net, {"task": "sequential-mnist", "method": method, "protocol": PROTOCOL},
-                  (printed,), quick={"iterations": 300, "evaluate_every": 300})
-             for net, method, printed in (("SRNN+OINIT", "oinit", "86.81"),
-                                          ("SRNN+OPEN", "open", "91.81"),
-                                          ("SRNN", "plain", "11.35"))],
+             *(Cell(net, {"task": "sequential-mnist", "method": method, "protocol": PROTOCOL},
+                    (printed,), quick={"iterations": 300, "evaluate_every": 300})
+               for net, method, printed in (("SRNN+OINIT", "oinit", "86.81"),
+                                            ("SRNN+OPEN", "open", "91.81"),
+                                            ("SRNN", "plain", "11.35"))),
+             # Figure 3a's other curves are those of Le et al. (2015, 4.2), under their settings
+             *(Cell(f"{net} of Le et al.", {
+                 "task": "sequential-mnist:scaling=unit", "protocol": TEXT, "clip": "norm",
+                 **settings}, quick={"iterations": 60, "evaluate_every": 60})
+               for net, settings in (
+                   ("LSTM", {"cell": "lstm:forget=1", "rate": .01, "clip_at": 1.0}),
+                   ("SRNN, clipped", {"rate": 1e-8, "clip_at": 10.0}),
+                   ("IRNN", {"activation": "relu", "recurrent": "identity:scale=1", "rate": 1e-8,
+                             "clip_at": 1.0})))],
          [("best accuracy, %", accuracy, ".2f")],
          ("accuracy", "spectral_radius", "defect", "gradient_norm")),
 ]

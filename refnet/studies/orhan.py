@@ -1,5 +1,5 @@
-"""Orhan & Pitkow's initialisers under the protocol of their released code, and what the papers
-leave open."""
+"""Orhan & Pitkow's initialisers under the protocol of their released code, and questions that the
+papers leave open."""
 
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 

@@ -12,27 +12,29 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 from refnet.process import settle
 from refnet.runs.folder import BusyError
-from refnet.runs.rows import read_rows, table
+from refnet.runs.rows import table
+from refnet.studies.costs import kind
 from refnet.studies.jobs import Job
 from refnet.studies.store import Store
 from refnet.studies.study import Study
-from refnet.studies.work import execute
+from refnet.studies.work import execute, shown
 
 __all__ = ["run", "status"]
 
 DEATHS = 3
-"""How often a run is sent again because the process that it was in died."""
+"""How often a run is sent again because its process died."""
 PAUSE = 2.0
-"""Seconds until a run that another process works on is asked for again."""
+"""Seconds until a run that another process is working on is tried again."""
 
 
 def _begin(parent: int) -> None:
-    """What a worker does first: it sets itself up, and ends when its parent has ended, which
-    nobody tells it: its siblings keep the queue open."""
+    """What a worker does first: set itself up, and watch for the end of its parent, to end then
+    too; the queue does not show that, because the other workers keep it open."""
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(.5)
@@ -84,16 +86,16 @@ def _submitter(workers: int, executor: Executor | None) -> Iterator[Callable[...
 def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers: int = 1,
         executor: Executor | None = None, repeat: bool = False,
         tell: Callable[[str], None] = lambda text: None) -> dict[str, str]:
-    """Make all runs of the study that are not done; what was raised by those that failed, by name.
+    """Make all runs of the study that are not done; returns the errors of those that failed.
 
     ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
     .get_executor(retries=3)``; without one, ``workers`` processes with one thread each. Workers
     need to see the store's folder only to go on with unfinished runs: rows come back to here.
     ``repeat``: make the runs that are done again; new rows replace old ones.
 
-    A run whose worker was killed is sent again, one that another process works on later. To
-    stop, kill this process or interrupt it: runs are lost back to their last evaluation, rows
-    never.
+    A run whose worker was killed is sent again; one that another process is working on is tried
+    again later. To stop, kill or interrupt this process: no row is lost, and of unfinished runs
+    only what came after their last evaluation.
     """
     failed: dict[str, str] = {}
     deaths: Counter[str] = Counter()
@@ -143,20 +145,35 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def status(study: Study, store: Store, seeds: int = 3, quick: bool = False) -> str:
-    """A table of the study's runs and how far each is, read from its folder alone."""
-    rows = store.rows()
-    lines = []
-    for job in study.jobs(lambda job: store.done(job, rows), seeds, quick):
-        row = store.done(job, rows)
-        steps = read_rows(store.unfinished(job.key) / "run" / "rows.jsonl")
-        if row is not None:
-            lines.append([job.name, row.get("state", "done"), row.get("iterations"),
-                          row.get("seconds"), None])
-        elif steps and job.config is not None:
-            at, seconds = steps[-1]["iteration"], steps[-1]["seconds"]
-            left = seconds * (job.config.iterations / at - 1)
-            lines.append([job.name, "begun", f"{at} of {job.config.iterations}", seconds,
-                          f"{left / 3600:.1f} h at most"])
-        else:
-            lines.append([job.name, "not run", None, None, None])
-    return table(["run", "state", "iterations", "seconds", "left"], lines)
+    """A table of the study's runs, how far each is, and the time that all need that are left, as
+    those tell that have begun or ended. Read from the study's folder alone."""
+    found = shown(store)
+    jobs = study.jobs(found, seeds, quick)
+    rows = {job.key: found(job) for job in jobs}
+    paces: dict[str, list[float]] = {}
+    for job in jobs:
+        if (row := rows[job.key]) is not None:
+            pace = row.get("seconds", 0) / max(1, row.get("iterations", 1))
+            paces.setdefault(kind(job), []).append(pace)
+    lines, left, unknown = [], 0.0, 0
+    for job in jobs:
+        row = rows[job.key] or {"state": "not run", "iterations": 0}
+        state, at, seconds = row.get("state", "done"), row.get("iterations"), row.get("seconds")
+        needs: float | None = None
+        if state in ("begun", "not run"):
+            known = [seconds / at] if at and seconds else paces.get(kind(job), [])
+            unknown += not known
+            if known:
+                needs = median(known) * ((job.config.iterations if job.config else 1) - (at or 0))
+                left += needs
+        lines.append([job.name, state,
+                      f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
+                      None if needs is None else f"{_hours(needs)} at most"])
+    return (table(["run", "state", "iterations", "seconds", "left"], lines)
+            + f"\nleft of the whole: {_hours(left)} at most in one process"
+            + (f", without {unknown} runs of kinds that were not begun yet (refnet study "
+               f"{study.name} --measure)" if unknown else "") + "\n")
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

@@ -6,14 +6,19 @@ Checked by: tests/test_studies.py.
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
-from refnet.runs.rows import plain
+from refnet.runs.files import naming, remove
+from refnet.runs.folder import hold
+from refnet.runs.read import contents, json_of, reading
+from refnet.runs.rows import LIMIT, plain
 from refnet.studies.jobs import Job
 
 __all__ = ["Store"]
+
+PATIENCE = 60
+"""Seconds that one process waits while others append; each takes milliseconds."""
 
 
 class Store:
@@ -30,38 +35,46 @@ class Store:
     def rows(self) -> dict[str, dict[str, Any]]:
         """The rows by key. A last line without its end was never finished and does not count.
 
-        Raises ValueError, naming the line, for one that is damaged.
+        Raises FileError, naming the line, for one that is damaged.
         """
         if not self.path.exists():
             return {}
-        lines = self.path.read_bytes().split(b"\n")[:-1]
         rows = {}
-        for number, line in enumerate(lines, 1):
-            if not line:
-                continue
-            try:
-                row = json.loads(line)
+        with reading(self.path, "remove that line, and its run is made again"):
+            for number, line in enumerate(contents(self.path, LIMIT).split(b"\n")[:-1], 1):
+                if not line:
+                    continue
+                try:
+                    row = json_of(line)
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}") from None
+                if not isinstance(row, dict) or type(row.get("key")) is not str \
+                        or type(row.get("settings")) is not dict:
+                    raise ValueError(f"line {number}: not a row; need an object with a key and "
+                                     "settings")
                 rows[row["key"]] = row
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise ValueError(f"{self.path}: line {number} is damaged; remove it, and its run "
-                                 "is made again") from None
         return rows
 
     def append(self, row: dict[str, Any], again: bool = False) -> None:
         """Add a row, unless its run has one and this is not ``again``, and forget the run's
-        checkpoints. A torn line before it is cut off."""
-        import fcntl
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            content = file.read()
-            file.truncate(content.rfind(b"\n") + 1)
-            if again or row["key"] not in self.rows():
-                file.write(json.dumps(plain(row), sort_keys=True).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.rmtree(self.unfinished(row["key"]), ignore_errors=True)
+        checkpoints. A torn line before it is cut off.
+
+        Raises FileError, and adds nothing, if a line of the file is damaged; BusyError if another
+        process keeps the folder.
+        """
+        line = json.dumps(plain(row), sort_keys=True, allow_nan=False).encode() + b"\n"
+        with naming(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with hold(self.folder, wait=PATIENCE):
+            known = self.rows()
+            if again or row["key"] not in known:
+                with naming(self.path), open(self.path, "a+b") as file:
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+        remove(self.unfinished(row["key"]))
 
     def unfinished(self, key: str) -> Path:
         """The folder of a run that has not ended."""

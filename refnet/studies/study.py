@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from refnet.studies.jobs import Job
@@ -18,18 +17,18 @@ class Study:
     """A published table or figure, and the runs that make it again.
 
     ``jobs(found, seeds, quick)``: the runs that are wanted, given those that are done; a ladder
-    of lengths wants the next rung only when the last one is solved. ``quick``: a small version
-    of its own, in one or two minutes. ``table(found, seeds, quick)``: Markdown, ours beside the
-    printed numbers. ``figure(found, seeds, quick, path)``: a PNG, if the study has one.
-    ``hours``: of one core for a seed, as measured or, where it was not run, as its steps
-    measured foretell.
+    of lengths wants the next rung only when the last one is solved. ``quick``: a small version,
+    of one or two minutes. ``table(found, seeds, quick)``: Markdown, our numbers beside the
+    printed ones. ``figure(found, seeds, quick)``: a Matplotlib figure, if the study has one.
+    ``search``: the study that searches this one's printed parameters again, in the same folder.
     """
 
     name: str
     title: str
     jobs: Callable[[Found, int, bool], list[Job]]
     table: Callable[[Found, int, bool], str]
-    figure: Callable[[Found, int, bool, Path], None] | None = None
+    figure: Callable[[Found, int, bool], Any] | None = None
+    search: "Study | None" = None
 
 
 def spread(values: list[float], form: str = ".2f") -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from refnet.runs.rows import table
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
+from refnet.studies.spectra import evolution
 from refnet.studies.study import Found, Study, spread
 from refnet.training.config import Config
 from refnet.training.experiment import build
@@ -171,19 +172,19 @@ STUDIES = [
          [("iterations until 99%", solved_at, ".0f"),
           ("accuracy at the end, %", lambda row: 100 * row["final"].get("accuracy", 0), ".1f")],
          ("accuracy",), _panel),
-    grid("table-1", "Table 1 of Vorontsov et al.: ordered sequential MNIST, test accuracy in %",
+    grid("table-1", "Table 1 and Figure 6 of Vorontsov et al.: ordered sequential MNIST",
          _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], SPECTRUM),
+         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution),
     grid("table-2", "Table 2 and Figures 3, 6 of Vorontsov et al.: permuted sequential MNIST",
          _rows("permuted-mnist", _printed(TABLE_2), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], SPECTRUM),
+         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution),
     grid("table-3", "Table 3 of Vorontsov et al.: Penn Treebank, sentences of up to 75 characters",
          _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}),
-         _CHARACTERS, ("bpc", *SPECTRUM[1:])),
+         _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution),
     grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
          _rows("ptb:characters=300", _printed(TABLE_4), {"hidden": 64, "iterations": 100,
                                                          "evaluate_every": 100}),
-         _CHARACTERS, ("bpc", *SPECTRUM[1:])),
+         _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution),
     grid("figure-5", "Figure 5 of Vorontsov et al.: adding, T = 1000, mean squared error", [
         Cell(f"margin {margin}", {"task": "adding", "transition": f"svd:margin={margin}",
                                   "protocol": PROTOCOL},

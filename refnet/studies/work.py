@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import refnet
+from refnet.runs import checkpoint
+from refnet.runs.files import write_text
+from refnet.runs.read import contents, reading
 from refnet.runs.rows import environment, read_rows
 from refnet.studies.jobs import Job, code_digest
 from refnet.studies.store import Store
+from refnet.studies.study import Found
 from refnet.training import loop
 from refnet.training.config import Config
 
-__all__ = ["execute"]
+__all__ = ["begun", "commit", "execute", "shown"]
 
 POINTS = 100
 """Points of a curve that a row keeps."""
@@ -28,8 +32,8 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
     """Carry out a run of the study in ``folder`` and return its row; go on where the folder has
     it unfinished. A row that is there already is returned as it is, unless ``again``.
 
-    Raises BusyError if another process works on the run, and whatever the run itself raises, but
-    for a loss that is not finite: that is an outcome, the state "diverged".
+    Raises BusyError if another process works on the run, and whatever the run itself raises; but
+    a loss that is not finite is an outcome, the state "diverged".
     """
     import numba
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
@@ -46,11 +50,11 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
     else:
         made = _train(job, job.config, store.unfinished(job.key) / "run")
     return {"key": job.key, "name": job.name, "settings": job.settings, **made, "code": codes,
-            "commit": _commit(), "environment": environment()}
+            "commit": commit(), "environment": environment()}
 
 
 @lru_cache(maxsize=1)
-def _commit() -> str:
+def commit() -> str:
     """The commit of the source tree, with a "+" if it was changed since; "" without git."""
     try:
         commit, changed = (subprocess.run(
@@ -67,10 +71,13 @@ def _note_code(folder: Path) -> list[str]:
     """The digests of all versions of the code that have worked on this run."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "code"
-    known = path.read_text(encoding="utf-8").split() if path.exists() else []
+    known: list[str] = []
+    if path.exists():
+        with reading(path, "remove the file: which code began the run is then unknown"):
+            known = contents(path, 2 ** 20).decode().split()
     if code_digest() not in known:
         known.append(code_digest())
-        path.write_text("\n".join(known) + "\n", encoding="utf-8")
+        write_text(path, "\n".join(known) + "\n")
     return known
 
 
@@ -86,6 +93,28 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     return {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
             "final": summary.final, "seconds": round(summary.seconds, 1),
             "curve": _curve(job, read_rows(folder / "rows.jsonl"))}
+
+
+def begun(job: Job, store: Store) -> dict[str, Any] | None:
+    """How far a training run is that has not ended, in the form of a row: its state is "begun".
+    None if it has no evaluation yet, or its checkpoint is of other settings."""
+    folder = store.unfinished(job.key) / "run"
+    rows = read_rows(folder / "rows.jsonl")
+    if job.config is None or not rows:
+        return None
+    try:
+        saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(job.config))
+    except checkpoint.CheckpointError:
+        return None
+    return {"state": "begun", "iterations": rows[-1]["iteration"], "of": job.config.iterations,
+            "best": saved.position["best"], "final": rows[-1], "seconds": rows[-1]["seconds"],
+            "curve": _curve(job, rows)}
+
+
+def shown(store: Store) -> Found:
+    """What tables and figures are made of: the row of a run that has ended, or how far it is."""
+    rows = store.rows()
+    return lambda job: store.done(job, rows) or begun(job, store)
 
 
 def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

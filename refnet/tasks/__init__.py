@@ -21,6 +21,10 @@ TASKS: dict[str, type[Any]] = {
                                  Copy, Images, Pixels, PermutedPixels, Characters)}
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def options(name: str) -> dict[str, Any]:
     """The options of the named task with their defaults. Raises ValueError if there is none.
 

@@ -37,12 +37,20 @@ class Source(NamedTuple):
 
 
 def cache() -> Path:
-    """The user's cache folder for refnet."""
+    """The user's cache folder for refnet.
+
+    >>> cache().name
+    'refnet'
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refnet"
 
 
 def folders(folder: str) -> list[Path]:
-    """Where a data set's files are looked for, in this order."""
+    """Where a data set's files are looked for, in this order.
+
+    >>> folders("mnist")[-1] == cache() / "mnist"
+    True
+    """
     named = os.environ.get("REFNET_DATA")
     if named and not Path(named).is_dir():
         raise FileNotFoundError(f"REFNET_DATA is {named!r}, which is not a folder; set it to the "
@@ -52,7 +60,11 @@ def folders(folder: str) -> list[Path]:
 
 
 def find(source: Source) -> Path | None:
-    """The file, plain or gz, in the first of ``folders`` that has it."""
+    """The file, plain or gz, in the first of ``folders`` that has it.
+
+    >>> find(Source("mnist", "no-such-file", 1, "0" * 64)) is None
+    True
+    """
     places = (place / f"{source.name}{end}" for place in folders(source.folder)
               for end in ("", ".gz"))
     return next((place for place in places if place.is_file()), None)
@@ -62,10 +74,14 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
          missing: str) -> Any:
     """The parsed file. ``parse(data, where)`` may raise ValueError about what it sees.
 
-    ``mirrors``: addresses of folders that have it as gz; none: it is never downloaded.
-    ``missing``: what to get, for the error if there is none.
+    ``mirrors``: addresses of folders that have it as gz; if there are none, it is never
+    downloaded. ``missing``: what to get, for the error if no file is found.
     Raises ValueError for a file that is not what it should be, FileNotFoundError if there is
-    no file; what was downloaded is kept only if it is right.
+    none; a download is kept only if it is right.
+
+    >>> load(Source("mnist", "no-such-file", 1, "0" * 64), len, (), "Get it.")
+    Traceback (most recent call last):
+    FileNotFoundError: ...
     """
     found = find(source)
     if found:
@@ -103,9 +119,13 @@ def _checked(file: IO[bytes], source: Source, parse: Callable[[bytes, str], Any]
 
 
 def unpack(file: IO[bytes], size: int, where: str) -> bytes:
-    """At most ``size`` bytes, unpacked if the file is gz; never reads on past one more.
+    """At most ``size`` bytes, unpacked if the file is gz; never reads more than one beyond them.
 
     Raises ValueError for a damaged gz, and for a file that goes on after ``size`` bytes.
+
+    >>> import io
+    >>> unpack(io.BytesIO(b"text"), 10, "a file")
+    b'text'
     """
     packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
@@ -123,6 +143,10 @@ def parse_idx(data: bytes, shape: tuple[int, ...], where: str) -> Array:
     """An IDX file of unsigned bytes as a read-only uint8 array of ``shape``.
 
     Raises ValueError for another magic number, other dimensions, missing or trailing bytes.
+
+    >>> header = bytes([0, 0, 8, 1, 0, 0, 0, 2])  # unsigned bytes, one dimension, of size 2
+    >>> parse_idx(header + bytes([7, 9]), (2,), "a file").tolist()
+    [7, 9]
     """
     header = 4 + 4 * len(shape)
     if len(data) < header:

@@ -34,7 +34,11 @@ FILES = {
 
 
 def read(name: str) -> Array:
-    """One of FILES: uint8, in the file's shape. Errors: see ``refnet.tasks.files.load``."""
+    """One of FILES: uint8, in the file's shape. Errors: see ``refnet.tasks.files.load``.
+
+    >>> read("t10k-labels-idx1-ubyte").shape
+    (10000,)
+    """
     shape, checksum = FILES[name]
     source = Source("mnist", name, 4 + 4 * len(shape) + prod(shape), checksum)
     images: Array = load(source, lambda data, where: parse_idx(data, shape, where), MIRRORS,
@@ -47,6 +51,9 @@ def permutation(name: str) -> Array:
     generator, ``RandomState(N).permutation(784)``, gives in every version.
 
     Step t of a sequence shows pixel ``permutation[t]``, pixels counted row by row.
+
+    >>> permutation("randomstate-0")[:3].tolist()
+    [693, 85, 647]
     """
     kind, _, number = name.partition("-")
     if kind != "randomstate" or not number.isdecimal() or int(number) >= 2 ** 32:
@@ -57,15 +64,22 @@ def permutation(name: str) -> Array:
 
 @lru_cache(maxsize=4)
 def order(count: int, seed: int, epoch: int) -> Array:
-    """The order in which an epoch goes through ``count`` examples: (count,), read-only."""
+    """The order in which an epoch goes through ``count`` examples: (count,), read-only.
+
+    >>> sorted(order(5, seed=0, epoch=0).tolist())
+    [0, 1, 2, 3, 4]
+    """
     shuffled = stream(seed, ORDER, epoch).permutation(count)
     shuffled.flags.writeable = False
     return shuffled
 
 
 def examples(count: int, index: int, size: int, seed: int) -> Array:
-    """Which examples batch ``index`` has: (size,). A batch at the end of an epoch goes on into
-    the next one, so that each epoch has every example once and each batch the same size.
+    """Which examples batch ``index`` has: (size,). A batch at the end of an epoch takes the rest
+    from the next one, so that each epoch has every example once and each batch the same size.
+
+    >>> sorted(examples(6, 0, 3, seed=0).tolist() + examples(6, 1, 3, seed=0).tolist())
+    [0, 1, 2, 3, 4, 5]
     """
     epochs, places = np.divmod(np.arange(index * size, (index + 1) * size), count)
     chosen = np.empty(size, np.int64)
@@ -80,8 +94,8 @@ class Images(Task):
     """Which digit? x (B, 784), pixels row by row; y (B,) of 10 classes.
 
     ``scaling``: "unit", to [0, 1]; "standard", each pixel to mean 0 and variance 1 over the
-    training images; "code", each pixel so over the images of its own split, as in the
-    released code of Manchev & Spratling. A pixel that never changes gets mean 0.
+    training images; "code", the same over the images of each split by itself, as in the
+    released code of Manchev & Spratling. A pixel that never changes becomes 0.
     ``validation``: how many of the 60,000 training images, the last ones, are held out
     (Vorontsov et al.: 10,000).
     The files are read, and downloaded if need be, when the task is made.
@@ -105,7 +119,7 @@ class Images(Task):
         if not 0 <= self.validation < total:
             raise ValueError(f"{self.name}: validation is {self.validation}; need 0 to "
                              f"{total - 1} of the {total} training images")
-        self._data  # read now: a missing file must not stop a run half-way
+        self._data  # read now, so that a missing file does not stop a run half-way
 
     @property
     def inputs(self) -> int:

@@ -32,11 +32,15 @@ FILES = {
     "test": (449_945, "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
 }
 WIDTH = 10
-"""Lines whose lengths lie in the same ten go through an epoch together."""
+"""Lines whose lengths differ only in the last digit share batches."""
 
 
 def encode(text: bytes, where: str) -> Array:
-    """The symbols' numbers, uint8. Raises ValueError for a character that is no symbol."""
+    """The symbols' numbers, uint8. Raises ValueError for a character that is not a symbol.
+
+    >>> len(encode(b" a banknote", "a file"))
+    11
+    """
     codes = np.frombuffer(text.replace(b"<unk>", b"\0"), np.uint8)
     table = np.full(256, 255, np.uint8)
     table[0] = 0
@@ -53,6 +57,10 @@ def encode(text: bytes, where: str) -> Array:
 def lines(split: str) -> tuple[list[Array], Array]:
     """A file's lines as symbols, and their lengths as the paper counts them: in characters,
     the newline included and ``<unk>`` as five. Errors: see ``refnet.tasks.files.load``.
+
+    >>> symbols, lengths = lines("valid")
+    >>> len(symbols), len(lengths)
+    (3370, 3370)
     """
     name = f"ptb.{split}.txt"
 
@@ -71,8 +79,12 @@ def lines(split: str) -> tuple[list[Array], Array]:
 
 
 def schedule(lengths: Array, size: int, seed: int, epoch: int) -> list[Array]:
-    """The batches of an epoch, as rows: lines of like lengths together, in random company and
-    random order. The last batch of an epoch may be smaller.
+    """The batches of an epoch, as rows: lines of similar length together, otherwise at random and
+    in random order. The last batch of an epoch may be smaller.
+
+    >>> epoch = schedule(np.array([25, 3, 27, 4]), 2, seed=0, epoch=0)
+    >>> sorted(sorted(rows.tolist()) for rows in epoch)
+    [[0, 2], [1, 3]]
     """
     rng = stream(seed, ORDER, epoch)
     shuffled = rng.permutation(len(lengths))
@@ -85,15 +97,15 @@ def schedule(lengths: Array, size: int, seed: int, epoch: int) -> list[Array]:
 class Characters(Task):
     """Which character is next? x (T, B, 49) one-hot, y and mask (T, B).
 
-    ``characters``: lines of at most so many are used, in every split, counted as ``lines``
-    does: 75 (23% of the training lines) or 300 (99%) in the paper. T is one more than the
-    number of symbols in the batch's longest line.
+    ``characters``: the most characters that a line may have to be used, in every split, counted
+    as ``lines`` does: 75 (23% of the training lines) or 300 (99%) in the paper. T is one more
+    than the number of symbols in the batch's longest line.
 
     A line of n symbols has n + 1 steps. The first n - 1 ask for symbols 2..n. The last two
     are trivial, as in the released code: after the newline comes 0, and after that 0 again
-    (there a line as long as the limit lacks the very last). Figures without them are ``bpc`` and
-    ``accuracy``; with them, as in the paper's tables, ``bpc_with_ends`` and
-    ``accuracy_with_ends``. The loss has them in.
+    (there, a line as long as the limit lacks the last one). The figures ``bpc`` and ``accuracy``
+    leave them out; ``bpc_with_ends`` and ``accuracy_with_ends``, as in the paper's tables, and
+    the loss include them.
     ``select``: the figure by which the best weights are chosen, bpc or accuracy; the paper's is
     accuracy. The files are read when the task is made.
     """
@@ -142,7 +154,7 @@ class Characters(Task):
 
     @cached_property
     def _schedule(self) -> Callable[[int, int, int], list[Array]]:
-        """``schedule`` of the training lines, with the current epoch's kept."""
+        """``schedule`` of the training lines; that of the current epoch is kept."""
         return lru_cache(maxsize=2)(partial(schedule, self._lengths["train"]))
 
     def _batch(self, split: str, rows: Array) -> Batch:

@@ -1,8 +1,8 @@
-"""The generated tasks: long time lags, made afresh for every batch.
+"""The generated tasks: long time lags, drawn for every batch.
 
 Temporal order, 3-bit temporal order, adding and random permutation (Manchev & Spratling,
 III-A, after Hochreiter & Schmidhuber, 1997); copy and adding (Vorontsov et al., 3.1; Orhan,
-2019). Where a text and its released code make different data, ``protocol`` names the one meant.
+2019). Where a text and its released code make different data, ``protocol`` says which is meant.
 Positions are 0-based and ranges half-open; q = int(length / 10).
 
 Checked by: tests/test_tasks.py.
@@ -36,7 +36,7 @@ class Generated(Task):
     dtype: str = "float32"
 
     shortest = 10
-    needs = "a tenth of the sequence holds the first symbol, so it must be a step at least"
+    needs = "the first symbol stands in a tenth of the sequence, which must have at least one step"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     splits = ("test",)
     loss = "cross_entropy"
@@ -156,7 +156,7 @@ class Adding(Generated):
 
     x (T, B, 2), y (B, 1). Three definitions of an error are reported: ``errors_text``
     (|e| < 1e-4 is right), ``errors_code`` (e^2 > .04 on the half-sum is wrong) and
-    ``errors_hs97`` (|e| > .04 is wrong); e is the protocol's own, but for errors_code.
+    ``errors_hs97`` (|e| > .04 is wrong); except in errors_code, e is that of the protocol's target.
     """
 
     protocol: str = "manchev-spratling"

@@ -8,14 +8,20 @@ A setting with options of its own is a *spec*, such as ``svd:margin=0.1`` (refne
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from math import isfinite
 from pathlib import Path
+from sys import float_info
 from typing import Any, NamedTuple
 
+from refnet.arguments import short
 from refnet.runs.read import DAMAGE, contents, toml_of
 
-__all__ = ["Config", "Declaration", "Where", "applicable", "check", "check_given", "declaration",
-           "from_toml", "to_toml"]
+__all__ = ["Config", "Declaration", "OWN", "Where", "applicable", "check", "check_given",
+           "declaration", "from_toml", "to_toml"]
+
+
+OWN = ("task", "protocol", "seed", "dtype", "backend", "checkpoint", "watch")
+"""The settings that are the user's: no protocol has them. All others follow a protocol, so that
+none has a value that neither a text nor a code asks for."""
 
 
 class Where(NamedTuple):
@@ -94,9 +100,12 @@ class Config:
                                  "vorontsov/text (the defaults are those of the task's own)")
     length: int = _setting(0, "sequence length T; 0 is the task's own", least=0, where=GENERATED)
     net: str = _setting("recurrent", "kind of net", choices=("recurrent", "feedforward"))
-    cell: str = _setting("rnn", "recurrent cell: rnn, gru, gru_before or lstm, such as "
+    cell: str = _setting("rnn", "recurrent cell: rnn, gru, gru_before, lstm or cifg, such as "
                                 "lstm:peepholes=true,forget=1", where=RECURRENT)
     hidden: int = _setting(100, "units in a hidden layer", least=1)
+    layers: int = _setting(1, "recurrent layers on top of each other", least=1, where=RECURRENT)
+    bidirectional: bool = _setting(False, "run every recurrent layer in both directions",
+                                   where=RECURRENT)
     depth: int = _setting(10, "hidden layers", least=1, where=FEEDFORWARD)
     activation: str = _setting("tanh", "activation, such as tanh, relu, leaky_relu:alpha=0.5 or "
                                        "prelu:start=0.7")
@@ -163,7 +172,11 @@ _FIELDS = {entry.name: entry for entry in fields(Config)}
 
 
 def declaration(name: str) -> Declaration:
-    """The declaration of a setting. Raises ValueError if there is none."""
+    """The declaration of a setting. Raises ValueError if there is none.
+
+    >>> declaration("rate").text
+    'learning rate; at least 0'
+    """
     if name not in _FIELDS:
         raise ValueError(f"setting {name!r} is unknown; the settings are {', '.join(_FIELDS)}")
     declared: Declaration = _FIELDS[name].metadata["declaration"]
@@ -171,7 +184,11 @@ def declaration(name: str) -> Declaration:
 
 
 def applicable(config: Config) -> dict[str, Any]:
-    """The settings that apply to this run, by name."""
+    """The settings that apply to this run, by name.
+
+    >>> "cell" in applicable(Config("mnist", net="feedforward"))
+    False
+    """
     return {name: value for name, value in asdict(config).items()
             if (where := declaration(name).where) is None or where.holds(config)}
 
@@ -179,6 +196,10 @@ def applicable(config: Config) -> dict[str, Any]:
 def check(config: Config) -> None:
     """Raise ValueError, in one line that names the setting, for a value of the wrong type or out
     of range, or one that is not its default where the setting does not apply.
+
+    >>> check(Config("copy", hidden=0))
+    Traceback (most recent call last):
+    ValueError: hidden is 0; need at least 1
     """
     values = asdict(config)
     for name, value in values.items():
@@ -188,7 +209,14 @@ def check(config: Config) -> None:
 
 
 def check_given(config: Config, given: Mapping[str, Any]) -> None:
-    """``check``, and refuse a setting given that does not apply, even with its default value."""
+    """``check``, and refuse a setting given that does not apply, even with its default value.
+
+    >>> check_given(Config("copy"), {"cell": "rnn"})
+    >>> check_given(Config("copy"), {"depth": 10})
+    Traceback (most recent call last):
+    ValueError: depth 10 would have no effect: it is for feedforward nets, and this run has net \
+recurrent; leave it out
+    """
     check(config)
     _check_given(config, given)
 
@@ -220,8 +248,8 @@ def _check_value(name: str, value: Any) -> None:
     if declared.choices and value not in declared.choices:
         raise ValueError(f"{name} {value!r} is unknown; choose one of "
                          f"{', '.join(declared.choices)}")
-    if kind is float and not isfinite(value):
-        raise ValueError(f"{name} is {value}; need a finite number")
+    if kind is float and not abs(value) <= float_info.max:
+        raise ValueError(f"{name} is {short(value, str)}; need a finite number")
     if declared.least is not None and value < declared.least:
         raise ValueError(f"{name} is {value}; need at least {declared.least:g}")
     if declared.above is not None and value <= declared.above:
@@ -229,7 +257,11 @@ def _check_value(name: str, value: Any) -> None:
 
 
 def to_toml(config: Config) -> str:
-    """The settings that apply, as TOML from which ``Config(**from_toml(path))`` is an equal one."""
+    """The settings that apply, as TOML from which ``Config(**from_toml(path))`` is an equal one.
+
+    >>> to_toml(Config("copy", length=50)).splitlines()[1:3]
+    ['task = "copy"', 'protocol = ""']
+    """
     lines = ["# a refnet run; repeat it with: refnet train --config THIS_FILE"]
     for name, value in applicable(config).items():
         # JSON's strings and booleans are TOML's too; its numbers lack what repr keeps, 1e30
@@ -239,7 +271,16 @@ def to_toml(config: Config) -> str:
 
 
 def from_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, checked by name, type and range; absent ones stay absent."""
+    """The settings in a TOML file, checked by name, type and range; absent ones stay absent.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "config.toml"
+    ...     _ = path.write_text(to_toml(Config("copy", length=50)))
+    ...     settings = from_toml(path)
+    >>> Config(**settings) == Config("copy", length=50)
+    True
+    """
     try:
         settings = toml_of(contents(path, 2 ** 16))
     except (OSError, *DAMAGE) as error:

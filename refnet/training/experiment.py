@@ -1,6 +1,6 @@
 """From a configuration to the objects that train it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from refnet.nets.base import Initializer
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, Penalty
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.training.config import Config, check
 from refnet.training.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer,
                                         weight_decay)
@@ -54,6 +55,13 @@ class Experiment:
         if self.net.transition is None:
             return self.net.with_matrices(params, moved)
         return {**params, **moved}
+
+    def assembled(self, params: Params) -> tuple[Net, Params]:
+        """A net and parameters with the matrices made, for many forward passes."""
+        if self.net.transition is None:
+            return self.net, params
+        made, net = self.net.matrices(params)[0], replace(self.net, transition=None)
+        return net, {name: value for name, value in made.items() if name in net.shapes}
 
     def start(self) -> tuple[Params, list[dict[str, Any]]]:
         """Start parameters, after the orthogonal pre-training if the method has one, and its
@@ -113,8 +121,8 @@ class Experiment:
         return by_norm.grads, norm, by_norm.entries + inside
 
     def open_step(self, params: Params) -> Params:
-        """OPEN as an update of its own, or nothing. Before the optimiser's step, whose direction
-        does not depend on it, so that both start from the old matrices.
+        """OPEN as an update of its own; without it, the parameters as they are. It comes before the
+        optimiser's step, whose direction does not depend on it, so that both use the old matrices.
         Source: Manchev & Spratling, eq. 31."""
         config = self.config
         if "open" not in config.method.split("+") or config.open_as != "update":
@@ -124,8 +132,8 @@ class Experiment:
         return self.with_matrices(params, moved)
 
     def manifold_step(self, params: Params, grads: Params) -> tuple[Params, int]:
-        """The retraction of the parts that the optimiser skips, and how many of them had
-        drifted so far that they were orthogonalised anew."""
+        """Move the parts that the optimiser skips along their manifold; and how many of them had
+        drifted so far that they were orthogonalised again."""
         transition = self.net.transition
         if transition is None or not self.optimizer.skip:
             return params, 0
@@ -180,19 +188,28 @@ def _net(config: Config, task: Any) -> Net:
         return FeedforwardNet((task.inputs, *[config.hidden] * config.depth, task.outputs),
                               activation=act, transition=made, loss=task.loss,
                               reduction=config.reduction)
-    return RecurrentNet(task.inputs, config.hidden, task.outputs, activation=act,
-                        cell=read_spec("cell", config.cell)[0], transition=made,
-                        readout=task.readout, loss=task.loss, reduction=config.reduction,
-                        gain=config.gain, learn_h0=config.learn_h0,
-                        clip_step=config.clip_at if config.clip == "step" else None,
-                        backend=config.backend, checkpoint=config.checkpoint,
-                        embedding=config.embedding)
+    one = RecurrentNet(task.inputs, config.hidden, task.outputs, activation=act,
+                       cell=read_spec("cell", config.cell)[0], transition=made,
+                       readout=task.readout, loss=task.loss, reduction=config.reduction,
+                       gain=config.gain, learn_h0=config.learn_h0,
+                       clip_step=config.clip_at if config.clip == "step" else None,
+                       backend=config.backend, checkpoint=config.checkpoint,
+                       embedding=config.embedding)
+    if config.layers == 1 and not config.bidirectional:
+        return one
+    return StackedNet(**{each.name: getattr(one, each.name) for each in fields(one)},
+                      layers=config.layers, bidirectional=config.bidirectional)
 
 
 def build(config: Config) -> Experiment:
     """The experiment of a configuration.
 
     Raises ValueError, naming the setting, for values that are unknown or do not fit together.
+
+    >>> experiment = build(Config("copy", length=50, hidden=8, backend="reference"))
+    >>> params, _ = experiment.start()
+    >>> params["Whh"].shape
+    (8, 8)
     """
     check(config)
     for setting in INITIALIZED:
@@ -206,7 +223,8 @@ def build(config: Config) -> Experiment:
     net = _net(config, task)
     if isinstance(net, RecurrentNet):
         hidden: tuple[str, ...] = net.slots
-        ends: tuple[str, ...] = ("Wxh", "Why")
+        suffixes = tuple(net.every_cell) if isinstance(net, StackedNet) else ("",)
+        ends: tuple[str, ...] = (*(f"Wxh{suffix}" for suffix in suffixes), "Why")
     else:
         hidden = tuple(f"W{layer}" for layer in range(1, net.depth + 1))
         ends = (f"W{net.depth + 1}",)

@@ -15,7 +15,13 @@ __all__ = ["describe", "runs"]
 
 
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
-    """``describe`` of every run folder in and below ``folder``, in the order of their names."""
+    """``describe`` of every run folder in and below ``folder``, in the order of their names.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     list(runs(Path(folder)))
+    []
+    """
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if "config.toml" in files and ("checkpoint.npz" in files or "rows.jsonl" in files):
@@ -29,6 +35,9 @@ def describe(folder: Path) -> dict[str, Any]:
 
     ``state``: running, solved, finished (at the limit), interrupted, diverged, stopped (a kill)
     or damaged.
+
+    >>> describe(Path("no-such-folder"))["state"]
+    'damaged'
     """
     facts: dict[str, Any] = {"run": str(folder), "state": "damaged", "iteration": None,
                              "iterations": None, "best": {}, "next": ""}
@@ -51,7 +60,7 @@ def describe(folder: Path) -> dict[str, Any]:
 
 
 def _ended(folder: Path, iteration: int) -> str:
-    """The state in summary.json, if that is of this checkpoint; else a kill stopped the run."""
+    """The state in summary.json, if that is of this checkpoint; else a kill ended the run."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         summary = json_of(contents(folder / "summary.json", 2 ** 20))
         state = str(summary["state"])

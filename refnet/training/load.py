@@ -47,7 +47,7 @@ class Loaded:
 
 @takes(folder=PATH)
 def load(folder: Path | str) -> Loaded:
-    """The run in ``folder``: net, parameters, task and rows, to be looked at or gone on with.
+    """The run in ``folder``: net, parameters, task and rows, to look at or to go on with.
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
     Raises FileError or CheckpointError, which name the file, for what cannot be read.

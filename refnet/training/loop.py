@@ -31,9 +31,13 @@ from refnet.training.optimizers import Optimizer
 from refnet.training.summary import Summary, write_reports
 from refnet.training.watch import observed
 
-__all__ = ["NotFiniteError", "Observer", "identity", "resume", "train"]
+__all__ = ["NotFiniteError", "Observer", "identity", "resume", "rounding", "train"]
 
 CONFIG = instance(Config, "a refnet.Config")
+STEPS, ROOM = 10, 20
+"""On another kind of machine: steps over which the effect of rounding is measured, and the factor
+that covers how much more than one rounding a number a step may make. Of 15 runs on a processor
+without AVX, emulated as in tests/test_machines.py, the largest needed 3.7."""
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
 
@@ -103,6 +107,32 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
                    repaired=run.repaired + repaired), result, norm
 
 
+def rounding(experiment: Experiment, run: Run) -> float | None:
+    """How far apart two runs stand after STEPS steps from here, of which one has every parameter
+    moved by a rounding before every step: the largest ``||p - q|| / ||p||`` of a parameter. None
+    if training diverges before.
+
+    >>> experiment = build(Config("copy", length=20, hidden=4, rate=1e-3, backend="reference"))
+    >>> params, _ = experiment.start()
+    >>> run = Run(params, experiment.optimizer.init(params), params, {})
+    >>> 0 < rounding(experiment, run) < 1e-3
+    True
+    """
+    rng, twin = np.random.default_rng(run.iteration), run
+    for _ in range(STEPS):
+        batch = experiment.task.batch(run.iteration, experiment.config.batch,
+                                      experiment.config.seed)
+        moved = {name: value + value * np.finfo(value.dtype).eps * rng.choice(
+            np.array([-1, 1], value.dtype), value.shape) for name, value in twin.params.items()}
+        try:
+            run, twin = (step(experiment, one, batch)[0]
+                         for one in (run, replace(twin, params=moved)))
+        except NotFiniteError:
+            return None
+    return max(float(np.linalg.norm(value - twin.params[name]) / (np.linalg.norm(value) or 1))
+               for name, value in run.params.items())
+
+
 def _locate(run: Run, batch: Batch, result: Result) -> None:
     """Raise NotFiniteError for the first array, in the order of the computation, that has a
     NaN or an infinity; return if none has (a norm that merely overflowed)."""
@@ -127,7 +157,8 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
 
 def _outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]
              ) -> dict[str, Any]:
-    scores = [experiment.task.score(experiment.net.forward(params, batch.x, batch.mask)[0], batch)
+    net, params = experiment.assembled(params)
+    scores = [experiment.task.score(net.forward(params, batch.x, batch.mask)[0], batch)
               for batch in batches]
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
@@ -181,8 +212,8 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
     """Train from the start in a new run folder; ``stop`` is asked before every step.
 
     The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
-    per evaluation), and at the end curves.png, summary.md and summary.json. It is there once the
-    first checkpoint is, before the first step; what fails until then leaves nothing.
+    per evaluation), and at the end curves.png, summary.md and summary.json. It appears with the
+    first checkpoint, before the first step; a failure before that leaves nothing behind.
     Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
 
     >>> from tempfile import TemporaryDirectory
@@ -219,8 +250,12 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
     stopped. ``config`` may differ from the run's own in ``iterations`` alone.
 
-    On another kind of machine the bits are others: the same within rounding after one step, after
-    many as far apart as training drives them. Every later row then has a ``machine``.
+    On another kind of machine the bits differ. Every later row then has a ``machine``, and
+    ``rounding``: how far apart, relative to their norm, the parameters of this run come to stand
+    in ``STEPS`` steps from those of a twin that is rounded differently before every step, as
+    measured when the run was resumed. Those of the machine that it came from are within ``ROOM``
+    times that after so many steps; later the two drift further apart, as fast as training magnifies
+    differences.
 
     Raises CheckpointError or FileError and leaves the folder as it was if the checkpoint, or a
     row that it counts, cannot be used; BusyError if another process has the folder.
@@ -259,20 +294,26 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
                 "within rounding only, which training may magnify", folder, run.iteration,
                 machines[-1], machine())
             machines.append(machine())
+            saved.record["rounding"] = rounding(experiment, run)
         write_text(folder / "config.toml", to_toml(config))
-        return _loop(experiment, run, folder, rows, machines, observe, stop)
+        return _loop(experiment, run, folder, rows, machines, observe, stop,
+                     saved.record.get("rounding"))
 
 
 def identity(config: Config) -> dict[str, Any]:
-    """The settings that decide the bits of every step: all but how many there are, and the name
-    of the protocol that the others came from."""
+    """The settings that decide the bits of every step: all but the number of steps, and the name
+    of the protocol that the others came from.
+
+    >>> "iterations" in identity(Config("copy"))
+    False
+    """
     settings = asdict(config)
     del settings["iterations"], settings["protocol"]
     return settings
 
 
 def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: list[str],
-          observe: Observer, stop: Callable[[], bool]) -> Summary:
+          observe: Observer, stop: Callable[[], bool], apart: float | None = None) -> Summary:
     config, task = experiment.config, experiment.task
     state, norm = "finished", 0.0
     before = run.seconds
@@ -286,7 +327,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
         nonlocal saved
         run.seconds = seconds()
         checkpoint.save(folder / "checkpoint.npz", run.to_checkpoint(
-            {"rows": rows.record(), "machines": machines}), identity(config))
+            {"rows": rows.record(), "machines": machines, "rounding": apart}), identity(config))
         saved = run.iteration
 
     def report(state: str, reason: str = "") -> Summary:
@@ -310,7 +351,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
             run.seconds = seconds()
             row = evaluate(experiment, run, norm)
             if len(machines) > 1:
-                row["machine"] = machines[-1]
+                row |= {"machine": machines[-1], "rounding": apart}
             if _better(task, row, run.best):
                 run.best = {name: value for name, value in row.items() if name != "watch"}
                 run.best_params = run.params

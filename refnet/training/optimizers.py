@@ -31,7 +31,7 @@ __all__ = ["Adam", "Clipped", "Momentum", "Nesterov", "OPTIMIZERS", "Optimizer",
 RULES = {"rate": real("[0, inf)"), "momentum": real("[0, 1]"), "decay": real("[0, 1]"),
          "beta1": real("[0, 1)"), "beta2": real("[0, 1)"), "eps": real("[0, inf)"),
          "first": real("[0, inf)"), "place": one_of(("inside", "outside"))}
-"""What the fields of optimisers have to be, by their names."""
+"""Name of an optimiser's field -> what it has to be."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,13 @@ def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) 
 def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
     """``strength sum W^2`` over all the given matrices and its gradient ``2 strength W``.
 
-    No factor 1/2, as in 002's code. For a factorised matrix, give the composite one.
+    No factor 1/2, as in the released code of Vorontsov et al. Of a matrix made of parts, give the
+    matrix itself.
     Returns the value () and the gradients under the same names.
+
+    >>> value, gradients = weight_decay({"W": np.array([[1.0, 2.0]])}, 0.5)
+    >>> float(value), gradients["W"].tolist()
+    (2.5, [[1.0, 2.0]])
     """
     value = sum(times(strength, np.asarray((W * W).sum(), W.dtype)) for W in weights.values())
     return np.asarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
@@ -260,18 +265,28 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     Pascanu et al. (2013). Give it the parameters' gradients only, not that of x. The norm is
     computed in float64 without overflow. If an entry is not finite, nothing can repair the
     gradient: it comes back unchanged and ``norm`` says nan or inf. Floats only: ValueError for
-    exact numbers, of which the norm is no rational.
+    exact numbers, whose norm is in general irrational.
+
+    >>> found = clip_by_norm({"W": np.array([3.0, 4.0])}, limit=1)
+    >>> found.norm, found.grads["W"].round(12).tolist()
+    (5.0, [0.6, 0.8])
     """
     for name, g in grads.items():
         if g.dtype == object:
-            raise ValueError(f"clip_by_norm: the gradient of {name} holds exact numbers, of which "
-                             "the norm is no rational; use clip_by_value, or float64")
-    # np.max, unlike max, lets a NaN through
-    largest = float(np.max([np.abs(g).max(initial=0) for g in grads.values()], initial=0))
-    if largest == 0 or not np.isfinite(largest):
-        return Clipped(grads, 1, 0, largest)
-    norm = largest * sum(float(np.square(g / largest, dtype=np.float64).sum())
-                         for g in grads.values()) ** 0.5
+            raise ValueError(f"clip_by_norm: the gradient of {name} holds exact numbers, whose "
+                             "norm is in general irrational; use clip_by_value, or float64")
+    # of float32 no square overflows or underflows in float64
+    flat = np.concatenate([np.zeros(0), *(g.ravel() for g in grads.values())], dtype=np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        square = float((flat * flat).sum())
+    if 1e-200 < square < 1e200:
+        norm = square ** 0.5
+    else:
+        # np.max, unlike max, lets a NaN through
+        largest = float(np.abs(flat).max(initial=0))
+        if largest == 0 or not np.isfinite(largest):
+            return Clipped(grads, 1, 0, largest)
+        norm = largest * float(np.square(flat / largest).sum()) ** 0.5
     if norm <= limit:
         return Clipped(grads, 1, 0, norm)
     factor = limit / norm
@@ -284,6 +299,10 @@ def clip_by_value(grads: Params, limit: Number) -> Clipped:
     """Each entry brought into [-limit, limit]; NaN stays NaN. Any ordered dtype.
 
     Clipping inside the recursion, step by step, is ``clip`` of the cells' backward.
+
+    >>> found = clip_by_value({"W": np.array([3.0, -0.5])}, limit=1)
+    >>> found.grads["W"].tolist(), found.entries
+    ([1.0, -0.5], 1)
     """
     clamped = {name: clamp(g, limit) for name, g in grads.items()}
     return Clipped({name: g for name, (g, _) in clamped.items()}, 1,

@@ -15,8 +15,9 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from refnet.runs.rows import table
+from refnet.specs import merge_specs, parse_spec
 from refnet.training.config import Config, applicable, check_given, declaration
-from refnet.training.specs import KINDS, merge_specs, options_of, parse_spec
+from refnet.training.specs import KINDS, options_of
 
 __all__ = ["DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences", "preset", "settings_of"]
 
@@ -27,6 +28,18 @@ class Rule(NamedTuple):
     when: dict[str, str | tuple[str, ...]]
     settings: dict[str, Any]
 
+
+_PLAIN = Rule({}, {
+    "length": 0, "net": "recurrent", "cell": "rnn", "hidden": 100, "layers": 1,
+    "bidirectional": False, "depth": 10, "activation": "tanh", "embedding": 0, "gain": 1.0,
+    "learn_h0": False, "transition": "dense", "weights": "glorot_uniform", "input_weights": "",
+    "recurrent": "", "gate_recurrent": "", "reduction": "mean", "method": "plain",
+    "orthogonal": "hidden", "oinit_rate": .1, "oinit_cost": 1e-6, "oinit_steps": 100,
+    "strength": .01, "open_form": "squared", "open_as": "penalty", "optimizer": "sgd",
+    "rate": .01, "manifold_rate": 1e-6, "weight_decay": 0.0, "clip": "none", "clip_at": 1.0,
+    "batch": 20, "iterations": 100_000, "evaluate_every": 100})
+"""The plainest choice where a text says nothing; every protocol begins with it. Those of OINIT are
+Manchev & Spratling's, II-A."""
 
 SYNTHETIC = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation")
 
@@ -39,6 +52,7 @@ TABLE_I: dict[str, dict[str, tuple[float, ...]]] = {
 """Rate, and lambda for OPEN, by problem and method."""
 
 _MANCHEV = [
+    _PLAIN,
     Rule({"task": SYNTHETIC}, {
         "net": "recurrent", "hidden": 100, "activation": "tanh", "weights": "glorot_uniform",
         "batch": 20, "iterations": 100_000, "evaluate_every": 100}),
@@ -62,6 +76,7 @@ _MANCHEV = [
 ]
 
 _VORONTSOV = [
+    _PLAIN,
     Rule({}, {
         "net": "recurrent", "hidden": 128, "batch": 50, "activation": "tanh",
         "transition": "svd:margin=0.1,spectrum_rate=printed", "recurrent": "orthogonal",
@@ -87,6 +102,7 @@ _VORONTSOV = [
 ]
 
 _ORHAN = [
+    _PLAIN,
     Rule({}, {
         "net": "recurrent", "hidden": 100, "batch": 16, "activation": "elu", "recurrent": "chain",
         "weights": "glorot_uniform", "input_weights": "identity:scale=0.9",
@@ -165,10 +181,13 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
     """All settings of a run under a protocol: those given, then those saved, then the protocol's,
     then Config's.
 
-    One of the first two has the task. A spec given with the name that it would have without takes
-    the options that it does not give: ``svd:margin=1`` keeps the protocol's spectrum_rate. A spec
-    saved is complete as it is.
+    One of the first two has the task. A spec that is given takes the options that it leaves out
+    from the protocol's spec of the same name: ``svd:margin=1`` keeps the protocol's
+    spectrum_rate. A saved spec is complete as it is.
     Raises ValueError for a protocol that is unknown, or not for this task.
+
+    >>> settings_of("vorontsov/text", {"task": "copy"}, {})["hidden"]
+    128
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol {protocol!r} is unknown; choose one of {', '.join(PROTOCOLS)}")
@@ -194,7 +213,7 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
 
 
 def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings given, each spec with the options of the base's that it leaves open."""
+    """The settings given, each spec with the options that it leaves out taken from the base's."""
     return {name: merge_specs(base[name], value) if name in KINDS and base.get(name) and value
             else value for name, value in given.items()}
 
@@ -207,6 +226,9 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     default.
     Raises ValueError, in one line, for settings that are unknown, out of range or, if given,
     without effect.
+
+    >>> configure({"task": "copy", "transition": "svd:margin=0.1"}).transition
+    'svd:margin=0.1,spectrum_rate=printed'
     """
     saved = saved or {}
     chosen = {**saved, **given}
@@ -224,7 +246,11 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
 
 
 def preset(task: str, **given: Any) -> Config:
-    """``configure`` with the task, which may be a spec, and further settings by name."""
+    """``configure`` with the task, which may be a spec, and further settings by name.
+
+    >>> preset("temporal-order", length=60, method="oinit").optimizer
+    'rmsprop:form=lasagne'
+    """
     return configure({"task": task, **given})
 
 
@@ -233,7 +259,11 @@ _METHODS = ("plain", "oinit", "open")
 
 def differences() -> str:
     """A table of the settings in which each paper's text and its released code differ, made from
-    the rules. Methods of Manchev & Spratling are named where not all of them differ."""
+    the rules. Methods of Manchev & Spratling are named where not all of them differ.
+
+    >>> differences().splitlines()[0].split("|")[1].strip()
+    'authors'
+    """
     found: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for authors in ("manchev-spratling", "vorontsov"):
         methods = _METHODS if authors == "manchev-spratling" else _METHODS[:1]

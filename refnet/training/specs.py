@@ -1,85 +1,35 @@
-"""Specs: a name with options of its own, ``name`` or ``name:key=value,key=value``.
+"""What the settings of a run with options of their own stand for.
 
-The options of a name, their types and their defaults are those of the function or class that it
-stands for, so that a spec is checked without being declared a second time.
+Checked by: tests/test_config.py::test_options_have_types.
 """
 
-import inspect
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from refnet import tasks
+from refnet.arguments import choice
 from refnet.cells import CELLS
-from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.activations import SPEC as ACTIVATION
 from refnet.matrices.initializers import INITIALIZERS
-from refnet.matrices.transitions import TRANSITIONS
+from refnet.matrices.transitions import SPEC as TRANSITION
+from refnet.specs import Kind, Option, field_options, read, signature_options
 from refnet.training.optimizers import OPTIMIZERS
 
-__all__ = ["KINDS", "Option", "format_spec", "merge_specs", "options_of", "parse_spec", "read_spec"]
-
-
-class Option(NamedTuple):
-    """An option of a name: its types (a value is read as the first that it fits), its default."""
-
-    types: tuple[type, ...]
-    default: Any
-
-
-def _types(annotation: Any) -> tuple[type, ...]:
-    """The simple types of an annotation, bool, int, float and str, in the order of reading."""
-    found = typing.get_args(annotation) or (annotation,)
-    # Number, a union of what computes like one, is written as a float
-    number = () if {bool, int, str} & set(found) else (float,)
-    return tuple(kind for kind in (bool, int, float, str) if kind in (*found, *number))
-
-
-def _signature(function: Callable[..., Any], given: int) -> dict[str, Option]:
-    """The options of a function after its first ``given`` arguments."""
-    hints = typing.get_type_hints(function)
-    return {name: Option(_types(hints[name]), parameter.default)
-            for name, parameter in list(inspect.signature(function).parameters.items())[given:]}
-
-
-def _fields(made: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
-    """The options of a dataclass."""
-    assert is_dataclass(made)
-    hints = typing.get_type_hints(made)
-    return {entry.name: Option(_types(hints[entry.name]), entry.default)
-            for entry in fields(made) if entry.name not in without}
+__all__ = ["KINDS", "options_of", "read_spec"]
 
 
 def _optimizer(name: str) -> dict[str, Option]:
-    own = _fields(typing.cast(type, OPTIMIZERS[name]), ("rate", "rates", "skip"))
+    own = field_options(typing.cast(type, OPTIMIZERS[name]), ("rate", "rates", "skip"))
     return {**own, "form": Option((str,), None)} if name == "rmsprop" else own
 
 
-def _transition(name: str) -> dict[str, Option]:
-    return {} if name == "dense" else _fields(TRANSITIONS[name])
-
-
-def _activation(name: str) -> dict[str, Option]:
-    own = {"alpha": ACTIVATIONS[name].alpha} if ACTIVATIONS[name].alpha else {}
-    own |= {"start": value for _, _, value in ACTIVATIONS[name].start}
-    return {option: Option((float,), value) for option, value in own.items()}
-
-
-class Kind(NamedTuple):
-    """What a setting's specs stand for: the names known, and the options of each."""
-
-    names: tuple[str, ...]
-    options: Callable[[str], dict[str, Option]]
-
-
-_INITIALIZER = Kind(tuple(INITIALIZERS), lambda name: _signature(INITIALIZERS[name], 2))
+_INITIALIZER = Kind(tuple(INITIALIZERS), lambda name: signature_options(INITIALIZERS[name], 2))
 
 KINDS: dict[str, Kind] = {
-    "task": Kind(tuple(tasks.TASKS), lambda name: _fields(tasks.TASKS[name], ("dtype",))),
-    "cell": Kind(tuple(CELLS), lambda name: _signature(CELLS[name].init, 1)),
-    "activation": Kind(tuple(ACTIVATIONS), _activation),
-    "transition": Kind(("dense", *TRANSITIONS), _transition),
+    "task": Kind(tuple(tasks.TASKS), lambda name: field_options(tasks.TASKS[name], ("dtype",))),
+    "cell": Kind(tuple(CELLS), lambda name: signature_options(CELLS[name].init, 1)),
+    "activation": ACTIVATION,
+    "transition": TRANSITION,
     "weights": _INITIALIZER,
     "input_weights": _INITIALIZER,
     "recurrent": _INITIALIZER,
@@ -89,74 +39,20 @@ KINDS: dict[str, Kind] = {
 """Setting -> what its specs stand for."""
 
 
-def parse_spec(text: str) -> tuple[str, dict[str, str]]:
-    """``"svd:margin=0.1"`` as ``("svd", {"margin": "0.1"})``, nothing checked but the form.
-
-    Raises ValueError for what is not key=value, or a key given twice.
-    """
-    name, _, rest = text.partition(":")
-    options: dict[str, str] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or not key.isidentifier():
-            raise ValueError(f"{text!r}: {item!r} is not key=value; write it like "
-                             "svd:margin=0.1,step=cayley")
-        if key in options:
-            raise ValueError(f"{text!r}: {key} is given twice")
-        options[key] = value
-    return name.strip(), options
-
-
-def format_spec(name: str, options: Mapping[str, Any]) -> str:
-    """The text that ``parse_spec`` takes apart."""
-    return name + (":" if options else "") + ",".join(f"{k}={v}" for k, v in options.items())
-
-
-def merge_specs(base: str, over: str) -> str:
-    """``over`` with the options of ``base`` that it does not give, if the names are the same."""
-    name, options = parse_spec(base)
-    own, given = parse_spec(over)
-    return format_spec(own, {**options, **given} if own == name else given)
-
-
 def options_of(setting: str, name: str) -> dict[str, Option]:
-    """The options of a name. Raises ValueError if the setting knows no such name."""
-    kind = KINDS[setting]
-    if name not in kind.names:
-        raise ValueError(f"{setting} {name!r} is unknown; choose one of {', '.join(kind.names)}")
-    return kind.options(name)
+    """The options of a name. Raises ValueError if the setting knows no such name.
+
+    >>> options_of("weights", "gaussian")
+    {'sd': Option(types=(<class 'float'>,), default=0.1)}
+    """
+    choice(setting, name, KINDS[setting].names)
+    return KINDS[setting].options(name)
 
 
 def read_spec(setting: str, text: str) -> tuple[str, dict[str, Any]]:
-    """A setting's spec as name and options, each of its own type.
+    """A setting's spec as name and options, each of its own type; errors as of ``specs.read``.
 
-    Raises ValueError, naming the setting, for an unknown name or option, or a value that does
-    not read as the option's type. Ranges are checked by what the name stands for.
-    Checked by: tests/test_config.py::test_options_have_types.
+    >>> read_spec("transition", "svd:margin=0.1")
+    ('svd', {'margin': 0.1})
     """
-    name, given = parse_spec(text)
-    known = options_of(setting, name)
-    for option in given:
-        if option not in known:
-            raise ValueError(f"{setting} {name} has no option {option!r}; "
-                             + (f"its options are {', '.join(known)}" if known else
-                                "it takes none"))
-    return name, {option: _read(f"{setting} {name}: {option}", known[option].types, value)
-                  for option, value in given.items()}
-
-
-_WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a word"}
-_BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
-
-
-def _read(where: str, types: tuple[type, ...], text: str) -> Any:
-    for kind in types:
-        try:
-            if kind is bool:
-                return _BOOLEANS[text.lower()]
-            value = kind(text)
-        except (KeyError, ValueError):
-            continue
-        if text and (kind is str or isfinite(value)):
-            return value
-    raise ValueError(f"{where} is {text!r}; need {' or '.join(_WORDS[kind] for kind in types)}")
+    return read(setting, KINDS[setting], text)

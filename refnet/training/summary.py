@@ -27,7 +27,16 @@ class Summary:
 
 def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, Any]],
                   summary: Summary) -> None:
-    """summary.md and summary.json, and curves.png where matplotlib is installed."""
+    """summary.md and summary.json, and curves.png where matplotlib is installed.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from refnet.tasks import make_task
+    >>> ended = Summary("finished", 10, best={}, final={}, seconds=1.5)
+    >>> with TemporaryDirectory() as folder:
+    ...     write_reports(Path(folder), Config("copy"), make_task("copy"), [], ended)
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['summary.json', 'summary.md']
+    """
     facts = {"task": config.task, "length": config.length or "-", "method": config.method,
              "state": summary.state, "iterations": summary.iteration,
              **{f"best {k}": v for k, v in summary.best.items()

@@ -1,5 +1,5 @@
-"""What a watched run records at every evaluation beside its metrics: how its matrices and its
-gradients stand.
+"""What a watched run records at every evaluation beside its metrics: figures of its matrices and
+of its gradients.
 
 Source: the quantities of Manchev & Spratling, Figures 2 and 3b, and of Vorontsov et al., Figures 2
 and 3. Checked by: tests/test_watch.py.
@@ -20,7 +20,7 @@ from refnet.training.experiment import Experiment
 __all__ = ["observed"]
 
 SEQUENCES, TIMES = 16, 101
-"""Of so many sequences the gradient is followed back through time, and kept at so many steps."""
+"""Of how many sequences the gradient is followed back through time, and at how many steps kept."""
 
 
 def _matrix(W: Array) -> dict[str, float]:
@@ -37,8 +37,16 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
     "matrices": for each by name the summary of its singular values, its defect ||W W' - I||^2 and,
     if square, its spectral radius and Henrici's departure from normality. "gradients": the norm of
     the loss's gradient (without penalties) in each parameter over the whole batch, and
-    "gradient_norm", that of all together. A recurrent net's "flow": ||dL/dh_t|| for the loss of
-    the last step, of the first sequences, at the times "flow_at" from 0 to T.
+    "gradient_norm", that of all together. Of a recurrent net of one direction "flow": ||dL/dh_t||
+    for the loss of the last step, of the first sequences, at the times "flow_at" from 0 to T.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("copy", length=20, hidden=4, backend="reference"))
+    >>> params, _ = experiment.start()
+    >>> facts = observed(experiment, params, experiment.task.batch(0, 2, seed=0))
+    >>> sorted(facts)
+    ['flow', 'flow_at', 'gradient_norm', 'gradients', 'matrices']
     """
     net = experiment.net
     gradients = loss_and_gradients(net, params, batch, inputs=False).gradients
@@ -49,7 +57,7 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
         "gradients": norms,
         "gradient_norm": float(np.sqrt(sum(norm ** 2 for norm in norms.values()))),
     }
-    if isinstance(net, RecurrentNet):
+    if isinstance(net, RecurrentNet) and not getattr(net, "bidirectional", False):
         first = Batch(batch.x[:, :SEQUENCES], batch.y[..., :SEQUENCES] if net.readout == "every"
                       and net.loss == "cross_entropy" else batch.y[:, :SEQUENCES]
                       if net.readout == "every" else batch.y[:SEQUENCES],

@@ -35,13 +35,14 @@ def gradients(loss: Callable[[Any, Any, Any], Any], params: Params, batch: Batch
               jit: bool = True) -> Params:
     """The loss and its gradients in every parameter and x, by ``jax.value_and_grad``.
 
-    ``loss(p, x, y)``: p has the parameters by refnet's names. float64 arrays are computed in
-    float64, whatever JAX's own setting is.
+    ``loss(p, x, y)``, or ``loss(p, x, y, mask)`` if the batch has a mask: p has the parameters by
+    refnet's names. float64 arrays are computed in float64, whatever JAX's own setting is.
     """
     jax = _jax()
     with _jax().enable_x64(any(value.dtype == np.float64 for value in params.values())):
         derive = jax.value_and_grad(loss, argnums=(0, 1))
-        value, (dp, dx) = (jax.jit(derive) if jit else derive)(params, batch.x, batch.y)
+        value, (dp, dx) = (jax.jit(derive) if jit else derive)(
+            params, *(part for part in batch if part is not None))
         found = {"loss": np.asarray(value), "dx": np.asarray(dx)}
         return {**found, **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
 

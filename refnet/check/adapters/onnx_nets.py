@@ -15,15 +15,18 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.adapters import exact_sum, reorder
 from refnet.nets.recurrent import RecurrentNet
-from refnet.runs.read import size_of
+from refnet.runs.read import contents, reading
 
-__all__ = ["RUNTIMES", "from_onnx", "load", "model", "read", "results", "to_onnx"]
+__all__ = ["RUNTIMES", "from_onnx", "load", "model", "read", "results", "session_run",
+           "to_onnx"]
 
 ORDER = {"rnn": (0,), "lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "gru_before": (1, 0, 2)}
 OPERATORS = {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "gru_before": "GRU"}
 ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "softsign": "Softsign",
                "identity": "Affine"}
 RUNTIMES = ("onnxruntime", "onnx reference")
+LIMIT = 2 ** 31 - 1
+"""Bytes of a model; no protocol buffer is larger."""
 
 
 def _onnx() -> ModuleType:
@@ -84,8 +87,8 @@ def model(net: RecurrentNet, params: Params, dtype: Any = np.float32) -> Any:
         raise ValueError(f"model: ONNX's operator has no activation {net.activation.name}; it has "
                          f"{', '.join(ACTIVATIONS)}")
     act = ACTIVATIONS[net.activation.name]
-    gates = {"rnn": [act], "lstm": ["Sigmoid", act, act]}.get(net.cell, ["Sigmoid", act])
-    options: dict[str, Any] = {"hidden_size": net.hidden, "activations": gates}
+    options: dict[str, Any] = {"hidden_size": net.hidden,
+                               "activations": _activations(net.cell, act)}
     if act == "Affine":
         options |= {"activation_alpha": [1.0], "activation_beta": [0.0]}
     if net.cell in ("gru", "gru_before"):
@@ -103,13 +106,21 @@ def model(net: RecurrentNet, params: Params, dtype: Any = np.float32) -> Any:
     return made
 
 
-def read(path: Path) -> Any:
-    """The model in a file, checked for being a valid one."""
+def read(path: Path) -> tuple[Any, RecurrentNet, Params]:
+    """The model in a file, checked for being a valid one; its recurrent layer and its weights.
+
+    No other file is read. Raises FileError for anything else than a model that ``load`` takes.
+    """
     onnx = _onnx()
-    size_of(path, 2 ** 31)
-    made = onnx.load(str(path))
-    onnx.checker.check_model(made)
-    return made
+    from google.protobuf.message import DecodeError
+    with reading(path, "export the model again, as one file with one recurrent layer"):
+        try:
+            made = onnx.load_from_string(contents(path, LIMIT))
+            _whole(made)
+            onnx.checker.check_model(made)
+        except (DecodeError, onnx.checker.ValidationError, TypeError) as error:
+            raise ValueError(f"is not a valid ONNX model: {' '.join(str(error).split())}") from None
+        return (made, *load(made))
 
 
 def load(made: Any) -> tuple[RecurrentNet, Params]:
@@ -119,6 +130,7 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
     the certified cells do not have: both directions, clipping, peepholes, sequence lengths.
     """
     onnx = _onnx()
+    _whole(made)
     node = _node(made)
     options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     optional = [name for name in node.input[4:] if name]
@@ -126,30 +138,56 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
             options.get("layout", 0) or options.get("input_forget", 0):
         raise ValueError("load: only a forward, unclipped, time-major node without sequence "
                          "lengths, initial states or peepholes can be judged")
-    weights = {entry.name: onnx.numpy_helper.to_array(entry) for entry in made.graph.initializer}
-    missing = [name for name in node.input[1:3] if name not in weights]
-    if missing:
-        raise ValueError(f"load: {missing[0]} is no initializer of the graph; the weights must be "
-                         "constants")
-    W, R = weights[node.input[1]], weights[node.input[2]]
+    weights = {own: _constant(made, name) for own, name in zip("WRB", node.input[1:4]) if name}
+    W, R = weights["W"], weights["R"]
     cell = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru" if options.get("linear_before_reset", 0)
             else "gru_before"}[node.op_type]
-    G, H = len(ORDER[cell]), R.shape[2]
-    bias = len(node.input) > 3 and node.input[3]
-    B = weights[node.input[3]] if bias else np.zeros((1, 2 * G * H), W.dtype)
-    known = {name.encode(): own for own, name in ACTIVATIONS.items()}
-    acts = options.get("activations", [])
-    act = known.get(acts[-1] if acts else b"Tanh")
-    if act is None or act == "identity":
-        raise ValueError(f"load: activation {acts[-1].decode()} cannot be judged")
-    from refnet.maths.activations import activation
-    net = RecurrentNet(W.shape[2], H, 1, cell=cell, activation=activation(act))
-    params = from_onnx(net, {"W": W, "R": R, "B": B})
-    return net, {**params, "Why": np.zeros((1, H), W.dtype), "by": np.zeros(1, W.dtype)}
+    if W.ndim != 3 or R.ndim != 3 or options.get("hidden_size", R.shape[2]) != R.shape[2]:
+        raise ValueError(f"load: W has shape {W.shape} and R {R.shape}; need (1, G H, D) and "
+                         f"(1, G H, H) with H = {options.get('hidden_size', 'hidden_size')}")
+    acts = [name.decode() for name in options.get("activations", [])]
+    names = {name: own for own, name in ACTIVATIONS.items() if own != "identity"}
+    act = acts[-1] if acts else "Tanh"
+    if act not in names or acts not in ([], _activations(cell, act)):
+        raise ValueError(f"load: the activations {', '.join(acts)} cannot be judged; need "
+                         f"{', '.join(_activations(cell, 'f'))} with f one of {', '.join(names)}")
+    net = RecurrentNet(W.shape[2], R.shape[2], 1, cell=cell, activation=names[act])
+    zero = np.zeros((1, 2 * len(net.gates) * net.hidden), W.dtype)
+    params = from_onnx(net, {"B": zero, **weights})
+    return net, {**params, "Why": np.zeros((1, net.hidden), W.dtype), "by": np.zeros(1, W.dtype)}
+
+
+def _whole(made: Any) -> None:
+    onnx = _onnx()
+    for entry in made.graph.initializer:
+        if entry.data_location == onnx.TensorProto.EXTERNAL:
+            raise ValueError(f"{entry.name} is kept in a file beside the model; save it with "
+                             "onnx.save(model, path, save_as_external_data=False)")
+
+
+def _activations(cell: str, act: str) -> list[str]:
+    """What ONNX's operator lists for a cell whose candidate has this activation."""
+    return {"rnn": [act], "lstm": ["Sigmoid", act, act]}.get(cell, ["Sigmoid", act])
+
+
+def _constant(made: Any, name: str) -> Array:
+    """An initializer of the graph, which its own file holds."""
+    onnx = _onnx()
+    found = [entry for entry in made.graph.initializer if entry.name == name]
+    if not found:
+        raise ValueError(f"load: {name} is not an initializer of the graph; the weights must be "
+                         "constants")
+    if found[0].data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+        raise ValueError(f"load: {name} is not a tensor of float32 or float64")
+    value = np.asarray(onnx.numpy_helper.to_array(found[0]))
+    if not np.isfinite(value).all():
+        raise ValueError(f"load: {name} has entries that are not finite")
+    return value
 
 
 def _node(made: Any) -> Any:
-    nodes = [node for node in made.graph.node if node.op_type in ("RNN", "LSTM", "GRU")]
+    nodes = [node for node in made.graph.node if node.op_type in ("RNN", "LSTM", "GRU")
+             and node.domain in ("", "ai.onnx")]
     if len(nodes) != 1:
         raise ValueError(f"the model has {len(nodes)} RNN, LSTM or GRU nodes; need one")
     if nodes[0].input[0] not in {entry.name for entry in made.graph.input}:
@@ -158,26 +196,26 @@ def _node(made: Any) -> Any:
     return nodes[0]
 
 
-def _with_states(made: Any) -> Any:
-    """A copy whose last output is the node's Y, all states."""
+def _alone(made: Any) -> Any:
+    """A model of the recurrent node alone, whose output is the node's Y, all states."""
     onnx = _onnx()
-    copy = type(made)()
-    copy.CopyFrom(made)
-    node = _node(copy)
-    if not node.output[0]:
-        node.output[0] = "every_state"
-    kind = copy.graph.input[0].type.tensor_type.elem_type
-    kept = [entry for entry in copy.graph.output if entry.name != node.output[0]]
-    del copy.graph.output[:]
-    copy.graph.output.extend([*kept, onnx.helper.make_tensor_value_info(
-        node.output[0], kind, None)])
-    return copy
+    node = type(_node(made))()
+    node.CopyFrom(_node(made))
+    del node.output[:]
+    node.output.append("every_state")
+    graph = made.graph
+    (x,) = (entry for entry in graph.input if entry.name == node.input[0])
+    alone = onnx.helper.make_graph(
+        [node], graph.name, [x],
+        [onnx.helper.make_tensor_value_info("every_state", x.type.tensor_type.elem_type, None)],
+        [entry for entry in graph.initializer if entry.name in node.input[1:]])
+    return onnx.helper.make_model(alone, opset_imports=made.opset_import,
+                                  ir_version=made.ir_version)
 
 
-def results(made: Any, x: Array, runtime: str) -> Params:
-    """The states h (T + 1, B, H) that a runtime computes, by refnet's names."""
+def session_run(made: Any, names: list[str], feeds: Params, runtime: str) -> list[Array]:
+    """The named outputs of a model, as a runtime computes them."""
     onnx = _onnx()
-    made = _with_states(made)
     if runtime == "onnxruntime":
         try:
             import onnxruntime
@@ -191,6 +229,11 @@ def results(made: Any, x: Array, runtime: str) -> Params:
         session = onnx.reference.ReferenceEvaluator(made)
     else:
         raise ValueError(f"runtime {runtime!r} is unknown; choose one of {', '.join(RUNTIMES)}")
-    name = made.graph.output[-1].name
-    h = np.asarray(session.run([name], {_node(made).input[0]: x})[0])[:, 0]
+    return [np.asarray(value) for value in session.run(names, feeds)]
+
+
+def results(made: Any, x: Array, runtime: str) -> Params:
+    """The states h (T + 1, B, H) that a runtime computes, by refnet's names."""
+    made = _alone(made)
+    h = session_run(made, ["every_state"], {_node(made).input[0]: x}, runtime)[0][:, 0]
     return {"h": np.concatenate([np.zeros_like(h[:1]), h])}

@@ -30,6 +30,8 @@ def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict
     for suffix in net.every_cell:
         own = net.of(params, suffix)
         found |= {f"weight_ih{suffix}": own["Wxh"], f"weight_hh{suffix}": own["Whh"]}
+        if "Whr" in own:
+            found[f"weight_hr{suffix}"] = own["Whr"]
         if bias:
             found |= dict(zip((f"bias_ih{suffix}", f"bias_hh{suffix}"), _biases(net, own)))
     return {name: _tensor(value) for name, value in found.items()}
@@ -41,7 +43,10 @@ def _starts(net: StackedNet, params: Params, x: Array) -> tuple[dict[str, Any], 
                                       ).requires_grad_()
                for suffix, cell in net.every_cell.items()}
     stacked = _torch().stack(list(tensors.values()))
-    return tensors, stacked if stacked.ndim == 3 else tuple(stacked.unbind(1))
+    if stacked.ndim == 3:
+        return tensors, stacked
+    h, c = stacked.unbind(1)
+    return tensors, (h[..., :net.projection or net.hidden].contiguous(), c.contiguous())
 
 
 def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bool = False,
@@ -57,7 +62,9 @@ def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bo
     T, B = batch.x.shape[:2]
     kind = getattr(torch, np.dtype(batch.x.dtype).name)
     plain: RecurrentNet = net  # mypy takes the fields of a subclass for what may be assigned
-    options = {"nonlinearity": plain.activation.name} if net.cell == "rnn" else {}
+    options: dict[str, Any] = {"nonlinearity": plain.activation.name} if net.cell == "rnn" else {}
+    if net.projection:
+        options["proj_size"] = net.projection
     layer = getattr(torch.nn, net.cell.upper())(
         net.inputs, net.hidden, net.layers, bias=bias, batch_first=batch_first,
         bidirectional=net.bidirectional, **options).to(kind)
@@ -88,7 +95,8 @@ def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bo
     found = {"loss": _array(loss), "outputs": _array(outputs), "dx": _array(x.grad), **{
         f"d{name}": _array(value.grad) for name, value in {**head, **tensors}.items()}}
     for suffix in net.every_cell:
-        names = {"Wxh": "weight_ih", "Whh": "weight_hh"} | ({"bh": "bias_ih"} if bias else {})
+        names = {"Wxh": "weight_ih", "Whh": "weight_hh"} | ({"bh": "bias_ih"} if bias else {}) | (
+            {"Whr": "weight_hr"} if net.projection else {})
         found |= {f"d{own}{suffix}": grads[f"{theirs}{suffix}"] for own, theirs in names.items()}
         if bias:
             second = grads[f"bias_hh{suffix}"]

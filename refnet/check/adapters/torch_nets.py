@@ -219,11 +219,12 @@ def gradients(loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, b
               ) -> Params:
     """The loss and its gradients in every parameter and x, by torch's autograd.
 
-    ``loss(p, x, y)`` takes and gives tensors; p has the parameters by refnet's names.
+    ``loss(p, x, y)``, or ``loss(p, x, y, mask)`` if the batch has a mask, takes and gives tensors;
+    p has the parameters by refnet's names.
     """
     p = {name: _tensor(value).requires_grad_() for name, value in params.items()}
     x = _tensor(batch.x).requires_grad_()
-    value = loss(p, x, _tensor(batch.y))
+    value = loss(p, x, *(_tensor(part) for part in batch[1:] if part is not None))
     value.backward()
     found = {f"d{name}": _array(tensor.grad) for name, tensor in {**p, "x": x}.items()
              if tensor.grad is not None}

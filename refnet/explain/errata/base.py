@@ -67,9 +67,9 @@ Check = Callable[[np.random.Generator], list[Comparison]]
 class Erratum:
     """One entry of the list.
 
-    ``number``: by which docstrings and messages name it. ``source``, ``where``: the text and the
-    place in it. ``printed``, ``correct``: the two forms. ``why``: the derivation, in a few lines.
-    ``check``: None for what is about wording alone.
+    ``number``: the one by which docstrings and messages refer to it. ``source``, ``where``: the
+    text and the place in it. ``printed``, ``correct``: the two forms. ``why``: the derivation, in
+    a few lines. ``check``: None for errors of wording.
     """
 
     number: int
@@ -91,7 +91,7 @@ class Erratum:
 
 def erratum(number: int, source: str, where: str, printed: str, correct: str, why: str
             ) -> Callable[[Check], Erratum]:
-    """A decorator: the function beneath it is the erratum's check."""
+    """A decorator: the function that it decorates is the erratum's check."""
     return lambda check: Erratum(number, source, where, printed, correct, why, check)
 
 

@@ -18,8 +18,8 @@ from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import (defect, defect_and_gradient, open_penalty, open_update,
                                            orthogonalization_experiment, orthogonalize)
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.gradients import state_jacobians
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_jacobians
 
 __all__ = ["ERRATA"]
 
@@ -380,9 +380,9 @@ def _e40(rng: Rng) -> list[Comparison]:
 
 @erratum(41, SOURCE, "II-A", "minimising the Frobenius norm itself instead of its square only "
          "changes the speed of convergence",
-         "with a constant rate it does not converge to the limit: the steps have a constant length",
+         "with a constant rate it does not converge: the steps have a constant length",
          "The gradient of ||E||_F is 2 E W / ||E||_F, of norm about 2 however close W is to "
-         "orthogonal, so a step of rate a ends up to about 2 a away from the limit and back.")
+         "orthogonal, so steps of rate a go back and forth across the limit, up to about 2 a away.")
 def _e41(rng: Rng) -> list[Comparison]:
     start = initialize("gaussian", (100, 100), rng)
     square = orthogonalize(start).costs[-1]

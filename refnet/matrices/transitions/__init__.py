@@ -1,33 +1,46 @@
-"""What a weight matrix is made of: own parameters -> W before the net, dW -> theirs after.
+"""Transitions make a weight matrix of parameters of their own.
 
-``transition(name, **options)`` makes one by name; "dense" is no transition (None).
-A new one is a class like those here, with a line in the table.
+Before a net's forward pass they turn their parts into W, after its backward pass dW into the
+gradients of the parts. ``transition(name, **options)`` gives one by its name or spec; "dense" gives
+None: the matrix is itself the parameter. To add one, write a class like those here and enter it in
+TRANSITIONS.
 """
 
-from dataclasses import fields
 from typing import Any
 
-from refnet.arguments import choice
 from refnet.matrices.slots import Transition
 from refnet.matrices.transitions.manifold import Orthogonal, Product
-from refnet.matrices.transitions.parametrisations import (CayleyMap, Householder,
-                                                          MatrixExponential, ScaledCayley)
+from refnet.matrices.transitions.parametrisations import (CayleyMap, Householder, MatrixExponential,
+                                                          ScaledCayley)
 from refnet.matrices.transitions.schur import Schur
 from refnet.matrices.transitions.svd import SVD
+from refnet.specs import Kind, field_options, read
 
-__all__ = ["TRANSITIONS", "Transition", "transition"]
+__all__ = ["SPEC", "TRANSITIONS", "CayleyMap", "Householder", "MatrixExponential", "Orthogonal",
+           "Product", "SVD", "ScaledCayley", "Schur", "Transition", "transition"]
 
 TRANSITIONS: dict[str, type[Any]] = {
     "orthogonal": Orthogonal, "product": Product, "svd": SVD, "expm": MatrixExponential,
     "cayley": CayleyMap, "scaled_cayley": ScaledCayley, "householder": Householder,
     "schur": Schur}
 
+SPEC = Kind(("dense", *TRANSITIONS),
+            lambda name: {} if name == "dense" else field_options(TRANSITIONS[name]))
+"""What the text "svd:margin=0.1" may hold."""
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def transition(name: str, **options: Any) -> Transition | None:
-    """The transition of that name with its options, which are its class's fields; None for
-    "dense". Raises ValueError for a name, an option or a value it does not take.
+    """The transition of that name with its options, which are its class's fields, or of a spec
+    with them; None for "dense". Raises ValueError for a name, an option or a value it does not
+    take.
 
     >>> import numpy as np
+    >>> transition("svd:margin=0.1") == transition("svd", margin=0.1)
+    True
     >>> made = transition("cayley")
     >>> W, tape = made.matrix(made.init(np.eye(3)))
     >>> W.tolist() == np.eye(3).tolist()
@@ -35,13 +48,14 @@ def transition(name: str, **options: Any) -> Transition | None:
 
     Checked by: tests/test_transitions.py::test_registry.
     """
-    choice("transition", name, ("dense", *TRANSITIONS))
+    name, given = read("transition", SPEC, name)
+    options = given | options
     if name == "dense":
         if options:
             raise ValueError(f"transition 'dense' takes no options; choose one of "
                              f"{', '.join(TRANSITIONS)}")
         return None
-    known = [entry.name for entry in fields(TRANSITIONS[name])]
+    known = SPEC.options(name)
     for option in options:
         if option not in known:
             raise ValueError(f"transition {name}: {option!r} is unknown; its options are "

@@ -4,15 +4,15 @@ Source: Vorontsov et al., eq. 9 (errata 25, 26, 31); D o S: Manchev & Spratling,
 """
 
 from collections.abc import Mapping
-from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from refnet.arguments import choice, kind, number, whole
+from refnet.arguments import SEED, choice, kind, number, whole
 from refnet.batch import Array, Params
 from refnet.maths.numeric import Number
+from refnet.maths.threads import LARGE, in_threads
 from refnet.matrices import stiefel
 from refnet.matrices.slots import Moved
 
@@ -20,7 +20,11 @@ __all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
 
 
 def polar(start: Array) -> Array:
-    """The nearest matrix with orthonormal columns (rows, if wide): ``U V'`` of the SVD."""
+    """The nearest matrix with orthonormal columns (rows, if wide): ``U V'`` of the SVD.
+
+    >>> polar(np.diag([2.0, -0.5])).tolist()
+    [[1.0, 0.0], [0.0, -1.0]]
+    """
     u, _, vt = np.linalg.svd(start, full_matrices=False)
     return np.asarray(u @ vt)
 
@@ -46,6 +50,11 @@ class Plain:
     def rectangular(self) -> bool:
         """Square matrices only."""
         return False
+
+    @property
+    def rational(self) -> bool:
+        """W is a rational function of its parts."""
+        return True
 
     @property
     def orthogonalised(self) -> str | None:
@@ -91,33 +100,27 @@ class Manifold(Plain):
                 ) -> Moved:
         """One step of the named parts (full names) against their gradients, with the drift
         guard after it. Exact numbers do not drift and are not measured. The parts do not depend
-        on each other, and several move at once, each in a thread.
+        on each other, and several large ones move at once, each in a thread.
 
         Checked by: tests/test_transitions.py::test_retract_descends_and_reports,
         tests/test_transitions.py::test_parts_move_as_if_alone.
         """
-        import numba
+        found: dict[str, tuple[Array, stiefel.Guarded | None]] = {}
 
-        from refnet.compiled._jit import run
-
-        def move(name: str) -> tuple[Array, stiefel.Guarded | None]:
+        def move(name: str) -> None:
             M, G = params[name], grads[name]
             wide = M.shape[0] < M.shape[1]
-            if wide:
-                M, G = M.T, G.T
-            M = stiefel.step(M, G, rate, self.step, self.metric)
+            M = stiefel.step(M.T if wide else M, G.T if wide else G, rate, self.step, self.metric)
             guarded = stiefel.guard(M) if M.dtype != object else None
             M = M if guarded is None else guarded.M
-            return M.T if wide else M, guarded
+            found[name] = (M.T if wide else M, guarded)
 
-        def move_some(first: int, last: int, context: Context) -> None:
-            for name in names[first:last]:
-                found[name] = context.run(move, name)
-
-        found: dict[str, tuple[Array, stiefel.Guarded | None]] = {}
-        threads = max(min(numba.get_num_threads(), len(names)), 1)
-        # a context each, as NumPy's error state is part of it
-        run(move_some, len(names), [copy_context() for _ in range(threads)])
+        # a step is at least four products
+        if 4 * sum(params[name].size * min(params[name].shape) for name in names) < LARGE:
+            for name in names:
+                move(name)
+        else:
+            in_threads(lambda n: move(names[n]), len(names))
         guards = {name: guarded for name in names if (guarded := found[name][1]) is not None}
         return Moved({name: found[name][0] for name in names},
                      {name: guarded.defect for name, guarded in guards.items()},
@@ -169,9 +172,9 @@ class Orthogonal(Manifold):
 class Product(Manifold):
     """``W = D o S``, entry by entry: constant distances D and the sizes S that are learned.
 
-    S starts at the start matrix and moves as other parameters do; OINIT and OPEN act on S, with
-    D as it is. ``hard``: S stays exactly orthogonal instead, from the orthogonal matrix nearest
-    to the start on. D is drawn from U(low, high) with its own ``seed``, alike for all matrices of
+    S starts at the start matrix and moves as other parameters do; OINIT and OPEN act on S alone.
+    ``hard``: S starts at the orthogonal matrix nearest to the start instead, and stays
+    orthogonal. D is drawn from U(low, high) with its own ``seed``, the same for all matrices of
     one shape; it is kept among the parameters, so that a saved net is complete, and its gradient
     is zero.
     Source: Manchev & Spratling, IV.
@@ -187,7 +190,7 @@ class Product(Manifold):
         super().__post_init__()
         for name in ("low", "high"):
             number(f"transition product: {name}", getattr(self, name), "(0, inf)")
-        whole("transition product: seed", self.seed, 0)
+        whole("transition product: seed", self.seed, 0, SEED)
         kind("transition product: hard", self.hard, bool, "True or False")
         if self.low > self.high:
             raise ValueError(f"transition product: distances are drawn from {self.low} to "
@@ -205,7 +208,7 @@ class Product(Manifold):
 
     @property
     def orthogonalised(self) -> str | None:
-        """S, unless it is orthogonal in any case."""
+        """S, unless it stays orthogonal anyway."""
         return None if self.hard else "S"
 
     @property

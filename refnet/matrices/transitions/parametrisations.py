@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.maths.linalg import Exponential, expm, expm_pull, eye, solve
+from refnet.maths.linalg import Exponential, OnePlus, expm, expm_pull, eye, solve
 from refnet.maths.numeric import matmul, times
 from refnet.matrices.transitions.manifold import Plain, polar
 
@@ -39,24 +39,11 @@ def _turn_pull(dW: Array, base: Array) -> Array:
     return matmul(dW.T, base) if base.shape[0] < base.shape[1] else matmul(dW, base.T)
 
 
-def _based(rows: int, columns: int) -> dict[str, tuple[int, ...]]:
-    N = max(rows, columns)
-    return {"A": (N, N), "base": (rows, columns)}
+class Turned(Plain):
+    """A constant base, turned: parts A (N, N), N the longer side of W, and ``base``, shaped as W.
 
-
-def _at(start: Array) -> Params:
-    """A = 0 at the orthogonal matrix nearest to the start."""
-    N = max(start.shape)
-    return {"A": np.zeros((N, N)), "base": polar(start)}
-
-
-@dataclass(frozen=True)
-class MatrixExponential(Plain):
-    """``W = e^X base`` with X = L - L', L the strictly lower triangle of the part A (N, N).
-
-    ``base`` is constant: the orthogonal matrix nearest to the start, so that A starts at 0 and
-    det W, either sign, is that of the base. N is the longer side of W; a wide W is
-    ``base e^X'``.
+    The base is the orthogonal matrix nearest to the start, where A = 0. Only the strictly lower
+    triangle L of A matters: W is the base turned by an orthogonal function of ``L - L'``.
     """
 
     @property
@@ -66,11 +53,26 @@ class MatrixExponential(Plain):
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """A (N, N) and the base, shaped as W."""
-        return _based(rows, columns)
+        N = max(rows, columns)
+        return {"A": (N, N), "base": (rows, columns)}
 
     def init(self, start: Array) -> Params:
         """A = 0 at the orthogonal matrix nearest to the start."""
-        return _at(start)
+        N = max(start.shape)
+        return {"A": np.zeros((N, N)), "base": polar(start)}
+
+
+@dataclass(frozen=True)
+class MatrixExponential(Turned):
+    """``W = e^X base`` with X = L - L', L the strictly lower triangle of the part A (N, N).
+
+    det W, of either sign, is that of the base. A wide W is ``base e^X'``.
+    """
+
+    @property
+    def rational(self) -> bool:
+        """No: it has exponentials."""
+        return False
 
     def matrix(self, parts: Params) -> tuple[Array, Exponential]:
         """W, and the tape of the exponential."""
@@ -84,46 +86,31 @@ class MatrixExponential(Plain):
 
 
 class _Cayley(NamedTuple):
-    """``X = (I + Y)^-1 (I - Y)`` with Y skew."""
+    """``X = (I + Y)^-1 (I - Y)`` with Y skew, and I + Y to solve with."""
 
     X: Array
-    Y: Array
+    system: OnePlus
 
 
 def _cayley(A: Array) -> _Cayley:
     """I + Y is regular for every skew Y: its eigenvalues are 1 + i m with m real."""
-    Y = _skew(A)
-    one = eye(len(Y), Y.dtype)
-    return _Cayley(solve(one + Y, one - Y), Y)
+    system = OnePlus(_skew(A))
+    Y = system.a
+    return _Cayley(system.solve(np.asanyarray(eye(len(Y), Y.dtype) - Y)), system)
 
 
 def _cayley_pull(tape: _Cayley, dX: Array) -> Array:
     """From ``(I + Y) dX = -dY (I + X)``: ``dY = -Z (I + X)'`` with ``(I + Y)' Z = dX``."""
-    X, Y = tape
-    one = eye(len(Y), Y.dtype)
-    return _skew_pull(-matmul(solve(one - Y, dX), one + X.T))
+    Z = tape.system.solve(dX, transposed=True)
+    return _skew_pull(-matmul(Z, eye(len(Z), tape.X.dtype) + tape.X.T))
 
 
 @dataclass(frozen=True)
-class CayleyMap(Plain):
+class CayleyMap(Turned):
     """``W = (I + Y)^-1 (I - Y) base`` with Y = L - L', L the strictly lower triangle of A.
 
-    ``base`` as in MatrixExponential. The Cayley map reaches every rotation without the
-    eigenvalue -1, so W never gets there from the base.
+    The Cayley map reaches exactly the rotations that do not have the eigenvalue -1.
     """
-
-    @property
-    def rectangular(self) -> bool:
-        """Any shape."""
-        return True
-
-    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
-        """A (N, N) and the base, shaped as W."""
-        return _based(rows, columns)
-
-    def init(self, start: Array) -> Params:
-        """A = 0 at the orthogonal matrix nearest to the start."""
-        return _at(start)
 
     def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
         """W, and the Cayley transform."""

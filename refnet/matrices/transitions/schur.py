@@ -35,7 +35,7 @@ class Schur(Manifold):
     block, so that every real matrix is one of these; T = 0 gives the normal matrices with
     eigenvalues g e^(+-i a). ``modulus_penalty``: strength of ``sum (g - 1)^2`` in the loss, as
     in the paper. ``step``, ``metric``: see Manifold.
-    Floats and balls: a rational angle has no rational cosine.
+    For floats and balls; not for rational numbers, which have no cosines among them.
     Checked by: tests/test_transitions.py::test_complex_step.
     """
 
@@ -50,15 +50,21 @@ class Schur(Manifold):
         """The basis."""
         return ("P",)
 
+    @property
+    def rational(self) -> bool:
+        """Not where there are cosines."""
+        return False
+
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """P and T (N, N), g and a (N/2,)."""
         return {"P": (rows, rows), "T": (rows, rows), "g": (rows // 2,), "a": (rows // 2,)}
 
     def init(self, start: Array) -> Params:
-        """The start matrix itself, exactly, up to rounding.
+        """The parts of the start matrix itself, up to rounding.
 
-        Its real Schur form, real eigenvalues first, so that they pair up; within a pair a
-        rotation makes the two diagonal entries equal, as LAPACK does for complex pairs.
+        They are read off its real Schur form, with the real eigenvalues first, so that they pair
+        up; within a pair a rotation makes the two diagonal entries equal, as LAPACK does for
+        complex pairs.
         """
         from scipy.linalg import schur  # slow to import, and only this needs it
         n = len(start)

@@ -26,25 +26,26 @@ NEGATIVE = ("keep", "relu")
 class SVD(Manifold):
     """Orthogonal bases U (N, K) and V (M, K), K = min(N, M), and a spectrum s (K,).
 
-    ``margin`` m: a finite one above 0 has the part p with
-    ``s = 2m (sigmoid(p) - 1/2) + 1``, in the *open* interval (1 - m, 1 + m), so that above 1
-    an s may be 0 or negative and is no singular value any more, -s is (erratum 27; ``report``
-    counts them). 0 keeps s = 1 and has no part for it. "none" has the part s, free.
+    ``margin`` m: with 0 < m < inf there is a part p, and ``s = 2m (sigmoid(p) - 1/2) + 1``, in
+    the *open* interval (1 - m, 1 + m). With m above 1 an s may be 0 or negative; the singular
+    value is then -s (erratum 27; ``report`` counts the negative ones). With m = 0, s stays 1 and
+    has no part. With "none" the part is s itself, without bounds.
 
     ``spectrum_rate``, the factor on the optimiser's rate for p: "plain" 1; "printed" 1 / 2m, as
     in the paper, with which SGD's step in s still carries 2m (erratum 28); "margin_free"
     1 / (2m)^2, with which SGD's step in s, ``-rate sigmoid'(p)^2 dL/ds``, is free of m. An
-    optimiser that normalises gradients, such as RMSprop, moves p regardless of m by itself;
-    there "printed" is what frees the step in s. ``spectrum_factor`` multiplies it: the released
-    code of Vorontsov et al. has a rate of its own for the spectrum, 1e-4 where all else has 1e-3.
+    optimiser that normalises gradients, such as RMSprop, moves p by an amount that does not
+    depend on m; with it, "printed" makes the step in s free of m. ``spectrum_factor`` multiplies
+    the factor: the released code of Vorontsov et al. has a rate of its own for the spectrum, 1e-4
+    where all else has 1e-3.
 
     ``negative``, what becomes of an s below 0, which a margin above 1 allows: "keep" it, or
-    "relu", s = max(s, 0), as in the released code, whose gradient there is 0.
+    "relu", s = max(s, 0), as in the released code; its gradient is then 0.
 
-    ``prior``: strength of the Gaussian prior, ``prior sum (s - 1)^2`` in the loss. ``soft``: if
-    above 0, the bases are not moved on the manifold but like other parameters, and
-    ``soft (||U'U - I||_F^2 + ||V'V - I||_F^2)`` is in the loss. (A penalty on W itself is
-    orthogonality.open_penalty on the matrix made.) ``step``, ``metric``: see Manifold.
+    ``prior``: strength of the Gaussian prior, which adds ``prior sum (s - 1)^2`` to the loss.
+    ``soft``: if above 0, the bases do not move on the manifold but as other parameters do, and
+    ``soft (||U'U - I||_F^2 + ||V'V - I||_F^2)`` is added to the loss. (For a penalty on W itself
+    see orthogonality.open_penalty.) ``step``, ``metric``: see Manifold.
     Checked by: tests/test_transitions.py::test_push_equals_pull.
     """
 
@@ -90,6 +91,11 @@ class SVD(Manifold):
     def rectangular(self) -> bool:
         """Any shape."""
         return True
+
+    @property
+    def rational(self) -> bool:
+        """Unless a margin's sigmoid makes the spectrum."""
+        return not self._width
 
     @property
     def _width(self) -> Fraction | None:

@@ -1,0 +1,166 @@
+"""Recurrent layers as frameworks ship them, before the judge: stacked, in both directions, in every
+form that they are used in.
+
+Checked by: tests/test_torch_layers.py, tests/test_jax_layers.py, tests/test_onnx_layers.py.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+
+from refnet.batch import Batch, Params
+from refnet.check.adapters import jax_layers, onnx_layers, torch_layers
+from refnet.check.adapters.onnx_nets import RUNTIMES
+from refnet.check.cases import random_batch, random_params
+from refnet.check.noise import spread
+from refnet.check.survey import DTYPES, Rows, refused, row
+from refnet.check.verdict import compare, compare_values
+from refnet.exact.enclose import certify
+from refnet.nets.stacked import StackedNet
+
+__all__ = ["TABLES", "Case", "Table", "cases", "onnx_rows", "rows"]
+
+READOUTS = ("last", "every", "none")
+H0 = ("two biases and h0", "h0", "learned h0")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, what it computes from, and the form in which it is used."""
+
+    what: str
+    net: StackedNet
+    params: Params
+    batch: Batch
+    variant: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a framework has. ``layers``: options of StackedNet by the layer's name; ``absent``:
+    what of a cell's parameters it lacks, which is zero then; ``directions``: 2 if it has both;
+    ``depths``: numbers of layers."""
+
+    framework: str
+    package: str
+    layers: dict[str, dict[str, Any]]
+    variants: tuple[str, ...]
+    results: Callable[[Case], Params]
+    directions: int = 2
+    depths: tuple[int, ...] = (1, 2, 3)
+    absent: tuple[str, ...] = ()
+
+
+TANH = {"activation": "tanh"}
+RELU = {"cell": "rnn", "activation": "relu"}
+
+
+def _torch(case: Case) -> Params:
+    return torch_layers.layer_results(case.net, case.params, case.batch,
+                                      case.variant == "batch_first", case.variant != "no bias")
+
+
+def _on_jax(framework: str, case: Case) -> Params:
+    return jax_layers.layer_results(framework, case.net, case.params, case.batch, case.variant)
+
+
+TABLES = (
+    Table("PyTorch", "torch",
+          {"nn.RNN tanh": {"cell": "rnn"}, "nn.RNN relu": RELU, "nn.LSTM": {"cell": "lstm"},
+           "nn.LSTM proj_size": {"cell": "lstm", "projection": 2}, "nn.GRU": {"cell": "gru"}},
+          ("", "batch_first", "no bias", "two biases and h0", "learned h0", "lengths"), _torch),
+    Table("Flax", "flax",
+          {"nnx.SimpleCell tanh": {"cell": "rnn"}, "nnx.SimpleCell relu": RELU,
+           "nnx.OptimizedLSTMCell": {"cell": "lstm"}, "nnx.GRUCell": {"cell": "gru"}},
+          ("", "batch_first", "h0", "learned h0", "lengths"), partial(_on_jax, "Flax"),
+          absent=("bhn",)),
+    Table("Flax", "flax", {"nnx.LSTMCell": {"cell": "lstm"}}, ("LSTMCell",),
+          partial(_on_jax, "Flax")),
+    Table("Equinox", "equinox", {"nn.LSTMCell": {"cell": "lstm"}, "nn.GRUCell": {"cell": "gru"}},
+          ("", "h0"), partial(_on_jax, "Equinox"), directions=1),
+    Table("Keras", "keras",
+          {"SimpleRNN tanh": {"cell": "rnn"}, "SimpleRNN relu": RELU, "LSTM": {"cell": "lstm"},
+           "GRU reset_after": {"cell": "gru"}, "GRU reset before": {"cell": "gru_before"}},
+          ("", "no bias", "h0", "learned h0", "lengths"), partial(_on_jax, "Keras")),
+    Table("Keras", "keras", {"LSTM": {"cell": "lstm"}, "GRU reset_after": {"cell": "gru"}},
+          ("go_backwards",), partial(_on_jax, "Keras"), directions=1, depths=(1,)),
+)
+
+
+def cases(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
+          dtypes: tuple[Any, ...] = DTYPES, seed: int = 0) -> Iterator[Case]:
+    """Every layer of a framework in every form; the read-outs take turns. ``sizes``: T, H, B."""
+    T, H, B = sizes
+    every = product(table.layers.items(), table.depths, range(table.directions), table.variants,
+                    dtypes)
+    for turn, ((name, options), depth, both, variant, dtype) in enumerate(every):
+        readout = READOUTS[turn // len(dtypes) % 3]
+        alone: dict[str, Any] = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
+        width = (1 + both) * options.get("projection", H)
+        net = StackedNet(3, H, width if readout == "none" else 5, **{
+            **options, **alone, "readout": readout, "layers": depth, "bidirectional": bool(both),
+            "learn_h0": variant == "learned h0"})
+        rng = np.random.default_rng([seed, turn])
+        params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+        zero = (*table.absent, *(("bh",) if variant == "no bias" else ()))
+        if zero:
+            params = {key: value * 0 if key.startswith(zero) else value
+                      for key, value in params.items()}
+        added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}.get(variant)
+        if added:
+            params |= {key: rng.normal(size=[B if isinstance(n, str) else n for n in shapes[-1]]
+                                       ).astype(dtype)
+                       for key, shapes in net.shapes.items() if key.startswith(added)}
+        if variant == "lengths":
+            batch = batch._replace(mask=np.arange(T)[:, None] < rng.integers(1, T + 1, B))
+        what = ", ".join(filter(None, (name, f"{depth} layer{'s' * (depth > 1)}",
+                                       "both directions" if both else "", variant, readout)))
+        yield Case(what, net, params, batch, variant)
+
+
+def rows(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
+         dtypes: tuple[Any, ...] = DTYPES, seed: int = 0) -> Rows:
+    """A row for every case of a framework."""
+    for case in cases(table, sizes, dtypes, seed):
+        x = case.batch.x
+        facts = {"T": len(x), "H": case.net.hidden, "B": x.shape[1]}
+        try:
+            with catch_warnings():
+                simplefilter("ignore")  # of a slower path, such as oneDNN's lack of projections
+                theirs = table.results(case)
+        except Exception as error:  # a layer that refuses what it has an argument for: a finding
+            yield refused(table.framework, table.package, case.what, x.dtype, error, **facts)
+            continue
+        lacks = (*table.absent, *(("bh",) if case.variant == "no bias" else ()))
+        lacks = tuple(f"d{name}" for name in lacks)
+        theirs = {name: value for name, value in theirs.items() if not name.startswith(lacks)}
+        required = tuple(f"d{name}" for name in case.params
+                         if not f"d{name}".startswith(lacks))
+        yield row(table.framework, table.package, case.what, compare(
+            theirs, certify(case.net, case.params, case.batch), dtype=x.dtype, required=required),
+            **facts)
+
+
+def onnx_rows(dtype: Any = np.float32, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
+              ) -> Rows:
+    """ONNX's operators with every input and attribute, forward, by both runtimes."""
+    for case in onnx_layers.cases(dtype, sizes, seed):
+        certified = certify(case.net, case.params, case.batch)
+        values = {name: value.value for name, value in certified.states.items()}
+        true, sigma = (onnx_layers.views(case, found) for found in (
+            values, spread(certified, dtype)))
+        T, B, _ = case.batch.x.shape
+        for runtime, package in zip(RUNTIMES, ("onnxruntime", "onnx")):
+            facts = {"T": T, "H": case.net.hidden, "B": B}
+            try:
+                theirs = onnx_layers.layer_results(case, runtime)
+            except Exception as error:  # runtimes have no common one
+                yield refused(runtime, package, case.what, dtype, error, **facts)
+                continue
+            yield row(runtime, package, case.what, compare_values(
+                theirs, true, sigma, dtype, tuple(true)), **facts)

@@ -1,0 +1,201 @@
+"""The smallest sizes at which a mistake still shows.
+
+As Hypothesis shrinks: first all sizes at once, from 1 up, until it shows; then each size alone, as
+far down as it still shows, until none goes further. What does not run at a size does not show
+there. Steps and sequences are cut from what was given; a net of other widths gets new random
+parameters. Of a function's arrays, axes of one length are cut together.
+Checked by: tests/test_calls.py.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params
+from refnet.check.cases import random_batch, random_params
+from refnet.check.kept import Case
+from refnet.check.noise import spread
+from refnet.check.verdict import Verdict, compare_values, judged_types
+from refnet.exact.enclose import Certified, certify
+from refnet.exact.functions import CertifiedFunction, certify_function
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+
+__all__ = ["NetCut", "Shrunk", "shrunk"]
+
+SECONDS = 20.0
+RUNS = 12
+"""Of the spread: sigma is known to a fifth, and a mistake that shows is far beyond that."""
+
+Sizes = dict[Any, int]
+Theirs = Callable[..., Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """``sizes`` as a text, the verdict there, and how many sizes were ``tried``."""
+
+    sizes: str
+    verdict: Verdict
+    tried: int
+
+
+def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str], dtype: Any = None,
+           required: tuple[str, ...] | None = None, seconds: float = SECONDS) -> Shrunk | None:
+    """The smallest sizes at which a gradient (or, if none was, another quantity) that was not
+    ``fine`` in ``verdict`` still is not; None if that shows at no size below those of ``case``, or
+    none was found in ``seconds``."""
+    cut = NetCut(case) if isinstance(case.what, Net) else _FunctionCut(case)
+    wrong = {part.name for part in verdict.parts if part.verdict not in fine}
+    wrong = {name for name in wrong if name.startswith("d")} or wrong
+    end = process_time() + seconds
+    tried: dict[tuple[int, ...], Verdict | None] = {}
+
+    def shows(sizes: Sizes) -> bool:
+        key = tuple(sizes.values())
+        if key not in tried:
+            tried[key] = None
+            try:
+                if process_time() < end:
+                    certified, inputs = cut.at(sizes, seconds)
+                    tried[key] = _verdict(certified, inputs, theirs, dtype, required)
+            except Exception:  # of their function too: it does not run at these sizes
+                pass
+        found = tried[key]
+        return found is not None and any(part.name in wrong and part.verdict not in fine
+                                         for part in found.parts)
+
+    now = cut.sizes
+    for most in _rising(max(now.values(), default=0)):
+        small = {name: min(size, most) for name, size in now.items()}
+        if shows(small):
+            now = small
+            break
+    before: Sizes = {}
+    while before != now:
+        before = now
+        for name in now:
+            now = next((smaller for size in _rising(now[name])
+                        if shows(smaller := {**now, name: size})), now)
+    found = tried.get(tuple(now.values()))
+    return None if found is None else Shrunk(cut.text(now), found, len(tried))
+
+
+def _rising(end: int) -> Iterator[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16, ... below ``end``."""
+    size = 1
+    while size < end:
+        yield size
+        size += 1 if size < 4 else (size & -size) // (1 if size & (size - 1) else 2)
+
+
+def _verdict(certified: Certified | CertifiedFunction, inputs: tuple[Any, ...], theirs: Theirs,
+             dtype: Any, required: tuple[str, ...] | None) -> Verdict:
+    arrays = theirs(*deepcopy(inputs))
+    types, _ = judged_types(arrays, dtype)
+    spreads = {kind: spread(certified, kind, RUNS) for kind in set(types.values())}
+    named = certified.named()
+    sigma = {name: spreads[types.get(name, types[""])][name] for name in named}
+    return compare_values(
+        arrays, {name: one.value for name, one in named.items()}, sigma, types[""],
+        tuple(f"d{name}" for name in certified.params) if required is None else required)
+
+
+class NetCut:
+    """A net's case at smaller sizes."""
+
+    def __init__(self, case: Case) -> None:
+        self.net: Net = case.what
+        self.params, self.batch = case.inputs
+        net = self.net
+        if isinstance(net, RecurrentNet):
+            T, B, D = self.batch.x.shape
+            self.sizes: Sizes = {"T": T, "B": B, "H": net.hidden, "D": D, "C": net.outputs}
+            if isinstance(net, StackedNet):
+                self.sizes["layers"] = net.layers
+            if net.readout == "none":
+                del self.sizes["C"]
+        else:
+            self.sizes = {"B": len(self.batch.x), "D": net.widths[0], "H": max(net.widths[1:-1]),
+                          "C": net.widths[-1], "layers": net.depth}
+
+    def at(self, sizes: Sizes, seconds: float) -> tuple[Certified, tuple[Any, ...]]:
+        """What is certified at these sizes, and the parameters and batch."""
+        net, params, batch = self.net, self.params, self.batch
+        widths = {name: size for name, size in sizes.items() if name not in ("T", "B")}
+        T, B = sizes.get("T"), sizes["B"]
+        if any(self.sizes[name] != size for name, size in widths.items()):
+            net = self._narrower(widths)
+            params, batch = self._drawn(net, T or 0, B)
+        x, y = (self._sliced(part, T, B) for part in batch[:2])
+        batch = Batch(x, y, None if batch.mask is None else batch.mask[:T, :B])
+        params = {name: value[..., :B, :] if _stem(name) == "h0" and value.shape[-2:-1] == (
+            self.sizes["B"],) and value.ndim == max(map(len, net.shapes[name])) else value
+            for name, value in params.items()}
+        return certify(net, params, batch, max_seconds=seconds), (params, batch)
+
+    def _narrower(self, widths: Sizes) -> Net:
+        net, H = self.net, widths["H"]
+        if isinstance(net, FeedforwardNet):
+            return replace(net, widths=(widths["D"], *[H] * widths["layers"], widths["C"]))
+        outputs = widths.get("C", H * (1 + getattr(net, "bidirectional", False)))
+        made: dict[str, Any] = {"inputs": widths["D"], "hidden": H, "outputs": outputs}
+        if "layers" in widths:
+            made["layers"] = widths["layers"]
+        return replace(net, **made)
+
+    def _drawn(self, net: Net, T: int, B: int) -> tuple[Params, Batch]:
+        """Random arrays of the same names, types and mask."""
+        rng, kind = np.random.default_rng(0), self.batch.x.dtype
+        params = random_params(net, rng, kind)
+        for name, shapes in net.shapes.items():
+            if name in self.params and name not in params:
+                own = next(one for one in shapes if len(one) == self.params[name].ndim)
+                shape = tuple(B if size == "B" else int(size) for size in own)
+                params[name] = rng.uniform(-0.5, 0.5, shape).astype(kind)
+        return params, random_batch(net, rng, kind, T, B)._replace(mask=self.batch.mask)
+
+    @staticmethod
+    def _sliced(part: Array, T: int | None, B: int) -> Array:
+        every = T is not None and (part.ndim == 3 or part.ndim == 2 and part.dtype.kind in "iu")
+        return part[:T, :B] if every else part[:B]
+
+    @staticmethod
+    def text(sizes: Sizes) -> str:
+        return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
+class _FunctionCut:
+    """A function's case at smaller sizes: the lengths that its arrays' axes have."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        arrays = [one for one in (*case.inputs, case.cotangent) if isinstance(one, np.ndarray)]
+        lengths = sorted({n for one in arrays for n in one.shape if n > 1}, reverse=True)
+        self.sizes: Sizes = {n: n for n in lengths}
+
+    def _cut(self, value: Any, sizes: Sizes) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        return value[tuple(slice(sizes.get(n, n)) for n in value.shape)]
+
+    def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, tuple[Any, ...]]:
+        inputs = tuple(self._cut(one, sizes) for one in self.case.inputs)
+        cotangent = self._cut(self.case.cotangent, sizes)
+        return certify_function(self.case.what, *inputs, cotangent=cotangent, check=False,
+                                max_seconds=seconds), inputs
+
+    def text(self, sizes: Sizes) -> str:
+        shapes = [str(self._cut(one, sizes).shape) for one in self.case.inputs
+                  if isinstance(one, np.ndarray)]
+        return f"arguments of shape {', '.join(shapes)}"
+
+
+def _stem(name: str) -> str:
+    return name.split("_l")[0]

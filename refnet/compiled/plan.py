@@ -1,0 +1,109 @@
+"""What follows from a cell and the sizes alone: how the batch is cut up, and what a thread of the
+walk (``refnet.compiled.walk``) works in, each part from a whole vector on::
+
+    forward (Room)                                back (BackRoom)
+    w       [Whh' / Wxh' / bh], packed, of        w, wx   Whh; Wxh, packed, of every product
+            every product                         seen    chunk rows [h | x | 1]
+    now     rows [h | x | 1]                      second  chunk rows [s | x | 1], of two stages
+    after   rows [h | x | 1] of the next step,    panels  products, and the cell's own panels
+            if the cell is alone; or [s | x | 1]  states  those that step_back reads
+            of the second stage                   e       the gradient at h, or at h and c
+    panels  products, and the cell's own panels   pre     pre-activations, where slopes need them
+    state   h, or h and c                         da      chunk rows for every product's gradient
+                                                  dx      chunk rows of the inputs' gradients
+
+Checked by: tests/test_compiled.py::test_source_is_exact_on_fractions.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from refnet.compiled.layout import Layout, cut_up
+from refnet.compiled.step import Cell
+
+__all__ = ["CHUNK", "BackRoom", "Plan", "Room", "Sizes", "plan"]
+
+CHUNK = 96
+"""The number of rows in one product for the weight gradients. 64 is faster for narrow nets and 128
+for some wide ones, by a few per cent of a backward pass."""
+
+
+class Sizes(NamedTuple):
+    """Those of the arrays (``Layout``) and of their rows: ``row`` is H + D + 1, ``wide`` and
+    ``padded`` are ``row`` and D padded to whole vectors; rows [h | x | 1] are ``step`` apart in a
+    forward pass, ``wide`` in a backward pass."""
+
+    T: int
+    B: int
+    D: int
+    H: int
+    lane: int
+    width: int
+    row: int
+    step: int
+    wide: int
+    padded: int
+    chunk: int
+
+
+class Room(NamedTuple):
+    """The parts of a work space, (start, count) of each, and its end."""
+
+    w: Any
+    now: Any
+    after: Any
+    panels: Any
+    state: Any
+    end: int
+
+
+class BackRoom(NamedTuple):
+    """The parts of a backward work space, (start, count) of each, and its end."""
+
+    w: Any
+    wx: Any
+    seen: Any
+    second: Any
+    panels: Any
+    states: Any
+    e: Any
+    pre: Any
+    da: Any
+    dx: Any
+    end: int
+
+
+def _places(lane: int, **sizes: int) -> dict[str, Any]:
+    """Part after part, each from a whole vector on: (start, count) by name, and the end."""
+    found: dict[str, Any] = {}
+    start = 0
+    for name, count in sizes.items():
+        found[name] = (start, count)
+        start += -(-count // lane) * lane
+    return {**found, "end": start}
+
+
+class Plan(NamedTuple):
+    """All that follows from the sizes."""
+
+    lay: Layout
+    sizes: Sizes
+    room: Room
+    back: BackRoom
+
+
+@lru_cache(maxsize=64)
+def plan(cell: Cell, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
+    """The plan for a cell and its sizes; the last 64 are kept."""
+    lay = cut_up(dtype, T, B, D, gates, H)
+    lane, rows, width, row = lay.lane, lay.rows, lay.width, H + D + 1
+    wide, padded = (-(-n // lane) * lane for n in (row, D))
+    step, chunk = max(width, wide), max(CHUNK // max(rows, 1), 1) * rows
+    P, size = len(cell.products), rows * width
+    return Plan(lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), Room(**_places(
+        lane, w=P * row * width, now=rows * step, after=rows * step, panels=cell.panels * size,
+        state=cell.states * size)), BackRoom(**_places(
+            lane, w=P * H * width, wx=P * H * padded, seen=chunk * wide,
+            second=(cell.stages - 1) * chunk * wide, panels=cell.panels * size,
+            states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=cell.gates * size,
+            da=P * chunk * width + cell.alone * size, dx=chunk * padded)))

@@ -1,0 +1,147 @@
+"""What a compiled cell is written with: the statement of its products, and what its two functions
+see and call (``refnet.compiled.walk`` is what calls them).
+
+Checked by: tests/test_walk.py, which adds a cell.
+"""
+
+from typing import Any, NamedTuple
+
+from refnet.compiled._jit import inlined, inner
+from refnet.compiled.activations import clamp, pull, push
+from refnet.compiled.vector import copy_rows, cut, number
+
+__all__ = ["Cell", "Product", "Rule", "Step", "StepBack", "activate", "add_product", "slope",
+           "through"]
+
+
+class Product(NamedTuple):
+    """A panel that is a product with a gate's matrices: with Whh, if ``state``, and with Wxh and
+    bh, if ``inputs``. ``second``: in a second stage, where s, a panel of the cell's own, takes the
+    place of h. ``bias``: the name of a parameter (H,) to add."""
+
+    gate: int
+    state: bool = True
+    inputs: bool = True
+    second: bool = False
+    bias: str = ""
+
+
+class Cell(NamedTuple):
+    """What a cell is made of.
+
+    ``products``: its first panels, in the order in which their gradients add up. ``own``: how many
+    panels it adds to them; of two stages, the last are s and its gradient ds. ``first``: the panel
+    of the first gate, which the others follow. ``kept``: the panel on the tape besides the gates'
+    values, or -1. ``states``: 1, h, or 2, h and c. ``reads``: the states that ``step_back`` reads,
+    each (0 for h or 1 for c, 0 for that before the step or 1 for that after it). ``direct``: h
+    reaches the next h past the products too. ``alone``: the one panel is the next state, and its
+    gradient stands where e stood. ``vectors``: names of parameters (H,).
+    """
+
+    products: tuple[Product, ...]
+    own: int = 0
+    first: int = 0
+    kept: int = -1
+    states: int = 1
+    reads: tuple[tuple[int, int], ...] = ()
+    direct: bool = False
+    alone: bool = False
+    vectors: tuple[str, ...] = ()
+
+    @property
+    def gates(self) -> int:
+        return max(product.gate for product in self.products) + 1
+
+    @property
+    def stages(self) -> int:
+        return 1 + any(product.second for product in self.products)
+
+    @property
+    def panels(self) -> int:
+        return len(self.products) + self.own
+
+
+class Rule(NamedTuple):
+    """An activation by code and constant, and its own parameter, padded."""
+
+    code: int
+    alpha: Any
+    own: Any
+
+
+class Step(NamedTuple):
+    """What ``step`` sees. Tuples: ``panels``, whose rows are ``stride`` apart; ``state``, that
+    before the step, which it replaces. ``vectors``: the cell's parameters (width,), one after the
+    other, if it has them. ``kept``: the tape of pre-activations, which start at ``place`` and whose
+    rows are ``apart``."""
+
+    rows: int
+    width: int
+    stride: int
+    H: int
+    panels: Any
+    state: Any
+    act: Rule
+    gate: Rule
+    vectors: Any
+    kept: Any
+    place: int
+    apart: int
+
+
+class StepBack(NamedTuple):
+    """What ``step_back`` sees. Tuples: ``panels``, ``states`` (``Cell.reads``); ``da``, the
+    products' gradients, which it fills; ``e``, the gradient at the state after, which it replaces
+    by that at the state before, as far as it does not come through the products. ``dvectors``:
+    the gradients of ``vectors``, to add to; ``dq`` those of the activation's own parameter."""
+
+    rows: int
+    width: int
+    H: int
+    panels: Any
+    states: Any
+    e: Any
+    da: Any
+    act: Rule
+    gate: Rule
+    vectors: Any
+    dvectors: Any
+    pre: Any
+    dq: Any
+    clips: bool
+    clip: Any
+    clipped: Any
+
+
+@inlined
+def activate(at: Any, rule: Any, gate: int, panel: Any) -> None:
+    """Keep a gate's pre-activation for the tape, if the backward pass needs it; then
+    ``panel = f(panel)``."""
+    if len(at.kept):
+        copy_rows(at.kept, at.place + gate * at.H, at.apart, panel, 0, at.stride, at.rows, at.H)
+    push(rule.code, rule.alpha, rule.own, panel, at.rows, at.width, at.stride)
+
+
+@inlined
+def through(at: Any, rule: Any, a: Any, h: Any, g: Any) -> None:
+    """``g = f'(a) g``, with h = f(a)."""
+    pull(rule.code, rule.alpha, rule.own, a, h, g, at.dq, at.rows, at.width)
+
+
+@inlined
+def slope(at: Any, rule: Any, gate: int, value: Any, da: Any) -> None:
+    """``da = f'(a) da`` for a gate of this value; then clipped."""
+    size = at.rows * at.width
+    through(at, rule, cut(at.pre, gate * size, size), value, da)
+    if at.clips:
+        at.clipped[0] += clamp(da, number(at.clip, da[0]), at.rows, at.width, at.H)
+
+
+@inner
+def add_product(c: Any, apart: int, w: Any, stride: int, s: Any, rows: int, width: int) -> None:
+    """``c += w s``, row by row. The rows of c lie ``apart``, those of w ``stride``, where 0 means
+    that there is one row for all."""
+    for r in range(rows):
+        to, by, own = cut(c, r * apart, width), cut(w, r * stride, width), cut(s, r * width, width)
+        for j in range(width):
+            to[j] += by[j] * own[j]

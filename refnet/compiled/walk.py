@@ -1,0 +1,407 @@
+"""The walk of a cell over time, forward and back, written once for every cell.
+
+A cell (``refnet.compiled.step``) states the products that it is made of, and has two functions on
+the panels of a block of rows: ``step`` makes of the products the gates' values and the next state,
+and ``step_back`` of the gradient at the next state those of the products. A panel holds a number
+for each unit of each row: (rows, width), flat, where width is H padded to whole vectors.
+
+The walk does the rest. It takes each block of rows of the batch through all time steps in one
+thread: the products, in registers; the tape; and the weights' gradients, for which the products'
+gradients are kept for a chunk of rows, some steps, and then multiplied at once. What a thread works
+in: ``refnet.compiled.plan``.
+
+The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.compiled._jit import direct, jit, run
+from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
+from refnet.compiled.layout import (Layout, add_rows, borrow, boundary, common, give_back, normal,
+                                    pack, product, spaces)
+from refnet.compiled.plan import Plan, plan
+from refnet.compiled.step import Cell, Rule, Step, StepBack
+from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split
+from refnet.maths.activations import Activation
+
+__all__ = ["Tape", "Walk"]
+
+WEIGHTS = ("Whh", "Wxh", "bh")
+
+
+class Rules(NamedTuple):
+    """The activation and that of the gates, by code and constant; the activation's own parameter
+    and the cell's vectors, padded."""
+
+    act: int
+    alpha: Any
+    gate: int
+    beta: Any
+    own: Any
+    vectors: Any
+
+
+class Weights(NamedTuple):
+    """Flat."""
+
+    Whh: Any
+    Wxh: Any
+    bh: Any
+
+
+class Tape(NamedTuple):
+    """What the kernels keep and read, flat: x (T, B, D); h and c (T + 1, B, H); the gates'
+    pre-activations a, empty if no slope needs them, and values v, (T, B, gates, H); the kept panel
+    k (T, B, H). What the cell has not got is h; of a cell alone, v is h from its second state."""
+
+    x: Any
+    h: Any
+    c: Any
+    a: Any
+    v: Any
+    k: Any
+
+
+class Gradients(NamedTuple):
+    """Those that come in, dh at the last states and dc at the last c, and those that go out, flat:
+    ``parts`` has for each block and product H rows of [Whh | Wxh | bh]; the others are sums or
+    counts for each block."""
+
+    dh: Any
+    dc: Any
+    dx: Any
+    dh0: Any
+    parts: Any
+    dq: Any
+    dvectors: Any
+    clipped: Any
+
+
+def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
+    """The cell's two kernels, each for the blocks of rows from ``begin`` to ``end``. What is in
+    capitals is a constant to the compiler, which leaves out what the cell has no use for."""
+    GATES, FIRST, KEPT, STATES, STAGES = (cell.gates, cell.first, cell.kept, cell.states,
+                                          cell.stages)
+    PRODUCTS, PANELS, ALONE, DIRECT = len(cell.products), cell.panels, cell.alone, cell.direct
+    GATE, STATE, INPUTS, SECOND, BIAS = zip(*(
+        (*map(int, product[:4]), cell.vectors.index(product.bias) if product.bias else -1)
+        for product in cell.products))
+    READS, SEEN = len(cell.reads), max(len(cell.reads), 1)
+    WHICH, LATER = zip(*cell.reads, *([(0, 0)] * (not READS)))
+
+    def forward(begin: int, end: int, work: Any, starts: Any, s: Any, room: Any, rules: Any,
+                weights: Any, tape: Any) -> None:
+        mode = float_control(-1, FLUSH)
+        act, gate = Rule(rules.act, rules.alpha, rules.own), Rule(rules.gate, rules.beta, rules.own)
+        vectors = rules.vectors
+        B, D, H, lane, width, row = s.B, s.D, s.H, s.lane, s.width, s.row
+        units = width // lane
+        work = cut(work, boundary(work), room.end)
+        w = cut(work, *room.w)
+        clear(w, 0, len(w))
+        for p in range(PRODUCTS):
+            own, depth = cut(w, p * row * width, row * width), H * STATE[p] + (D + 1) * INPUTS[p]
+            if STATE[p]:
+                pack(own, 0, depth, weights.Whh, GATE[p] * H, H, H, lane, True)
+            if INPUTS[p]:
+                pack(own, depth - D - 1, depth, weights.Wxh, GATE[p] * H, H, D, lane, True)
+                pack(own, depth - 1, depth, weights.bh, GATE[p] * H, H, 1, lane, True)
+        for b in range(begin, end):
+            start, rows = starts[b], starts[b + 1] - starts[b]
+            size, stride = rows * width, s.step if ALONE else width
+            now, after, flat = cut(work, *room.now), cut(work, *room.after), cut(work, *room.panels)
+            panels = split(flat, size, size, PANELS)
+            state = split(cut(work, *room.state), size, size, STATES)
+            copy_rows(now, 0, s.step, tape.h, start * H, H, rows, H)
+            if not ALONE:
+                clear(work, room.state[0], room.state[1])
+                copy_rows(state[0], 0, width, tape.h, start * H, H, rows, H)
+                if STATES > 1:
+                    copy_rows(state[1], 0, width, tape.c, start * H, H, rows, H)
+            for t in range(s.T):
+                at = t * B + start
+                for stage in range(STAGES):
+                    if ALONE:
+                        panels = (after,)
+                    seen = now
+                    if stage:
+                        seen = after
+                        copy_rows(seen, 0, s.step, panels[PANELS - 2], 0, width, rows, H)
+                    copy_rows(seen, H, s.step, tape.x, at * D, D, rows, D)
+                    for r in range(rows):
+                        seen[r * s.step + H + D] = 1
+                    for p in range(PRODUCTS):
+                        if SECOND[p] == stage:
+                            depth, skip = H * STATE[p] + (D + 1) * INPUTS[p], H - H * STATE[p]
+                            product(panels[p], stride, cut(seen, skip, rows * s.step - skip),
+                                    s.step, 1, cut(w, p * row * width, row * width), 0, depth,
+                                    rows, units, lane, False)
+                            if BIAS[p] >= 0:
+                                for r in range(rows):
+                                    to, bias = (cut(panels[p], r * width, width),
+                                                cut(vectors, BIAS[p] * width, width))
+                                    for j in range(width):
+                                        to[j] += bias[j]
+                    if not stage:  # bring what the next step writes
+                        fetch(tape.v, (at + B) * GATES * H, rows * GATES * H)
+                        if not ALONE:
+                            fetch(tape.h, (at + 2 * B) * H, rows * H)
+                        if STATES > 1:
+                            fetch(tape.c, (at + 2 * B) * H, rows * H)
+                        if KEPT >= 0:
+                            fetch(tape.k, (at + B) * H, rows * H)
+                        if len(tape.a):
+                            fetch(tape.a, (at + B) * GATES * H, rows * GATES * H)
+                    step(Step(rows, width, stride, H, panels, state, act, gate, vectors, tape.a,
+                              at * GATES * H, GATES * H), stage)
+                for n in range(GATES):
+                    copy_rows(tape.v, (at * GATES + n) * H, GATES * H, panels[FIRST + n], 0,
+                              stride, rows, H)
+                if KEPT >= 0:
+                    copy_rows(tape.k, at * H, H, panels[KEPT], 0, width, rows, H)
+                if ALONE:
+                    now, after = after, now
+                else:
+                    copy_rows(tape.h, (at + B) * H, H, state[0], 0, width, rows, H)
+                    copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
+                    if STATES > 1:
+                        copy_rows(tape.c, (at + B) * H, H, state[1], 0, width, rows, H)
+        float_control(0, mode)
+
+    def backward(begin: int, end: int, work: Any, starts: Any, s: Any, room: Any, rules: Any,
+                 weights: Any, tape: Any, grads: Any, last: int, clips: bool, clip: Any) -> None:
+        mode = float_control(-1, FLUSH)
+        act, gate = Rule(rules.act, rules.alpha, rules.own), Rule(rules.gate, rules.beta, rules.own)
+        vectors = rules.vectors
+        B, D, H, lane, width, wide, padded = (s.B, s.D, s.H, s.lane, s.width, s.wide, s.padded)
+        units = width // lane
+        whole, chunk, wants_dx = H // lane * lane, s.chunk * width, len(grads.dx) > 0
+        work = cut(work, boundary(work), room.end)
+        w, wx = cut(work, *room.w), cut(work, *room.wx)
+        clear(work, 0, room.wx[0] + room.wx[1])
+        for p in range(PRODUCTS):
+            if STATE[p]:
+                pack(cut(w, p * H * width, H * width), 0, H, weights.Whh, GATE[p] * H, H, H, lane,
+                     False)
+            if INPUTS[p] and wants_dx:
+                pack(cut(wx, p * H * padded, H * padded), 0, H, weights.Wxh, GATE[p] * H, H, D,
+                     lane, False)
+        for b in range(begin, end):
+            start, rows = starts[b], starts[b + 1] - starts[b]
+            size, total = rows * width, PRODUCTS * H * wide
+            totals = cut(grads.parts, b * total, total)
+            clear(totals, 0, total)
+            clear(work, room.seen[0], room.da[0] - room.seen[0])
+            seen, second = cut(work, *room.seen), cut(work, *room.second)
+            da, dinputs = cut(work, *room.da), cut(work, *room.dx)
+            panels = split(cut(work, *room.panels), size, size, PANELS)
+            states = split(cut(work, *room.states), size, size, SEEN)
+            e, pre = split(cut(work, *room.e), size, size, STATES), cut(work, *room.pre)
+            dq, dvectors = cut(grads.dq, b * width, width), cut(
+                grads.dvectors, b * len(vectors), len(vectors))
+            clipped = cut(grads.clipped, b, 1)
+            if STATES > 1:
+                copy_rows(e[1], 0, width, grads.dc, start * H, H, rows, H)
+            if ALONE:
+                e = (cut(da, 0, size),)
+                clear(da, 0, size)
+            for r in range(s.chunk):
+                seen[r * wide + H + D] = 1
+                if STAGES > 1:
+                    second[r * wide + H + D] = 1
+            held = 0
+            for t in range(s.T - 1, -1, -1):
+                at = t * B + start
+                for n in range(GATES):
+                    copy_rows(panels[FIRST + n], 0, width, tape.v, (at * GATES + n) * H,
+                              GATES * H, rows, H)
+                    if len(tape.a):
+                        copy_rows(pre, n * size, width, tape.a, (at * GATES + n) * H, GATES * H,
+                                  rows, H)
+                if KEPT >= 0:
+                    copy_rows(panels[KEPT], 0, width, tape.k, at * H, H, rows, H)
+                for n in range(READS):
+                    copy_rows(states[n], 0, width, tape.c if WHICH[n] else tape.h,
+                              (at + LATER[n] * B) * H, H, rows, H)
+                if t >= s.T - last:
+                    add_rows(e[0], width, grads.dh, ((t - s.T + last) * B + start) * H, H, rows,
+                             H)
+                das = split(cut(da, held * width, len(da) - held * width), chunk, size, PRODUCTS)
+                here = StepBack(rows, width, H, panels, states, e, das, act, gate, vectors,
+                                dvectors, pre, dq, clips, clip, clipped)
+                step_back(here, 0)
+                if STAGES > 1:
+                    for p in range(PRODUCTS):
+                        if SECOND[p]:
+                            product(panels[PANELS - 1], width, das[p], width, 1,
+                                    cut(w, p * H * width, H * width), 0, H, rows, units,
+                                    lane, False)
+                    step_back(here, 1)
+                    copy_rows(second, held * wide, wide, panels[PANELS - 2], 0, width, rows, H)
+                    copy_rows(second, held * wide + H, wide, tape.x, at * D, D, rows, D)
+                copy_rows(seen, held * wide, wide, tape.h, at * H, H, rows, H)
+                copy_rows(seen, held * wide + H, wide, tape.x, at * D, D, rows, D)
+                held += rows
+                if ALONE:
+                    e = (cut(da, held * width, size),)
+                more = DIRECT
+                for p in range(PRODUCTS):
+                    if STATE[p] and not SECOND[p]:
+                        product(e[0], width, das[p], width, 1, cut(w, p * H * width, H * width),
+                                0, H, rows, units, lane, more)
+                        more = True
+                if held + rows > s.chunk or t == 0:
+                    more = False
+                    for p in range(PRODUCTS):
+                        own, skip = cut(da, p * chunk, held * width), 0 if STATE[p] else whole
+                        product(cut(totals, p * H * wide + skip, H * wide - skip), wide, own, 1,
+                                width, cut(second if SECOND[p] else seen, skip,
+                                           held * wide - skip), wide, held, H,
+                                (wide - skip) // lane, lane, True)
+                        if INPUTS[p] and wants_dx:
+                            product(dinputs, padded, own, width, 1,
+                                    cut(wx, p * H * padded, H * padded), 0, H, held,
+                                    padded // lane, lane, more)
+                            more = True
+                    if wants_dx:
+                        for n in range(held // rows):
+                            copy_rows(grads.dx, (at + n * B) * D, D, dinputs,
+                                      (held - (n + 1) * rows) * padded, padded, rows, D)
+                    held = 0
+                    if ALONE:
+                        copy_rows(da, 0, 0, e[0], 0, 0, 1, size)
+                        e = (cut(da, 0, size),)
+            for n in range(STATES):
+                copy_rows(grads.dh0, (n * B + start) * H, H, e[n], 0, width, rows, H)
+        float_control(0, mode)
+
+    for kernel in (forward, backward):
+        kernel.__module__ = step.__module__
+        kernel.__qualname__ = kernel.__name__
+    return jit(forward), jit(backward)
+
+
+def _flat(value: Array | None, dtype: Any, other: Array | None = None) -> Any:
+    """``value`` flat, in the kernels' form; ``other`` if there is none."""
+    if value is None:
+        return other
+    return normal(value, dtype).ravel()
+
+
+def _panels(found: list[int]) -> Any:
+    """Panels as an index, a slice if they follow each other."""
+    following = found == list(range(found[0], found[0] + len(found)))
+    return slice(found[0], found[-1] + 1) if following else found
+
+
+class Walk:
+    """A cell's forward and backward pass over time."""
+
+    def __init__(self, cell: Cell, step: Any, step_back: Any) -> None:
+        self.cell = cell
+        self.kernels = kernels(cell, step, step_back)
+        self.direct: dict[tuple[int, Any], Any] = {}
+        by_gate = sorted(enumerate(cell.products), key=lambda entry: entry[1].gate)
+        self.recurrent = _panels([n for n, product in by_gate if product.state])
+        self.inputs = _panels([n for n, product in by_gate if product.inputs])
+
+    def _plan(self, where: str, p: Params, act: Activation, x: Array, *others: Array) -> Plan:
+        used = [p[name] for name in (*WEIGHTS, *self.cell.vectors) if name in p]
+        dtype = common(where, x, *others, *used, *(p[name] for name, *_ in act.start))
+        return plan(self.cell, dtype, *x.shape, *p["Whh"].shape)
+
+    def _rules(self, lay: Layout, p: Params, act: Activation, gate: Activation | None) -> Rules:
+        vectors = np.empty(0, lay.dtype)
+        if any(name in p for name in self.cell.vectors):
+            padded = np.zeros((len(self.cell.vectors), lay.width), lay.dtype)
+            for n, name in enumerate(self.cell.vectors):
+                if name in p:
+                    padded[n, :lay.H] = p[name]
+            vectors = padded.ravel()
+        return Rules(*settings(act, lay.dtype), *settings(gate or act, lay.dtype),
+                     own_parameter(act, p, lay), vectors)
+
+    def _run(self, n: int, lay: Layout, work: Array, *arguments: Any) -> None:
+        kernel = self.direct.get((n, lay.dtype.char))
+        run(kernel or self.kernels[n], lay.blocks, work, lay.starts, *arguments)
+        if kernel is None:
+            self.direct[n, lay.dtype.char] = direct(self.kernels[n], lay.dtype)
+        give_back(work)
+
+    def forward(self, where: str, p: Params, x: Array, h0: Array, act: Activation,
+                gate: Activation | None = None) -> Tape:
+        """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
+        k (T, B, H); what the cell has not got is None."""
+        cell = self.cell
+        lay, sizes, room, _ = self._plan(where, p, act, x, h0)
+        T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
+        x = normal(x, dtype)
+        h, c, k, a = np.empty((T + 1, B, H), dtype), None, None, None
+        if cell.states > 1:
+            c = np.empty((T + 1, B, H), dtype)
+            h[0], c[0] = h0
+        else:
+            h[0] = h0
+        v = h[1:, :, None] if cell.alone else np.empty((T, B, cell.gates, H), dtype)
+        if cell.kept >= 0:
+            k = np.empty((T, B, H), dtype)
+        if needs_a(act) or gate and needs_a(gate):
+            a = np.empty((T, B, cell.gates, H), dtype)
+        flat = h.ravel()
+        tape = Tape(x.ravel(), flat, _flat(c, dtype, flat), _flat(a, dtype, flat[:0]), v.ravel(),
+                    _flat(k, dtype, flat))
+        weights = Weights(*[_flat(p[name], dtype) for name in WEIGHTS])
+        self._run(0, lay, spaces(lay, room.end), sizes, room, self._rules(lay, p, act, gate),
+                  weights, tape)
+        return Tape(x, h, c, a, v, k)
+
+    def backward(self, where: str, p: Params, tape: Tape, dh: Array, act: Activation,
+                 gate: Activation | None = None, inputs: bool = True, dc: Array | None = None,
+                 clip: float | None = None) -> Params:
+        """The gradients, by name, for a tape that has the entries of ``forward``'s.
+
+        The bits do not depend on the number of threads: weight gradients are summed within fixed
+        blocks of rows, and then over the blocks in order.
+        """
+        cell = self.cell
+        if dc is None:
+            dc = dh if tape.c is None else np.zeros_like(tape.c[0])
+        lay, sizes, _, room = self._plan(where, p, act, tape.x, tape.h, dh, dc)
+        T, B, D, H, dtype, P = lay.T, lay.B, lay.D, lay.H, lay.dtype, len(cell.products)
+        rules = self._rules(lay, p, act, gate)
+        h = _flat(tape.h, dtype)
+        a = tape.a if needs_a(act) or gate and needs_a(gate) else None
+        seen = Tape(_flat(tape.x, dtype), h, _flat(tape.c, dtype, h), _flat(a, dtype, h[:0]),
+                    _flat(tape.v, dtype), _flat(tape.k, dtype, h))
+        parts = borrow((lay.blocks, P, H, sizes.wide), dtype)
+        grads = Gradients(
+            _flat(dh, dtype), _flat(dc, dtype), np.empty(T * B * D * inputs, dtype),
+            np.empty(cell.states * B * H, dtype), parts.ravel(),
+            np.zeros(lay.blocks * lay.width, dtype),
+            np.zeros(lay.blocks * len(rules.vectors), dtype), np.zeros(lay.blocks, np.int64))
+        weights = Weights(*[_flat(p[name], dtype) for name in WEIGHTS])
+        self._run(1, lay, spaces(lay, room.end), sizes, room, rules, weights, seen, grads, len(dh),
+                  clip is not None, clip or 0.0)
+        total = np.add.reduce(parts)
+        give_back(parts)
+        G, dWxh = cell.gates, total[self.inputs]
+        found = {"Whh": np.ascontiguousarray(total[self.recurrent, :, :H].reshape(G * H, H)),
+                 "Wxh": np.ascontiguousarray(dWxh[..., H:H + D].reshape(G * H, D)),
+                 "bh": dWxh[..., H + D].ravel(),
+                 "h0": grads.dh0.reshape((B, H) if cell.states == 1 else (cell.states, B, H))}
+        if act.start:
+            found |= own_gradients(act, p, grads.dq.reshape(lay.blocks, lay.width), H)
+        if len(rules.vectors):
+            slopes = np.add.reduce(grads.dvectors.reshape(lay.blocks, len(cell.vectors), lay.width))
+            found |= {name: slopes[n, :H].copy() for n, name in enumerate(cell.vectors)
+                      if name in p}
+            found |= {product.bias: total[n, :, H + D].copy()
+                      for n, product in enumerate(cell.products) if product.bias}
+        if clip is not None:
+            found["clipped"] = np.asarray(int(grads.clipped.sum()))
+        if inputs:
+            found["x"] = grads.dx.reshape(T, B, D)
+        return found

@@ -1,0 +1,177 @@
+"""A long computation in two parts, side by side on two cores, and how its numbers travel.
+
+The second part runs in a forked process, which sends bytes back; nothing is unpickled. What the
+parts are follows from the sizes alone, so that the bits do not depend on the cores there are.
+Checked by: tests/test_parts.py.
+"""
+
+import json
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params
+from refnet.exact.library import flint
+from refnet.nets.recurrent import RecurrentNet
+
+__all__ = ["for_each", "halves", "joined", "packed_balls", "packed_floats", "side_by_side",
+           "unpacked_balls", "unpacked_floats"]
+
+Result = TypeVar("Result")
+
+
+def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
+                 pack: Callable[[Result], bytes], unpack: Callable[[bytes], Result]
+                 ) -> tuple[Result, Result]:
+    """What both give; ``second`` in another process where there is a core for it.
+
+    If that process fails, whatever the reason, ``second`` runs here, and raises what it raises.
+    Its result is packed and unpacked in any case, for the same bits.
+    """
+    if not hasattr(os, "fork") or len(os.sched_getaffinity(0)) < 2:
+        return first(), unpack(pack(second()))
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # the child runs NumPy and FLINT alone, and none of the threads that libraries warn about
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _work(second, pack, writing, parent)
+    os.close(writing)
+    done = False
+    try:
+        found = first()
+        with open(reading, "rb", closefd=False) as pipe:
+            data = pipe.read()
+        done = True
+    finally:
+        os.close(reading)
+        if not done:
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return found, unpack(data[:-1] if data[-1:] == b"+" else pack(second()))
+
+
+def _work(work: Callable[[], Result], pack: Callable[[Result], bytes], writing: int, parent: int
+          ) -> None:
+    """The child's whole life: the bytes, and a plus at their end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(1) if os.getppid() != parent else None)
+    signal.setitimer(signal.ITIMER_REAL, 1, 1)  # it ends with its parent
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        with open(writing, "wb") as pipe:
+            pipe.write(pack(work()))
+            pipe.write(b"+")
+    finally:
+        os._exit(0)
+
+
+# ---- the two halves of a batch
+
+def for_each(net: RecurrentNet, name: str, value: Array) -> bool:
+    """Whether this is an initial state for every sequence: (B, H), or (2, B, H) for an LSTM."""
+    return name.startswith("h0") and value.ndim == max(map(len, net.shapes[name]))
+
+
+def halves(net: RecurrentNet, params: Params, batch: Batch) -> list[tuple[Params, Batch]]:
+    """The parameters and the sequences of each half of a batch."""
+    B = batch.x.shape[1]
+    found = []
+    for part in (slice(B // 2), slice(B // 2, B)):
+        own = {name: value[..., part, :] if for_each(net, name, value) else value
+               for name, value in params.items()}
+        every = batch.y.ndim == 3 or batch.y.ndim == 2 and batch.y.dtype.kind in "iu"
+        found.append((own, Batch(batch.x[:, part], batch.y[:, part] if every else batch.y[part],
+                                 None if batch.mask is None else batch.mask[:, part])))
+    return found
+
+
+def joined(net: RecurrentNet, params: Params, first: Params, second: Params) -> Params:
+    """Every quantity of a batch from those of its halves: side by side where there is one for
+    each sequence, else their sum."""
+    found = {}
+    for name, a in first.items():
+        own = name[1:]
+        start = own in net.shapes and own.startswith("h0")
+        summed = name == "loss" or name.startswith("d") and own != "x" and not (
+            start and (own not in params or for_each(net, own, params[own])))
+        found[name] = (np.asarray(a + second[name], object) if summed else
+                       np.concatenate([a, second[name]], axis=-2))
+    return found
+
+
+# ---- numbers as bytes
+
+def packed_floats(arrays: Params) -> bytes:
+    """float64 arrays as bytes."""
+    header = json.dumps({name: value.shape for name, value in arrays.items()}).encode()
+    return b"".join([len(header).to_bytes(8, "little"), header, *(
+        np.ascontiguousarray(value, float).tobytes() for value in arrays.values())])
+
+
+def unpacked_floats(data: bytes) -> Params:
+    """The arrays that ``packed_floats`` packed."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    arrays: Params = {}
+    for name, shape in json.loads(data[8:start]).items():
+        size = prod(shape)
+        arrays[name] = np.frombuffer(data, float, size, start).reshape(shape).copy()
+        start += 8 * size
+    return arrays
+
+
+def packed_balls(arrays: Params) -> bytes:
+    """Arrays of balls as bytes: of midpoint and radius, whole number and exponent of two each.
+    Raises ArithmeticError for one that is not finite."""
+    arb = flint().arb
+    numbers: list[bytes] = []
+    lengths: list[tuple[int, int, int, int]] = []
+    for array in arrays.values():
+        for value in array.ravel().tolist():
+            ball = value if type(value) is arb else arb(value)
+            if not ball.is_finite():
+                raise ArithmeticError("a ball is not finite; raise the precision")
+            man, exponent = ball.mid().man_exp()
+            wide, scale = ball.rad().man_exp()
+            man, exponent, wide, scale = int(man), int(exponent), int(wide), int(scale)
+            size = man.bit_length() // 8 + 1
+            numbers.append(man.to_bytes(size, "little", signed=True))
+            lengths.append((size, exponent, wide, scale))
+    header = json.dumps({name: value.shape for name, value in arrays.items()}).encode()
+    table = np.array(lengths, np.int64).reshape(-1, 4).tobytes()
+    return b"".join([len(header).to_bytes(8, "little"), header,
+                     len(table).to_bytes(8, "little"), table, *numbers])
+
+
+def unpacked_balls(data: bytes) -> Params:
+    """The arrays that ``packed_balls`` packed."""
+    arb = flint().arb
+    start = 8 + int.from_bytes(data[:8], "little")
+    shapes = json.loads(data[8:start])
+    size = int.from_bytes(data[start:start + 8], "little")
+    rows = iter(np.frombuffer(data, np.int64, size // 8, start + 8).reshape(-1, 4).tolist())
+    start += 8 + size
+    arrays: Params = {}
+    for name, shape in shapes.items():
+        values: list[Any] = []
+        for _ in range(prod(shape)):
+            length, exponent, wide, scale = next(rows)
+            man = int.from_bytes(data[start:start + length], "little", signed=True)
+            start += length
+            ball = arb((man, exponent))
+            values.append(arb(ball, arb((wide, scale))) if wide else ball)
+        out = np.empty(len(values), object)
+        out[:] = values
+        arrays[name] = out.reshape(shape)
+    return arrays

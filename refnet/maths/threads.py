@@ -1,0 +1,121 @@
+"""Independent parts of a computation at once, each in a thread; large products are made so.
+
+BLAS has threads of its own, but changes bits with their number; here the parts depend on the
+sizes alone, and so do the bits.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import ContextVar, copy_context
+from functools import cache
+
+import numpy as np
+
+from refnet.batch import Array
+
+__all__ = ["LARGE", "in_parts", "in_threads", "split_product"]
+
+LARGE = 2 ** 24
+"""Multiplications from which threads are worth their while: a part of a product then takes some
+.1 ms, several times what it takes to wake a thread."""
+PARTS, LONGEST = 4, 256
+"""Parts of a product at least, and rows (or columns) of a part about which there are more."""
+_INSIDE = ContextVar("inside", default=False)
+"""Whether this is such a part: parts of it would wait for their own thread."""
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """The threads of this process beside the caller: a forked child gets its own."""
+    return ThreadPoolExecutor(threads, "refnet-parts")
+
+
+def _threads() -> int:
+    """As many as the compiled core has, which are Numba's; one while Numba is not loaded, or
+    where BLAS has threads of its own (``refnet.settle`` sees to it that it has not)."""
+    number = getattr(sys.modules.get("numba"), "get_num_threads", None)  # not while it is loaded
+    if _INSIDE.get() or number is None or os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        return 1
+    return int(number())
+
+
+def in_threads(part: Callable[[int], None], count: int) -> None:
+    """``part(n)`` for n < count, some of them in other threads; returns when all are done.
+
+    Raises the first error of one of them.
+
+    >>> squares = [0, 0, 0]
+    >>> in_threads(lambda n: squares.__setitem__(n, n * n), 3)
+    >>> squares
+    [0, 1, 4]
+
+    Checked by: tests/test_threads.py.
+    """
+    threads = min(_threads(), count)
+    if threads < 2:
+        for n in range(count):
+            part(n)
+        return
+
+    def some(thread: int) -> None:
+        for n in range(count * thread // threads, count * (thread + 1) // threads):
+            part(n)
+
+    inside = copy_context()  # NumPy's error state is part of it
+    inside.run(_INSIDE.set, True)
+    pool = _pool(os.getpid(), threads - 1)
+    others = [pool.submit(inside.copy().run, some, thread) for thread in range(1, threads)]
+    try:
+        inside.run(some, 0)
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+def split_product(a: Array, b: Array) -> Array:
+    """``a @ b`` of two float matrices, by parts of the longer side of the result.
+
+    The same bits with any number of threads.
+
+    >>> split_product(np.ones((2, 3)), np.ones((3, 1))).tolist()
+    [[3.0], [3.0]]
+
+    Checked by: tests/test_threads.py.
+    """
+    rows, columns = a.shape[0], b.shape[1]
+    out = np.empty((rows, columns), np.result_type(a, b))
+    size = max(rows, columns)
+
+    def one(part: slice) -> None:
+        if rows >= columns:
+            np.matmul(a[part], b, out=out[part])
+        else:
+            np.matmul(a, b[:, part], out=out[:, part])
+
+    parts = _cut(size)
+    in_threads(lambda n: one(parts[n]), len(parts))
+    return out
+
+
+def _cut(size: int) -> list[slice]:
+    """The parts of this number of rows or columns."""
+    count = max(PARTS, size // LONGEST)
+    return [slice(size * n // count, size * (n + 1) // count) for n in range(count)]
+
+
+def in_parts(function: Callable[[Array], None], a: Array, work: int) -> None:
+    """Call ``function`` on parts of the columns of a, in threads, if there is much ``work`` to do
+    (multiplications); otherwise on a itself.
+
+    >>> def double(part):
+    ...     part *= 2
+    >>> a = np.ones((1, 3))
+    >>> in_parts(double, a, work=3)
+    >>> a.tolist()
+    [[2.0, 2.0, 2.0]]
+    """
+    parts = _cut(a.shape[1]) if work >= LARGE else [slice(None)]
+    in_threads(lambda n: function(a[:, parts[n]]), len(parts))

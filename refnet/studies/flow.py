@@ -1,0 +1,111 @@
+"""Figure 2 of Vorontsov et al.: how the gradient flows back through time while a net learns.
+
+Checked by: tests/test_study_figures.py.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.analysis.flow import gradient_norms
+from refnet.batch import Array
+from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.rows import table
+from refnet.studies.jobs import Job
+from refnet.studies.study import Found, Study, spread
+from refnet.training.config import Config
+from refnet.training.experiment import build
+from refnet.training.loop import Run, step
+from refnet.training.protocols import preset
+
+__all__ = ["STUDY", "norms_in_training"]
+
+MARGINS = ("0", "0.001", "0.01", "0.1", "1", "none")
+UPDATES, EVERY, TIMES = 1000, 25, 56
+
+
+def norms_in_training(config: Config, updates: int, every: int) -> tuple[Array, Array]:
+    """``||dL/dh_t||`` of the last step's loss, (maps, T + 1), and the singular values of Whh,
+    (maps, H), before training and after each ``every`` updates of it."""
+    experiment = build(config)
+    net = experiment.net
+    assert isinstance(net, RecurrentNet)
+    params, _ = experiment.start()
+    run = Run(params, experiment.optimizer.init(params), params, {})
+    norms, values = [], []
+    for update in range(updates):
+        batch = experiment.task.batch(update, config.batch, config.seed)
+        if update % every == 0:
+            norms.append(gradient_norms(net, run.params, batch))
+            W = net.matrices(run.params)[0]["Whh"]
+            values.append(np.linalg.svd(W.astype(float), compute_uv=False))
+        run = step(experiment, run, batch)[0]
+    return np.array(norms), np.array(values)
+
+
+def flow(margin: str, seed: int, length: int, updates: int) -> dict[str, Any]:
+    """The norms at some times, a list for every EVERY updates, and the last singular values."""
+    config = preset("copy", length=length, seed=seed, transition=f"svd:margin={margin}",
+                    protocol="vorontsov/text")
+    norms, values = norms_in_training(config, updates, EVERY)
+    times = np.unique(np.linspace(0, norms.shape[1] - 1, TIMES).astype(int))
+    return {"times": times.tolist(), "updates": list(range(0, updates, EVERY)),
+            "norms": [[float(f"{norm:.4g}") for norm in line] for line in norms[:, times]],
+            "s_min": float(values[-1].min()), "s_max": float(values[-1].max())}
+
+
+def _job(margin: str, seed: int, quick: bool) -> Job:
+    length, updates = (30, 200) if quick else (200, UPDATES)
+    return Job(f"margin {margin}, seed {seed}", function="refnet.studies.flow:flow",
+               arguments={"margin": margin, "seed": seed, "length": length, "updates": updates})
+
+
+def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
+    return [_job(margin, seed, quick) for seed in range(1 if quick else seeds)
+            for margin in MARGINS]
+
+
+def _rows(found: Found, margin: str, seeds: int, quick: bool) -> list[dict[str, Any]]:
+    made = [found(_job(margin, seed, quick)) for seed in range(seeds)]
+    return [row for row in made if row is not None]
+
+
+def _table(found: Found, seeds: int, quick: bool) -> str:
+    lines = []
+    for margin in MARGINS:
+        rows = _rows(found, margin, seeds, quick)
+        kept = [np.array(row["norms"]) for row in rows]
+        ratios = [norms[:, 0] / norms[:, -1] for norms in kept]
+        lines.append([margin, *(spread([float(pick(ratio)) for ratio in ratios], ".3g")
+                                for pick in (lambda r: r[0], np.min, np.max, lambda r: r[-1])),
+                      spread([row["s_min"] for row in rows], ".4f"),
+                      spread([row["s_max"] for row in rows], ".4f")])
+    return table(["margin", "first norm over last, at the start", "smallest", "largest",
+                  "at the end", "smallest s at the end", "largest s"], lines)
+
+
+def _figure(found: Found, seeds: int, quick: bool) -> Any:
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots(2, 3, sharex=True, sharey=True)
+    for place, margin, row in ((axes[n // 3][n % 3], margin, row) for n, margin in
+                               enumerate(MARGINS) for row in _rows(found, margin, 1, quick)):
+        norms = np.array(row["norms"]).T
+        # each update on its own: the paper's "normalized across the time dimension"
+        image = place.imshow(norms / norms.max(axis=0), aspect="auto", origin="lower",
+                             cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=(
+                                 0, row["updates"][-1] + EVERY, 0, row["times"][-1]))
+        place.set_title("no margin" if margin == "none" else f"margin {margin}", fontsize=10)
+    for line in axes:
+        line[0].set_ylabel("time step t")
+    for place in axes[1]:
+        place.set_xlabel("update")
+    figure.colorbar(image, ax=axes, shrink=.9,
+                    label="||dL/dh_t|| over its largest value at that update")
+    figure.suptitle("Gradient of the last step's loss, copy task, T = "
+                    f"{row['settings']['length']}, one seed", fontsize=10)
+    return figure
+
+
+STUDY = Study("figure-2-flow", "Figure 2 of Vorontsov et al.: gradient norms through time over "
+              "1000 updates of the copy task, T = 200", _jobs, _table, _figure)

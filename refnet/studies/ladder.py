@@ -1,0 +1,135 @@
+"""Table I of Manchev & Spratling: sequences that get longer by 10 until a net fails.
+
+Checked by: tests/test_studies.py.
+"""
+
+from functools import partial
+from itertools import product
+from typing import Any
+
+from refnet.runs.rows import table
+from refnet.studies.jobs import Job
+from refnet.studies.study import Found, Study, spread
+from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
+
+__all__ = ["NETS", "TABLES"]
+
+CODE, TEXT = "manchev-spratling/code", "manchev-spratling/text"
+NETS = {"SRNN": "plain", "SRNN+OPEN": "open", "SRNN+OINIT": "oinit"}
+
+PRINTED: dict[str, dict[str, int]] = {
+    "temporal-order": {"plain": 50, "open": 80, "oinit": 120},
+    "temporal-order-3bit": {"plain": 50, "open": 70, "oinit": 90},
+    "adding": {"plain": 80, "open": 80, "oinit": 100},
+    "random-permutation": {"plain": 90, "open": 140, "oinit": 240},
+}
+"""The longest length solved, by problem and method."""
+STEP = 10
+NAMES = ("rate", "strength")
+GRID = (.1, .01, .001, .0001, .00001), (1., .1, .01, .001, .0001)
+"""Rates and lambdas that Table I's printed ones are taken from, with their neighbours."""
+
+
+def _rung(task: str, method: str, length: int, seed: int, quick: bool, protocol: str = CODE,
+          chosen: tuple[float, ...] = ()) -> Job:
+    """``chosen``: the rate, and OPEN's lambda; the printed ones if empty."""
+    settings = {"task": task, "method": method, "length": length, "seed": seed,
+                "protocol": protocol, **dict(zip(NAMES, chosen))}
+    if quick:
+        settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
+    at = "".join(f", {value:g}" for value in chosen)
+    return Job(f"{task}, {method}{at}, T = {length}, seed {seed}", configure(settings))
+
+
+def _climb(found: Found, task: str, method: str, seed: int, quick: bool, protocol: str = CODE,
+           chosen: tuple[float, ...] = ()) -> tuple[int, Job | None]:
+    """The longest length solved with all shorter ones, and the next rung; None at the end."""
+    length = STEP
+    while True:
+        job = _rung(task, method, length, seed, quick, protocol, chosen)
+        row = found(job)
+        if row is None or row["state"] == "begun":
+            return length - STEP, None if quick and length > 2 * STEP else job
+        if row["state"] != "solved":
+            return length - STEP, None
+        length += STEP
+
+
+def _rungs(found: Found, seeds: int, quick: bool, protocol: str = CODE) -> list[Job]:
+    # quick: one problem, two rungs
+    tasks = SYNTHETIC[:1] if quick else SYNTHETIC
+    return [job for seed in range(1 if quick else seeds) for task in tasks
+            for method in NETS.values()
+            if (job := _climb(found, task, method, seed, quick, protocol)[1]) is not None]
+
+
+def _table(found: Found, seeds: int, quick: bool, protocol: str = CODE) -> str:
+    lines = []
+    for task in SYNTHETIC[:1] if quick else SYNTHETIC:
+        line: list[Any] = [task]
+        for method in NETS.values():
+            ended: list[float] = []
+            open_ended: list[int] = []
+            for seed in range(1 if quick else seeds):
+                reached, job = _climb(found, task, method, seed, quick, protocol)
+                (ended if job is None else open_ended).append(reached)
+            begun = [reached for reached in open_ended if reached]
+            line += [", ".join([spread(ended, ".0f")] * bool(ended)
+                               + [f"at least {max(begun, default=0)}, not finished"] * bool(begun))
+                     or "not run", PRINTED[task][method]]
+        lines.append(line)
+    return table(["longest T solved", *(part for net in NETS for part in (net, "printed"))], lines)
+
+
+def _grid(method: str) -> list[tuple[float, ...]]:
+    return list(product(*GRID[:2 if method == "open" else 1]))
+
+
+def _places(quick: bool) -> list[tuple[str, str]]:
+    """The problems and methods searched; quick: one problem, without OPEN's 25 candidates."""
+    return [(task, method) for task in (SYNTHETIC[:1] if quick else SYNTHETIC)
+            for method in NETS.values() if not quick or method != "open"]
+
+
+def _search(found: Found, seeds: int, quick: bool) -> list[Job]:
+    """The next rung of every candidate that has failed at none, the shortest first: all
+    candidates climb side by side, so that the leader is known at any time."""
+    wanted = [job for seed in range(1 if quick else seeds) for task, method in _places(quick)
+              for chosen in _grid(method)
+              if (job := _climb(found, task, method, seed, quick, CODE, chosen)[1]) is not None]
+    return sorted(wanted, key=lambda job: job.config.length if job.config else 0)
+
+
+def _winners(found: Found, seeds: int, quick: bool) -> str:
+    lines = []
+    for task, method in _places(quick):
+        reached: dict[tuple[float, ...], list[float]] = {}
+        ended = total = 0
+        for chosen in _grid(method):
+            for seed in range(1 if quick else seeds):
+                length, job = _climb(found, task, method, seed, quick, CODE, chosen)
+                first = _rung(task, method, STEP, seed, quick, CODE, chosen)
+                if found(first) is not None:
+                    reached.setdefault(chosen, []).append(length)
+                ended, total = ended + (job is None), total + 1
+        best = max(reached, key=lambda chosen: sum(reached[chosen]) / len(reached[chosen]),
+                   default=None)
+        lines.append([f"{task}, {method}", PRINTED[task][method], _parameters(
+            TABLE_I[task][method]), "not run" if best is None else spread(reached[best], ".0f"),
+            "-" if best is None else _parameters(best), f"{ended} of {total}"])
+    return table(["problem", "printed T", "at", "longest T solved so far", "at",
+                  "candidates ended"], lines)
+
+
+def _parameters(chosen: tuple[float, ...]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in zip(("alpha", "lambda"), chosen))
+
+
+TABLES = [
+    Study("table-i", "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
+          _rungs, _table, search=Study(
+              "table-i", "Table I of Manchev & Spratling: rates and lambdas searched again",
+              _search, _winners)),
+    Study("table-i-text", "Table I of Manchev & Spratling under the protocol of their text: SGD",
+          partial(_rungs, protocol=TEXT), partial(_table, protocol=TEXT)),
+]

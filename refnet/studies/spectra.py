@@ -1,0 +1,41 @@
+"""Figures 3 and 6 of Vorontsov et al.: loss curves, and how the singular values spread.
+
+Checked by: tests/test_study_figures.py.
+"""
+
+from typing import Any
+
+from refnet.runs.rows import finite
+from refnet.studies.grid import label_of
+
+__all__ = ["evolution"]
+
+
+def evolution(rows: dict[str, dict[str, Any]]) -> Any:
+    """The loss of all runs in one panel, and for each with a spectrum a panel with the mean of
+    the singular values, their standard deviation about it, the smallest and the largest."""
+    from matplotlib.figure import Figure
+    spectra = {label: row for label, row in rows.items()
+               if all(value is not None for value in row["curve"]["s_mean"])}
+    count = len(spectra) + 1
+    columns = min(4, count)
+    figure = Figure(figsize=(3.6 * columns, 3 * -(-count // columns)), layout="constrained")
+    places = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
+    for label, row in rows.items():
+        places[0].plot(finite(row["curve"]["iteration"]), finite(row["curve"]["loss"]),
+                       label=label_of(label, [row]))
+    places[0].set(title="loss", xlabel="iteration")
+    places[0].legend(fontsize=6)
+    for place, (label, row) in zip(places[1:], spectra.items()):
+        curve = {name: finite(values) for name, values in row["curve"].items()}
+        at, mean, sd = curve["iteration"], curve["s_mean"], curve["s_sd"]
+        place.fill_between(at, [m - d for m, d in zip(mean, sd)], [m + d for m, d in zip(mean, sd)],
+                           color="tab:green", alpha=.3)
+        for name, color in (("s_max", "tab:blue"), ("s_mean", "tab:green"), ("s_min", "tab:red")):
+            place.plot(at, curve[name], color=color, label=name[2:])
+        place.set(title=label_of(label, [row]), xlabel="iteration", ylabel="singular values")
+        place.title.set_fontsize(8)
+        place.legend(fontsize=6)
+    for place in places[count:]:
+        place.remove()
+    return figure

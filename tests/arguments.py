@@ -1,0 +1,44 @@
+"""What the tests of arguments share: a small problem, bad names, and what an error has to be."""
+
+import re
+
+import numpy as np
+import pytest
+
+from refnet.batch import Batch
+from refnet.nets.recurrent import RecurrentNet
+
+REFUSED = (ValueError, TypeError)
+T, B, D, H, C = 5, 6, 3, 4, 2
+W = np.eye(3) + .1
+NAMES = ("no such name", "", None, 5)
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def problem(net, dtype=np.float64):
+    """Parameters and a batch for a net."""
+    params = net.init(rng(), dtype)
+    recurrent = isinstance(net, RecurrentNet)
+    x = rng().normal(size=(T, B, D) if recurrent else (B, D)).astype(dtype)
+    lead = (T, B) if recurrent and net.readout == "every" else (B,)
+    y = (rng().integers(0, C, lead) if net.loss == "cross_entropy"
+         else rng().normal(size=(*lead, C)).astype(dtype))
+    return params, Batch(x, y)
+
+
+def refused(call, name, error=REFUSED):
+    with pytest.raises(error, match=name) as found:
+        call()
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+def said_well(error, parameter=None):
+    """One line, of a documented type, that names the parameter."""
+    assert isinstance(error, (ValueError, TypeError, ArithmeticError)), repr(error)
+    assert "\n" not in str(error) and len(str(error)) < 600, str(error)
+    if parameter is not None:
+        assert re.search(rf"\b{parameter}\b|is unknown", str(error)), (parameter, str(error))

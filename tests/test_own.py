@@ -1,0 +1,241 @@
+"""A user's own function on the command line: examples that run, bugs in them, what is asked for,
+and the files that are written."""
+
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from shutil import which
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+from refnet import cli  # noqa: E402
+from refnet.check.cases import reference_results  # noqa: E402
+from refnet.check.own import EXAMPLES, Described, example, own_rows  # noqa: E402
+from refnet.check.tables import junit  # noqa: E402
+
+SMALL = ["--sizes", "3,4,2"]
+BUGS = {"numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
+        "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
+        "jax": ("axis=1).mean()", "axis=1).sum()"),
+        "c": ("before[k] += da * Whh[i * H + k]", "before[k] += da * Whh[k * H + i]")}
+NEEDS = {"torch": "torch", "jax": "jax"}
+
+
+def written(name, folder, change=None):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} is not installed")
+    if name == "c" and which("cc") is None:
+        pytest.skip("there is no C compiler")
+    text = example(name)
+    if change is not None:
+        assert text.count(change[0]) == 1
+        text = text.replace(*change)
+    (folder / "mine.py").write_text(text)
+    return f"{folder / 'mine.py'}:gradients"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_is_right(name, tmp_path, capsys):
+    assert cli.main(["check", "function", "--example", name]) == 0
+    assert capsys.readouterr().out == example(name)
+    assert cli.main(["check", "function", written(name, tmp_path), *SMALL]) == 0
+    assert capsys.readouterr().out.count("explained by rounding") == 2
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_bug_in_the_example_is_found(name, tmp_path, capsys):
+    place = written(name, tmp_path, BUGS[name])
+    assert cli.main(["check", "function", place, *SMALL]) == 1
+    assert capsys.readouterr().out.count("not rounding") == 2
+
+
+DESCRIBED = {
+    "gates by name": {"cell": "lstm", "gate": "softsign", "activation": "softsign"},
+    "peepholes": {"cell": "lstm", "peepholes": True, "h0": "given", "biases": 2},
+    "two layers": {"cell": "gru", "layers": 2, "mask": True, "h0": "given"},
+    "both directions": {"bidirectional": True, "readout": "every", "mask": True, "biases": 2},
+    "a layer alone": {"readout": "none", "cell": "cifg", "peepholes": True, "bidirectional": True},
+    "learned": {"h0": "learned", "loss": "squared_error", "reduction": "sum", "outputs": 2},
+    "a transition": {"transition": "cayley"},
+    "a transition's options": {"transition": "svd:margin=0.1", "inputs": 2},
+}
+
+
+@pytest.mark.parametrize("options", DESCRIBED.values(), ids=DESCRIBED)
+def test_every_option_describes_a_net(options):
+    """The reference is right, and a gradient a thousandth too large is not."""
+    described, seen = Described(**options), []
+
+    def reference(params, batch):
+        seen.append((params, batch))
+        return reference_results(described.net(3), params, batch)
+
+    def wrong(params, batch):
+        found = reference(params, batch)
+        return {**found, "dx": found["dx"] * 1.001}
+
+    sizes, dtypes = ((4, 3, 2),), (np.float64,)
+    assert [row["verdict"] for row in own_rows(reference, described, sizes, dtypes)] == [
+        "explained by rounding"]
+    assert [row["verdict"] for row in own_rows(wrong, described, sizes, dtypes)] == ["not rounding"]
+    params, batch = seen[0]
+    stems = {name.split("_l")[0] for name in params}
+    assert ("Wpi" in stems) == described.peepholes and ("bhh" in stems) == (described.biases == 2)
+    assert ("h0" in stems) == (described.h0 != "zero")
+    assert (batch.mask is not None) == described.mask
+    assert all(value.all() for name, value in params.items() if "." not in name)
+
+
+def test_options_are_those_of_the_net(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["check", "function", "--help"])
+    said = capsys.readouterr().out
+    assert all(f"--{entry.name}" in said for entry in fields(Described))
+
+
+def test_a_bug_that_only_some_options_show(tmp_path, capsys):
+    """Frameworks and own functions share the options; the mask arrives."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from helper import FACTOR\n"
+        "from refnet import Batch\n"
+        "from refnet.nets.stacked import StackedNet\n"
+        "from refnet.check.cases import reference_results\n"
+        "def gradients(p, x, y, mask):\n"
+        "    net = StackedNet(3, 4, 5, 'gru', layers=2)\n"
+        "    found = reference_results(net, p, Batch(x, y, mask))\n"
+        "    return {**found, 'dWhh_l0': found['dWhh_l0'] * FACTOR}\n")
+    flags = ["--cell", "gru", "--layers", "2", "--mask", *SMALL, "--dtypes", "float64"]
+    for factor, status in ((1, 0), (1.01, 1)):
+        (tmp_path / "helper.py").write_text(f"FACTOR = {factor}\n")
+        sys.modules.pop("helper", None)
+        assert cli.main(["check", "function", f"{file}:gradients", *flags]) == status, (
+            capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("text, says", [
+    ("return 3", "returned int; need a dict of arrays by name"),
+    ("return {}['x']", "KeyError"),
+    ("return {'dWhh': None}", ""),
+])
+def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(f"def gradients(p, x, y):\n    {text}\n")
+    status = cli.main(["check", "function", f"{tmp_path / 'mine.py'}:gradients", *SMALL])
+    out, err = capsys.readouterr()
+    assert status == (2 if says else 1) and says in err
+    if not says:
+        assert "holds no array of real numbers" in out or "is missing" in out
+
+
+@pytest.mark.parametrize("arguments, says", [
+    ([], "--example numpy > mine.py"), (["nowhere.py:f"], "need FILE.py:NAME"),
+    (["x.py:f", "--sizes", "3,4,2", "--steps", "4"], "give one of them"),
+])
+def test_refusals(arguments, says, capsys):
+    assert cli.main(["check", "function", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_required_names(tmp_path):
+    (tmp_path / "mine.py").write_text("def gradients(p, x, y):\n    return {'h': __import__("
+                                      "'example').gradients(p, x, y)['h']}\n")
+    (tmp_path / "example.py").write_text(example("numpy"))
+    place = f"{tmp_path / 'mine.py'}:gradients"
+    assert cli.main(["check", "function", place, *SMALL]) == 1
+    assert cli.main(["check", "function", place, *SMALL, "--required", "h"]) == 0
+
+
+def test_tolerances_are_listed(capsys):
+    assert cli.main(["check", "tolerances", "--cell", "gru", *SMALL]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["dtype", "T", "H", "B", "quantity", "rtol", "atol"]
+    rows = [line.split() for line in lines[1:]]
+    assert len(rows) == 2 * len({row[4] for row in rows}) and {"dWhh", "dbhn", "dx", "loss"} <= {
+        row[4] for row in rows}
+    assert all(float(row[5]) + float(row[6]) < (1e-4 if row[0] == "float32" else 1e-12)
+               for row in rows)
+
+
+# ---- files
+
+def test_every_quantity_is_in_the_json(tmp_path):
+    target = tmp_path / "rows.json"
+    assert cli.main(["check", "function", written("numpy", tmp_path), *SMALL,
+                     "--json", str(target)]) == 0
+    row = json.loads(target.read_text())["rows"][0]
+    assert [part["name"] for part in row["quantities"]] == [
+        "loss", "outputs", "h", "dx", "dWhh", "dWxh", "dbh", "dWhy", "dby"]
+    assert all(part["z"] <= 6 and part["sigma"] > 0 for part in row["quantities"])
+
+
+SCHEMA = {
+    "testsuites": (set(), set(), {"testsuite"}),
+    "testsuite": ({"name", "tests", "failures", "errors", "time", "timestamp", "hostname"},
+                  {"id", "package", "skipped"},
+                  {"properties", "testcase", "system-out", "system-err"}),
+    "properties": (set(), set(), set()),
+    "testcase": ({"name", "classname", "time"}, set(), {"failure", "skipped"}),
+    "failure": ({"type"}, {"message"}, set()), "skipped": (set(), {"message"}, set()),
+    "system-out": (set(), set(), set()), "system-err": (set(), set(), set()),
+}
+"""What the schemas that are in use (Jenkins's junit-10.xsd, windyroad's JUnit.xsd) both allow: the
+attributes that one of them asks for, others, and children."""
+
+
+def valid(element):
+    needed, allowed, children = SCHEMA[element.tag]
+    assert needed <= set(element.keys()) <= needed | allowed, element.tag
+    for child in element:
+        assert child.tag in children, (element.tag, child.tag)
+        valid(child)
+    if element.tag == "testsuite":
+        tags = [child.tag for child in element]
+        assert tags == ["properties", *["testcase"] * int(element.get("tests")), "system-out",
+                        "system-err"]
+        for tag, count in (("failure", "failures"), ("skipped", "skipped")):
+            assert len(element.findall(f"testcase/{tag}")) == int(element.get(count))
+
+
+def test_junit_says_what_failed(tmp_path):
+    target = tmp_path / "report.xml"
+    flags = ["check", "function", *SMALL, "--junit", str(target)]
+    assert cli.main([*flags, written("numpy", tmp_path)]) == 0
+    root = ElementTree.parse(target).getroot()
+    valid(root)
+    assert len(root.findall("testsuite/testcase")) == 2 and root.find(".//failure") is None
+    assert cli.main([*flags, written("numpy", tmp_path, BUGS["numpy"])]) == 1
+    root = ElementTree.parse(target).getroot()
+    valid(root)
+    first = root.find(".//failure")
+    assert first.get("type") == "not rounding" and "z = " in first.get("message")
+    assert "dWhh: z = " in first.text and "loss: z = " in first.text
+
+
+def test_junit_takes_any_text_and_skips_what_is_refused(tmp_path):
+    odd = {"framework": "ORT", "what": "a < b & \x00", "dtype": "float64", "verdict": "refused",
+           "note": "said \x1b[0m <no> &\ud800 no"}
+    junit(tmp_path / "x.xml", [odd], {"refused"})
+    root = ElementTree.parse(tmp_path / "x.xml").getroot()
+    valid(root)
+    assert root.find(".//skipped").get("message") == "said [0m <no> & no"
+
+
+def test_suspicious_results_may_be_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e-9, 1e9))
+    place = written("numpy", tmp_path)
+    assert cli.main(["check", "function", place, *SMALL]) == 1
+    assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 0
+
+
+@pytest.mark.parametrize("flag", ["--json", "--junit"])
+def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("refnet.check.cli._judge_own", lambda args: pytest.fail("judged"))
+    for name in (str(tmp_path), str(tmp_path / "no" / "such"), "/proc/no-file"):
+        with pytest.raises(SystemExit) as left:
+            cli.main(["check", "function", "x.py:f", flag, name])
+        assert left.value.code == 2 and f"{name} cannot be written" in capsys.readouterr().err
+    assert list(Path(tmp_path).iterdir()) == []

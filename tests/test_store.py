@@ -1,0 +1,202 @@
+"""Certificates and sigmas on the disk: found again only where nothing that decides them differs,
+bounded, never unpickled, and never believed when damaged."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+from refnet import RecurrentNet, transitions  # noqa: E402
+from refnet.check import judge, kept, store  # noqa: E402
+from refnet.check.cases import random_batch, random_params, reference_results  # noqa: E402
+from refnet.maths.activations import ACTIVATIONS, Activation  # noqa: E402
+
+NET = RecurrentNet(2, 3, 4, "lstm", transition=transitions.transition("cayley"))
+PARAMS = random_params(NET, np.random.default_rng(0), np.float32)
+BATCH = random_batch(NET, np.random.default_rng(1), np.float32, 4, 2)
+SCALE, X = 2.0, np.linspace(-1, 1, 5)
+
+
+def helper(x):
+    return np.tanh(x) * SCALE
+
+
+def function(x, power=2):
+    return sum(helper(row) ** power for row in x)
+
+
+def gradient(x):
+    h = np.tanh(x)
+    return {"dx": 2 * SCALE**2 * h * (1 - h * h)}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("REFNET_JUDGE_CACHE", str(tmp_path / "judge"))
+    monkeypatch.setattr(kept, "WORTH", -1.0)
+    forget()
+    yield tmp_path / "judge"
+    forget()
+
+
+def forget():
+    for one in (kept.certificate, kept.sigma_of, kept.readings_of):
+        one.cache_clear()
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """How often a certificate or a sigma is made, not found."""
+    count = {"certify": 0, "certify_function": 0, "spread": 0}
+    for name in count:
+        own = getattr(kept, name)
+
+        def counting(*arguments, own=own, name=name, **options):
+            count[name] += 1
+            return own(*arguments, **options)
+
+        monkeypatch.setattr(kept, name, counting)
+    return count
+
+
+def test_a_net_is_found_again(made, own_folder):
+    theirs = reference_results(NET, PARAMS, BATCH)
+    first = judge(NET, theirs, PARAMS, BATCH)
+    assert made == {"certify": 1, "certify_function": 0, "spread": 1}
+    forget()
+    again = judge(replace(NET), theirs, PARAMS, BATCH)
+    assert made == {"certify": 1, "certify_function": 0, "spread": 1}
+    assert again == first and len(list(own_folder.iterdir())) == 2
+    wrong = {**theirs, "dx": theirs["dx"] * 2}
+    assert judge(NET, wrong, PARAMS, BATCH).convention == "dx is doubled"
+
+
+@pytest.mark.parametrize("change", [
+    lambda: (replace(NET, reduction="sum"), PARAMS, BATCH),
+    lambda: (NET, {**PARAMS, "by": PARAMS["by"] + 1}, BATCH),
+    lambda: (NET, PARAMS, BATCH._replace(x=2 * BATCH.x)),
+    lambda: (replace(NET, transition=transitions.transition("orthogonal")), None, BATCH),
+])
+def test_another_case_is_another(change, made):
+    judge(NET, {}, PARAMS, BATCH)
+    forget()
+    net, params, batch = change()
+    judge(net, {}, params or random_params(net, np.random.default_rng(0), np.float32,
+                                           recurrent="orthogonal"), batch)
+    assert made["certify"] == 2
+
+
+def test_a_function_is_found_again_unless_what_it_uses_differs(made, monkeypatch):
+    def count(what=function, *arguments):
+        forget()
+        before = made["certify_function"]
+        judge(what, {}, X, *arguments)
+        return made["certify_function"] - before
+
+    assert count() == 1 and count() == 0
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3.0)
+    assert count() == 1 and count() == 0
+    monkeypatch.setattr(sys.modules[__name__], "helper", lambda x: np.sin(x) * SCALE)
+    assert count() == 1 and count() == 0
+    monkeypatch.setattr(function, "__defaults__", (3,))
+    assert count() == 1
+    factor = 1.5
+    assert count(lambda x: (factor * x).sum()) == 1
+    factor = 2.5
+    assert count(lambda x: (factor * x).sum()) == 1
+
+
+def test_what_cannot_be_told_is_not_kept(made, own_folder):
+    class Callable:
+        factor = 2
+
+        def __call__(self, x):
+            return (self.factor * x).sum()
+
+    held = [Callable()]
+    for one in (Callable(), lambda x: held[0](x)):
+        forget()
+        judge(one, {}, X)
+    own = Activation("tanh", ACTIVATIONS["softsign"].value, ACTIVATIONS["softsign"].pull)
+    net = RecurrentNet(2, 3, 4, activation=own)
+    judge(net, {}, random_params(net, np.random.default_rng(0), np.float32), BATCH)
+    assert not own_folder.exists() and store.described(net) is None
+
+
+def test_a_damaged_file_is_made_again(made, own_folder):
+    judge(NET, {}, PARAMS, BATCH)
+    for path in own_folder.iterdir():
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    forget()
+    assert not judge(NET, {}, PARAMS, BATCH).passed
+    assert made["certify"] == 2 == made["spread"]
+    for path in own_folder.iterdir():
+        path.write_bytes(b"no file of ours")
+    forget()
+    judge(NET, {}, PARAMS, BATCH)
+    assert made["certify"] == 3
+
+
+def test_changed_numbers_are_not_believed(made, own_folder):
+    """A whole .npz file with other numbers than its digest says."""
+    judge(NET, {}, PARAMS, BATCH)
+    for path in own_folder.iterdir():
+        with np.load(path) as file:
+            arrays = dict(file)
+        name = next(name for name in arrays if name != "digest")
+        np.savez(path, **{**arrays, name: arrays[name] + 1})
+    forget()
+    judge(NET, {}, PARAMS, BATCH)
+    assert made["certify"] == 2 == made["spread"]
+
+
+def test_nothing_is_unpickled(own_folder):
+    own_folder.mkdir()
+    path = store._path("x")
+    np.savez(path, digest=np.array([object()]), allow_pickle=True)
+    assert store.kept("x") is None
+
+
+def test_the_folder_is_bounded(own_folder, monkeypatch):
+    one = {"x": np.zeros(1000)}
+    store.keep("first", one)
+    size = store._path("first").stat().st_size
+    monkeypatch.setattr(store, "MOST", 3 * size)
+    for n, name in enumerate(("second", "third")):
+        store.keep(name, one)
+        os.utime(store._path(name), (n + 1, n + 1))
+    assert store.kept("first") is not None  # used now
+    store.keep("fourth", one)
+    assert [store.kept(name) is not None for name in ("first", "second", "third", "fourth")] == [
+        True, False, True, True]
+    monkeypatch.setattr(store, "LARGEST", 100)
+    store.keep("large", one)
+    assert store.kept("large") is None
+
+
+def test_no_folder_is_needed(made, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in ("off", str(tmp_path / "file" / "folder"), "/proc/none"):
+        monkeypatch.setenv("REFNET_JUDGE_CACHE", place)
+        forget()
+        assert judge(function, gradient, X, dtype=np.float64).passed
+    assert made["certify_function"] == 3
+
+
+def test_another_process_finds_it(own_folder, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n"
+        "from refnet.check import judge, kept\n"
+        "kept.WORTH = -1\n"
+        "def f(x):\n    return (np.tanh(x) ** 2).sum()\n"
+        "print(judge(f, {'dx': np.zeros(3)}, np.ones(3)).worst.z)\n"
+        "print(kept.certificate.cache_info().misses)\n")
+    says = [subprocess.run([sys.executable, str(tmp_path / "mine.py")], capture_output=True,
+                           text=True, check=True, cwd=os.getcwd()).stdout for _ in range(2)]
+    assert says[0] == says[1] and len(list(own_folder.iterdir())) == 2

@@ -1,0 +1,105 @@
+"""The studies' own figures: what they draw is what the rows say."""
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from refnet.analysis.flow import gradient_norms
+from refnet.runs.plots import save
+from refnet.studies import causes, flow
+from refnet.studies.catalogue import STUDIES
+from refnet.studies.grid import _curves
+from refnet.studies.spectra import evolution
+from refnet.training.experiment import build
+from refnet.training.protocols import preset
+
+
+def test_the_norms_in_training_are_those_of_the_nets_passed_through():
+    config = preset("copy:samples=50", length=5, hidden=6, transition="svd:margin=0",
+                    backend="reference", dtype="float64")
+    norms, values = flow.norms_in_training(config, 5, 2)
+    assert norms.shape == (3, 26) and values.shape == (3, 6)
+    e = build(config)
+    start = e.start()[0]
+    assert np.array_equal(norms[0], gradient_norms(e.net, start, e.task.batch(0, 50, 0)))
+    assert not np.array_equal(norms[0], norms[1])
+    # margin 0 and no activation: the norm is kept through time, and the spectrum is 1
+    assert np.allclose(norms / norms[:, -1:], 1, rtol=1e-9) and np.allclose(values, 1)
+    wider, spread = flow.norms_in_training(
+        preset("copy:samples=50", length=5, hidden=6, transition="svd:margin=none",
+               recurrent="glorot_normal", backend="reference", dtype="float64"), 3, 2)
+    assert np.ptp(wider[0]) > .1 * wider[0].max() and np.ptp(spread[0]) > .1
+
+
+def flow_row(margin, norms):
+    return {"times": list(range(len(norms[0]))), "updates": [0, 25], "norms": norms,
+            "s_min": .9, "s_max": 1.1, "settings": {"length": 200, "margin": margin}}
+
+
+@pytest.mark.parametrize("norms, low, high", [([[1., 1.], [1., 1.]], "1", "1"),
+                                              ([[1., 2.], [9., 3.]], "0.5", "3")])
+def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
+    rows = {flow._job("0", 0, False).key: flow_row("0", norms)}
+
+    def found(job):
+        return rows.get(job.key)
+
+    line = STUDIES["figure-2-flow"].table(found, 1, False).splitlines()[2].split("|")
+    assert [cell.split()[0] for cell in line[3:5]] == [low, high]
+    save(tmp_path / "figure.png", STUDIES["figure-2-flow"].figure(found, 1, False))
+    assert imread(tmp_path / "figure.png").std() > .01
+
+
+def curve_row(state="finished", **columns):
+    return {"state": state, "curve": {"iteration": [100, 200, 300], "loss": [2., 1., .5],
+                                      "accuracy": [.1, .5, .9], **columns}}
+
+
+def test_figures_3_and_6_of_vorontsov_et_al():
+    """A panel of losses, and one for each run that has a spectrum: its mean, the band of a
+    standard deviation, its extremes."""
+    rows = {"0.1": curve_row("begun", s_min=[1, .9, .8], s_mean=[1, 1.01, 1.02],
+                             s_max=[1, 1.1, 1.2], s_sd=[0, .1, .2]),
+            "LSTM": curve_row(**dict.fromkeys(("s_min", "s_mean", "s_max", "s_sd"), [None] * 3))}
+    figure = evolution(rows)
+    losses, spectrum = figure.axes
+    assert [line.get_label() for line in losses.lines] == ["0.1, not finished", "LSTM"]
+    assert spectrum.get_title() == "0.1, not finished"
+    lines = {line.get_label(): list(line.get_ydata()) for line in spectrum.lines}
+    assert lines == {"max": [1, 1.1, 1.2], "mean": [1, 1.01, 1.02], "min": [1, .9, .8]}
+    low, high = spectrum.collections[0].get_paths()[0].get_extents().intervaly
+    assert low == pytest.approx(.82) and high == pytest.approx(1.22)
+
+
+def test_curves_have_a_panel_each_and_an_axis_that_shows_the_short_ones():
+    long = curve_row()
+    long["curve"]["iteration"] = [100, 10_000, 60_000]
+    figure = _curves({"a": [curve_row()], "b": [long, curve_row()]}, ("accuracy", "loss"),
+                     lambda label: "")
+    assert [(axes.get_ylabel(), axes.get_xscale(), len(axes.lines)) for axes in figure.axes] == [
+        ("accuracy", "log", 2), ("training loss, with penalties", "log", 2)]
+    assert len(figure.axes[0].collections) == 1  # the band of the two seeds
+    figure = _curves({"a, 1": [curve_row()], "b, 1": [long]}, ("accuracy", "loss"),
+                     lambda label: label[0])
+    assert [(axes.get_title(), axes.get_xscale()) for axes in figure.axes] == [
+        ("a", "linear"), ("b", "linear")]
+
+
+def test_a_finding_is_told_only_if_the_rows_say_so():
+    """Every finding has rows that make it true and rows that do not; without rows none is told."""
+    labels = {cell.label: cell.job(0, False, causes.CURVE).key for cell in causes.CELLS}
+
+    def told(states):
+        rows = {labels[label]: {"state": state, "iterations": iterations, "best": {
+            "accuracy": .25, "mse": .04}} for label, (state, iterations) in states.items()}
+        return causes.STUDY.table(lambda job: rows.get(job.key), 1, False)
+
+    assert "What these runs show" not in told({})
+    everything = "".join(
+        told({label: ("solved" if fast in label else "finished", iterations)
+              for label in labels for iterations in [20_000 if "SGD at .0001" in label else 100]})
+        for fast in ("SGD", "RMSprop", " at .0001", "criterion"))
+    for text, _ in causes.FINDINGS:
+        assert text in everything, text
+    assert causes.FINDINGS[0][0] not in told(
+        {f"{causes.SHORT}: SGD at .01 (text)": ("solved", 200)})
