@@ -47,7 +47,7 @@ def test_multiply_adds_are_fused_and_whole_vectors(dtype):
 
 def test_nothing_recorded_is_above_the_peak():
     """Of the record, so that no test depends on what else a machine does: neither a large product
-    nor a step makes more operations a second than the peak of as many cores (steps were measured on one)."""
+    nor a step makes more operations a second than the peak of as many cores (steps: of one)."""
     recorded = json.loads(RECORD.read_text())
     peaks = {}
     for row in recorded["limits"]:
