@@ -9,57 +9,23 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.records import record
-from benchmarks.runs import FOLDER, SEEDS, seeded
-from benchmarks.studies import SEEDS as SEEDS_OF_STUDIES, store_of
+from benchmarks.studies import FOLDER, seeds, store_of
 from refnet.runs import plots
-from refnet.runs.plots import banded, curves, of_seeds
-from refnet.runs.rows import finite, read_rows
-from refnet.studies import flow, grid, spectra
+from refnet.runs.rows import finite
+from refnet.studies import examples, flow, grid, spectra
 from refnet.studies.catalogue import STUDIES
 from refnet.studies.work import shown
 
 RESULTS = FOLDER.parent
-METHODS = {"plain": "plain", "oinit": "OINIT", "open": "OPEN"}
 RATES = RESULTS / "check_rates.json"
-CODE = (Path(__file__), *(Path(str(module.__file__)) for module in (plots, grid, flow, spectra)))
+CODE = (Path(__file__), *(Path(str(module.__file__))
+                          for module in (plots, grid, flow, spectra, examples)))
 """What draws: a change of it makes figures stale as a change of a record does."""
-
-
-def rows_of(name: str) -> Path:
-    return FOLDER / name / "rows.jsonl"
-
-
-def curve(axes: Any, names: list[str], column: str, label: str) -> None:
-    """The curve of a run, or of its seeds."""
-    runs = [read_rows(rows_of(name)) for name in names]
-    banded(axes, [(finite([row["iteration"] for row in rows]),
-                   finite([row.get(column) for row in rows])) for rows in runs], label,
-           linewidth=1.6, marker="o" if max(map(len, runs)) < 40 else None, markersize=3)
-
-
-def training() -> Figure:
-    """Temporal order: accuracy, spectral radius and gradient norm of the three methods."""
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    panels = (("accuracy", "test accuracy", "linear"),
-              ("spectral_radius", "spectral radius", "linear"),
-              ("gradient_norm", "norm of the gradient", "log"))
-    for axes, (column, label, scale) in zip(figure.subplots(1, 3), panels):
-        for method, text in METHODS.items():
-            curve(axes, seeded(f"temporal-order-{method}"), column, text)
-        axes.set(xscale="log", yscale=scale, title=label, xlabel="iteration (20 sequences each)",
-                 xlim=(90, 9000))
-        axes.grid(alpha=0.3)
-    figure.axes[1].legend(loc="upper left")
-    figure.suptitle("Temporal order, T = 60: 100 tanh units, dense recurrent matrix, RMSprop at "
-                    f"1e-4\n{of_seeds(len(SEEDS))}; a run that has solved the task keeps its last "
-                    "value", fontsize="medium")
-    return figure
 
 
 def copy_runs() -> dict[str, dict]:
@@ -138,28 +104,18 @@ def histogram() -> Figure:
     return figure
 
 
-def characters() -> Figure:
-    """The Penn Treebank by characters."""
-    return curves(read_rows(rows_of("ptb-margin-1")), "bpc",
-                  "Penn Treebank by characters: 256 tanh units, svd transition with margin 1, "
-                  "one seed")
-
-
 FIGURES: dict[str, tuple[Callable[[], Figure], tuple[Path, ...]]] = {
-    "training.png": (training, tuple(rows_of(name) for method in METHODS
-                                     for name in seeded(f"temporal-order-{method}"))),
-    "copy-200-by-margin.png": (margins, (RESULTS / "studies" / "figure-1" / "rows.jsonl",)),
+    "copy-200-by-margin.png": (margins, (FOLDER / "figure-1" / "rows.jsonl",)),
     "speed.png": (speed, (RESULTS / "peers.json",)),
     "judge.png": (histogram, (RATES,)),
-    "runs/ptb-margin-1/curves.png": (characters, (rows_of("ptb-margin-1"),)),
 }
 """File -> how it is drawn, and the records it is drawn from."""
 for study in STUDIES.values():
     found = shown(store_of(study))
-    rows = sorted((RESULTS / "studies" / study.name).rglob("rows.jsonl"))
-    if study.figure is not None and any(map(found, study.jobs(found, SEEDS_OF_STUDIES, False))):
+    rows = sorted((FOLDER / study.name).rglob("rows.jsonl"))
+    if study.figure is not None and any(map(found, study.jobs(found, seeds(study), False))):
         FIGURES[f"studies/{study.name}/figure.png"] = (
-            partial(study.figure, found, SEEDS_OF_STUDIES, False), tuple(rows))
+            partial(study.figure, found, seeds(study), False), tuple(rows))
 
 
 def digest(paths: Iterable[Path]) -> str:

@@ -4,7 +4,6 @@ A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it
 tests/test_readme.py checks that the pages are what this makes of the records.
 """
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -17,49 +16,35 @@ from benchmarks.figures import copy_runs, draw
 from benchmarks.peers import FLUSHED, ROOF, SHARE
 from benchmarks.records import record
 from benchmarks.roofline import tables
-from benchmarks.runs import FOLDER, METHODS, RUNS, seeded
 from benchmarks.steps import shares, together
 from benchmarks.turns import between
-from refnet.runs.rows import read_rows, table
+from refnet.runs.rows import table
+from refnet.studies import examples
+from refnet.studies.work import shown
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training",
                                                   "benchmarks")]
 
 
-def summary(name: str) -> dict:
-    return json.loads((FOLDER / name / "summary.json").read_text())
-
-
-def command(name: str) -> str:
-    return f"`refnet train {RUNS[name]}`"
-
-
-def commands(*names: str) -> str:
-    return "\n```sh\n" + "\n".join(f"refnet train {RUNS[name]}" for name in names) + "\n```\n"
-
-
 def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
-def classification(*names: str) -> str:
-    rows = []
-    for name in names:
-        run = summary(name)
-        best = run["best"]
-        rows.append([run["config"]["method"], run["state"], run["iterations"],
-                     f"{best['accuracy']:.2%}", f"{run['final']['spectral_radius']:.3f}",
-                     minutes(run["seconds"])])
-    return table(["method", "ended", "iterations", "best test accuracy",
-                  "spectral radius at the end", "wall time"], rows) + commands(*names)
+def command(settings: dict[str, Any]) -> str:
+    """The command of a cell's settings."""
+    flags = [f"--{name.replace('_', '-')} {value}" for name, value in settings.items()
+             if name != "task"]
+    return " ".join(["refnet train", settings["task"], *flags])
 
 
-def by_seeds(task: str) -> str:
-    """How the methods do on a task, over the recorded seeds."""
+def by_seeds() -> str:
+    """How the methods do on temporal order, over the recorded seeds."""
+    found = shown(studies.store_of(examples.STUDY))
     rows = []
-    for method in METHODS:
-        runs = [summary(name) for name in seeded(f"{task}-{method}")]
+    for method, cell in examples.METHODS.items():
+        runs = [row for seed in range(studies.seeds(examples.STUDY))
+                if (row := found(cell.job(seed, False, examples.CURVE))) is not None]
         solved = sorted(run["iterations"] for run in runs if run["state"] == "solved")
         radii = sorted(run["final"]["spectral_radius"] for run in runs)
         rows.append([method, f"{len(solved)} of {len(runs)}",
@@ -67,9 +52,10 @@ def by_seeds(task: str) -> str:
                      f"{min(run['best']['accuracy'] for run in runs):.2%}",
                      f"{radii[0]:.3f} to {radii[-1]:.3f}",
                      minutes(median(run["seconds"] for run in runs))])
+    commands = "\n".join(command(cell.settings) for cell in examples.METHODS.values())
     return table(["method", "seeds solved", "iterations until solved, median (range)",
                   "lowest best test accuracy", "spectral radius at the end", "median wall time"],
-                 rows) + commands(*(f"{task}-{method}" for method in METHODS))
+                 rows) + f"\n```sh\n{commands}\n```\n"
 
 
 def copies() -> str:
@@ -87,31 +73,12 @@ def copies() -> str:
 
 
 def adding() -> str:
-    run = summary("adding-200-lstm")
+    run = shown(studies.store_of(examples.STUDY))(examples.LSTM.job(0, False, examples.CURVE))
+    assert run is not None
     return table(["ended", "iterations", "mean squared error", "baseline", "wall time"],
                  [[run["state"], run["iterations"], run["best"]["mse"], 1 / 6,
-                   minutes(run["seconds"])]]) + commands("adding-200-lstm")
-
-
-def characters() -> str:
-    run = summary("ptb-margin-1")
-    best = run["best"]
-    rows = [[split, best[f"{prefix}bpc"], best[f"{prefix}bpc_with_ends"],
-             f"{best[f'{prefix}accuracy']:.2%}"]
-            for split, prefix in (("validation", ""), ("test", "test_"))]
-    return (f"{command('ptb-margin-1')}, {run['iterations']} iterations in "
-            f"{minutes(run['seconds'])}:\n\n"
-            + table(["split", "bits per character", "with the trivial end symbols", "accuracy"],
-                    rows))
-
-
-def spectrum() -> str:
-    name = "permuted-mnist-margin-0.1"
-    rows = [[row["iteration"], f"{row['accuracy']:.2%}", f"{row['s_min']:.4f}",
-             f"{row['s_mean']:.4f}", f"{row['s_max']:.4f}"]
-            for row in read_rows(FOLDER / name / "rows.jsonl")]
-    return f"{command(name)}:\n\n" + table(
-        ["iteration", "test accuracy", "smallest singular value", "mean", "largest"], rows)
+                   minutes(run["seconds"])]]) + (
+        f"\n```sh\n{command(examples.LSTM.settings)}\n```\n")
 
 
 def frameworks() -> str:
@@ -270,14 +237,9 @@ def checkpoints() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "temporal-order": lambda: by_seeds("temporal-order"),
-    "mnist-feedforward": lambda: classification(*(f"mnist-feedforward-{m}"
-                                                  for m in ("plain", "oinit", "open"))),
-    "sequential-mnist": lambda: classification("sequential-mnist-oinit"),
+    "temporal-order": by_seeds,
     "copy": copies,
     "adding": adding,
-    "permuted-mnist": spectrum,
-    "ptb": characters,
     "rates": rates,
     "checkers": checkers,
     "frameworks": frameworks,
@@ -303,10 +265,10 @@ def generate(text: str) -> str:
 
 
 def main() -> int:
+    draw()
     for page in PAGES:
         page.write_text(generate(page.read_text()))
     studies.PAGE.write_text(studies.page())
-    draw()
     return 0
 
 

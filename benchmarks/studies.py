@@ -7,10 +7,12 @@ results/studies; tests/test_studies.py checks that it is what this makes of them
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 
 from refnet.runs.files import write_text
 from refnet.runs.rows import table
+from refnet.studies import examples
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.store import Store
@@ -21,7 +23,6 @@ from refnet.training.protocols import differences
 FOLDER = Path(__file__).parent / "results" / "studies"
 COSTS = FOLDER / "costs.json"
 PAGE = Path(__file__).parent / "STUDIES.md"
-SEEDS = 3
 
 HEAD = """# The papers' tables and figures
 
@@ -30,10 +31,14 @@ Ours beside the printed numbers, from the rows recorded in `results/studies`. Ma
 `refnet study NAME` makes it, goes on after any interruption, and prints the same table. Each
 recorded row carries its settings, seed, machine, versions and commit. Runs that have begun lie
 there with a small checkpoint: `refnet study NAME --folder benchmarks/results/studies` goes on with
-them on any machine. What a seed needs was measured on a few steps of each kind of run, in one
-process, for all its iterations: a run that solves its task ends earlier.
+them on any machine. Three seeds of each run count as all, of the examples five. What a seed needs
+was measured on a few steps of each kind of run, in one process, for all its iterations: a run that
+solves its task ends earlier.
 
 """
+
+LOST, COMBINED = ("a0305521", "66e63926", "2074c315", "98bde8eb"), "c1224ee"
+"""Commits that rows may name and the history has no more, and the one they were combined into."""
 
 CLUSTER = """## On a cluster
 
@@ -72,6 +77,11 @@ def store_of(study: Study) -> Store:
     return Store(FOLDER / study.name)
 
 
+def seeds(study: Study) -> int:
+    """The seeds that the page shows: three, of the short examples five."""
+    return 5 if study is examples.STUDY else 3
+
+
 def overview() -> str:
     """How many runs of each study there are, what they took, and what a seed needs."""
     lines = []
@@ -79,7 +89,7 @@ def overview() -> str:
     for study in STUDIES.values():
         store = store_of(study)
         rows = store.rows()
-        jobs = study.jobs(lambda job: store.done(job, rows), SEEDS, False)
+        jobs = study.jobs(lambda job: store.done(job, rows), seeds(study), False)
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study.name in ("table-i", "table-i-text")
         done = len(rows) if ladder else sum(store.done(job, rows) is not None for job in jobs)
@@ -90,26 +100,36 @@ def overview() -> str:
                       (f"{done}" if ladder else f"{done} of {len(jobs)}")
                       + (f", {begun} begun" if begun else ""), f"{hours:.2f}",
                       *(("-", "-") if cost is None else cost.texts)])
-    return table(["command", "what", f"runs recorded, {SEEDS} seeds", "their hours",
+    return table(["command", "what", "runs recorded", "their hours",
                   "hours of a seed, at most", "MB of arrays"], lines)
+
+
+def commits() -> str:
+    """Which commits that rows name cannot be checked out."""
+    named = Counter(row["commit"][:8] for study in STUDIES.values()
+                    for row in store_of(study).rows().values())
+    lost = [name for name in LOST if name in named]
+    return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
+            f"were combined into {COMBINED} and cannot be checked out; take that one in their "
+            f"place. {named['']} rows are older than this note and name none.\n")
 
 
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
     store = store_of(study)
-    text = f"## {study.title}\n\n" + study.table(shown(store), SEEDS, False)
+    text = f"## {study.title}\n\n" + study.table(shown(store), seeds(study), False)
     if (store.folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
         text += (f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
-                 + study.search.table(shown(store), SEEDS, False))
+                 + study.search.table(shown(store), seeds(study), False))
     return text + "\n"
 
 
 def page() -> str:
     """The whole page."""
-    return (HEAD + overview() + "\n" + "".join(map(section, STUDIES.values())) + PROTOCOLS
-            + differences() + "\n" + CLUSTER)
+    return (HEAD + overview() + "\n" + commits() + "\n" + "".join(map(section, STUDIES.values()))
+            + PROTOCOLS + differences() + "\n" + CLUSTER)
 
 
 def main() -> int:

@@ -461,6 +461,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
 def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
     from benchmarks import studies
     assert studies.PAGE.read_text(encoding="utf-8") == studies.page()
+    assert "66e63926" in studies.commits() and "c1224ee" in studies.commits()
     # and it follows the rows: one fewer, another page
     folder = studies.FOLDER
     monkeypatch.setattr(studies, "FOLDER", tmp_path)

@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from refnet.analysis.flow import gradient_norms
 from refnet.runs.plots import save
-from refnet.studies import causes, flow
+from refnet.studies import causes, examples, flow
 from refnet.studies.catalogue import STUDIES
 from refnet.studies.grid import _curves
 from refnet.studies.spectra import evolution
@@ -83,6 +83,20 @@ def test_curves_have_a_panel_each_and_an_axis_that_shows_the_short_ones():
                      lambda label: label[0])
     assert [(axes.get_title(), axes.get_xscale()) for axes in figure.axes] == [
         ("a", "linear"), ("b", "linear")]
+
+
+def test_the_figure_of_the_examples_has_a_band_of_seeds_for_each_method():
+    keys = {examples.METHODS[method].job(seed, False, ()).key: .1 * (seed + 1)
+            for method in ("oinit", "open") for seed in range(2 if method == "open" else 1)}
+    rows = {key: curve_row(accuracy=[top] * 3, spectral_radius=[1, 1, 1], gradient_norm=[1, 1, 1])
+            for key, top in keys.items()}
+    figure = examples.STUDY.figure(lambda job: rows.get(job.key), 5, False)
+    assert "median and range of 2 seeds" in figure.get_suptitle()
+    accuracy = figure.axes[0]
+    lines = {line.get_label(): line.get_ydata()[-1] for line in accuracy.lines}
+    assert lines == pytest.approx({"OINIT": .1, "OPEN": .15})
+    low, high = accuracy.collections[0].get_paths()[0].get_extents().intervaly
+    assert (low, high) == pytest.approx((.1, .2))
 
 
 def test_a_finding_is_told_only_if_the_rows_say_so():

@@ -1,13 +1,13 @@
 """All studies by name."""
 
-from refnet.studies import causes, flow, manchev, orhan, vorontsov
+from refnet.studies import causes, examples, flow, manchev, orhan, vorontsov
 from refnet.studies.study import Study
 
 __all__ = ["STUDIES", "find"]
 
 STUDIES: dict[str, Study] = {
     study.name: study for study in (*manchev.STUDIES, causes.STUDY, *vorontsov.STUDIES, flow.STUDY,
-                                    *orhan.STUDIES)}
+                                    *orhan.STUDIES, examples.STUDY)}
 
 
 def find(name: str) -> Study:
