@@ -38,7 +38,9 @@ def settle() -> None:
 
 
 def interruptible() -> None:
-    """From here on Ctrl-C and SIGTERM end the process by ``interrupt``."""
+    """From here on Ctrl-C and SIGTERM end the process by ``interrupt``, and multiprocessing's
+    tracker, which removes the semaphores that are then left, does so without a warning."""
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # the tracker's options
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
 

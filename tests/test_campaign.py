@@ -4,11 +4,12 @@ import os
 
 import pytest
 
-from benchmarks import campaign, fuzz
+from benchmarks import campaign, fuzz, stopped
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux")
 SLOW = ("signals", "together", "memory", "cold starts")
-FEW = {"kills": 6, "signals": 6, "full disks": 2, "small file systems": 2, "two at once": 1,
+FEW = {"kills": 6, "signals": 6, "full disks": 2, "small file systems": 2,
+       "denied": len(stopped.DENIED), "two at once": 1,
        "moved": 1, "cold starts": 1, "together": 1, "damaged caches": 6,
        "memory": 400, "files": 600}
 
@@ -22,7 +23,7 @@ def test_few_trials(name, tmp_path, monkeypatch):
         pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     if name == "small file systems":
         try:
-            with campaign.disk(tmp_path, 4096):
+            with stopped.disk(tmp_path, 4096):
                 pass
         except OSError as error:
             pytest.skip(f"no file system can be mounted here: {error}")

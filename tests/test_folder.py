@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from test_train import TINY, arrays, rows
 
+from benchmarks.stopped import child, obey_modes
 from refnet.cli import main
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import CheckpointError
@@ -21,6 +22,7 @@ from refnet.runs.files import naming, temporary, write_text
 from refnet.runs.folder import BusyError, create, hold, holder
 from refnet.runs.read import FileError
 from refnet.training.config import Config, from_toml
+from refnet.training.listing import runs
 from refnet.training.loop import NotFiniteError, resume, train
 
 HOLD = """
@@ -64,6 +66,24 @@ def test_the_second_process_learns_who_has_the_folder_and_a_kill_frees_it(run):
         other.communicate()
     assert holder(run) == ""
     resume(replace(TINY, iterations=40), run)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_folder_that_cannot_be_read_is_listed(run):
+    inner = run.parent / "private" / "runs"
+    inner.mkdir(parents=True)
+    inner.chmod(0)
+
+    def look():
+        obey_modes()
+        listed = [(facts["state"], facts["next"]) for facts in runs(run.parent)]
+        (run.parent / "listed").write_text(json.dumps(listed))
+
+    os.waitpid(child(run.parent, look), 0)
+    inner.chmod(0o700)
+    first, second = json.loads((run.parent / "listed").read_text())
+    assert first[0] == "finished"
+    assert second == ["damaged", f"[Errno 13] Permission denied: '{inner}'"]
 
 
 def test_threads_and_forked_children_do_not_share_a_folder(run):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks.campaign import COMMANDS, interrupted
+from benchmarks.stopped import COMMANDS, interrupted
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
 
@@ -15,7 +15,10 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason=
 @pytest.mark.parametrize("name, delay, number", [
     ("info", 0.0, signal.SIGINT), ("info", 0.1, signal.SIGTERM), ("train", 0.3, signal.SIGINT),
     ("train, pre-training", 2, signal.SIGINT), ("orthogonalize", 3, signal.SIGINT),
-    ("vectors", 2, signal.SIGTERM), ("check", 3, signal.SIGINT)])
+    ("vectors", 2, signal.SIGTERM), ("check", 3, signal.SIGINT),
+    ("study, two processes", 4, signal.SIGINT), ("explain", 0.3, signal.SIGINT),
+    ("errata", 1, signal.SIGTERM), ("analyse", 0.1, signal.SIGINT), ("compare", 0, signal.SIGINT),
+    ("runs", 0, signal.SIGINT)])
 def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
     status, output, errors = interrupted(tmp_path, COMMANDS[name], delay, number)
     assert status == 128 + number, errors

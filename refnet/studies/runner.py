@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from refnet.process import settle
+from refnet.runs.files import naming
 from refnet.runs.folder import BusyError
 from refnet.runs.rows import table
 from refnet.studies.costs import kind
@@ -95,8 +96,10 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
 
     A run whose worker was killed is sent again; one that another process is working on is tried
     again later. To stop, kill or interrupt this process: no row is lost, and of unfinished runs
-    only what came after their last evaluation.
+    only what came after their last evaluation. Raises OSError if the folder cannot be made.
     """
+    with naming(store.folder):
+        store.folder.mkdir(parents=True, exist_ok=True)
     failed: dict[str, str] = {}
     deaths: Counter[str] = Counter()
     again = set(store.rows()) if repeat else set()

@@ -14,19 +14,27 @@ from refnet.training.config import Config, from_toml
 __all__ = ["describe", "runs"]
 
 
+_UNKNOWN: dict[str, Any] = {"state": "damaged", "iteration": None, "iterations": None, "best": {},
+                            "next": ""}
+
+
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
-    """``describe`` of every run folder in and below ``folder``, in the order of their names.
+    """``describe`` of every run folder in and below ``folder``, in the order of their names; then
+    the folders that cannot be read, as damaged runs.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     list(runs(Path(folder)))
     []
     """
-    for place, folders, files in os.walk(folder):
+    refused: list[OSError] = []
+    for place, folders, files in os.walk(folder, onerror=refused.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if "config.toml" in files and ("checkpoint.npz" in files or "rows.jsonl" in files):
             folders.clear()
             yield describe(Path(place))
+    for error in refused:
+        yield {**_UNKNOWN, "run": error.filename, "next": str(error)}
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -39,8 +47,7 @@ def describe(folder: Path) -> dict[str, Any]:
     >>> describe(Path("no-such-folder"))["state"]
     'damaged'
     """
-    facts: dict[str, Any] = {"run": str(folder), "state": "damaged", "iteration": None,
-                             "iterations": None, "best": {}, "next": ""}
+    facts = {**_UNKNOWN, "run": str(folder)}
     try:
         config = Config(**from_toml(folder / "config.toml"))
         position = peek(folder / "checkpoint.npz")
