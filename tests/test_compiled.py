@@ -308,7 +308,7 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             a, b = plain.forward(p, x, h0, act, **extra), fast.forward(p, x, h0, act, **extra)
             assert (a.h == b.h).all(), name
             for clip, chunk in ((None, 96), (Fraction(1, 2), 2)):  # one fills
-                plan.CHUNK = chunk; plan.plan.cache_clear()
+                plan.CHUNK = chunk; fast.WALK.plan.cache_clear()
                 ga = plain.backward(p, a, dh, act, clip=clip, **extra)
                 gb = fast.backward(p, b, dh, act, clip=clip, **extra)
                 for k in ga:

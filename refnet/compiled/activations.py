@@ -159,4 +159,4 @@ def settings(act: Activation, dtype: Any) -> tuple[int, Any]:
     if act.name not in CODES:
         raise ValueError(f"activation {act.name} has no compiled kernel; use backend 'reference' "
                          "(--backend reference)")
-    return CODES[act.name], act.alpha if dtype == object else float(act.alpha)
+    return CODES[act.name], act.alpha if dtype.char == "O" else float(act.alpha)

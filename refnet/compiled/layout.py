@@ -77,13 +77,13 @@ def common(where: str, *arrays: Array) -> Any:
     Raises TypeError for one that has no kernel.
     """
     dtype = arrays[0].dtype
-    if dtype.char not in "fd" or not dtype.isnative or any(
-            array.dtype != dtype for array in arrays):
-        found = np.result_type(*arrays)
-        dtype = found.newbyteorder("=")
-        if dtype.char not in ("f", "d") and (JIT or dtype != object):
-            raise TypeError(f"{where}: the arrays make {found}; the compiled core has float32 and "
-                            'float64. For any other number type take backend="reference"')
+    if dtype.char in "fd" and dtype.isnative and all([array.dtype == dtype for array in arrays]):
+        return dtype
+    found = np.result_type(*arrays)
+    dtype = found.newbyteorder("=")
+    if dtype.char not in ("f", "d") and (JIT or dtype != object):
+        raise TypeError(f"{where}: the arrays make {found}; the compiled core has float32 and "
+                        'float64. For any other number type take backend="reference"')
     return dtype
 
 
@@ -154,9 +154,9 @@ def pack(w: Any, at: int, depth: int, source: Any, first: int, rows: int, column
          transposed: bool) -> None:
     """Write a matrix into ``w``, which holds zeros, in the order in which ``product`` reads it:
     panel after panel, columns padded to whole vectors. It fills the rows from ``at`` on of (depth,
-    columns). The matrix is ``rows`` rows of ``columns`` in a flat array, from row ``first`` on; or,
+    columns). The matrix is ``rows`` rows of ``columns`` in an array, from row ``first`` on; or,
     with ``transposed``, the transposed one."""
-    start = first * columns
+    start, numbers = first * columns, cut(source, 0, source.size)
     count, H, down, right = ((columns, rows, 1, columns) if transposed else
                              (rows, columns, columns, 1))
     vectors = (H + lane - 1) // lane
@@ -168,7 +168,7 @@ def pack(w: Any, at: int, depth: int, source: Any, first: int, rows: int, column
             row = cut(w, left * depth + (at + r) * (last - left), breadth)
             own = start + r * down + left * right
             for c in range(breadth):
-                row[c] = source[own + c * right]
+                row[c] = numbers[own + c * right]
 
 
 @inner

@@ -11,11 +11,12 @@ walk (``refnet.compiled.walk``) works in, each part from a whole vector on::
     panels  products, and the cell's own panels   pre     pre-activations, where slopes need them
     state   h, or h and c                         da      chunk rows for every product's gradient
                                                   dx      chunk rows of the inputs' gradients
+                                                  totals  H rows [dWhh | dWxh | dbh] for every
+                                                          product
 
 Checked by: tests/test_compiled.py::test_source_is_exact_on_fractions.
 """
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from refnet.compiled.layout import Layout, cut_up
@@ -70,6 +71,7 @@ class BackRoom(NamedTuple):
     pre: Any
     da: Any
     dx: Any
+    totals: Any
     end: int
 
 
@@ -92,9 +94,8 @@ class Plan(NamedTuple):
     back: BackRoom
 
 
-@lru_cache(maxsize=64)
 def plan(cell: Cell, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
-    """The plan for a cell and its sizes; the last 64 are kept."""
+    """The plan for a cell and its sizes."""
     lay = cut_up(dtype, T, B, D, gates, H)
     lane, rows, width, row = lay.lane, lay.rows, lay.width, H + D + 1
     wide, padded = (-(-n // lane) * lane for n in (row, D))
@@ -106,4 +107,4 @@ def plan(cell: Cell, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> 
             lane, w=P * H * width, wx=P * H * padded, seen=chunk * wide,
             second=(cell.stages - 1) * chunk * wide, panels=cell.panels * size,
             states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=cell.gates * size,
-            da=P * chunk * width + cell.alone * size, dx=chunk * padded)))
+            da=P * chunk * width + cell.alone * size, dx=chunk * padded, totals=P * H * wide)))

@@ -13,6 +13,7 @@ in: ``refnet.compiled.plan``.
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
 """
 
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ class Rules(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Flat."""
+    """The matrices as the net has them, gate below gate."""
 
     Whh: Any
     Wxh: Any
@@ -53,7 +54,7 @@ class Weights(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """What the kernels keep and read, flat: x (T, B, D); h and c (T + 1, B, H); the gates'
+    """What the kernels keep and read: x (T, B, D); h and c (T + 1, B, H); the gates'
     pre-activations a, empty if no slope needs them, and values v, (T, B, gates, H); the kept panel
     k (T, B, H). What the cell has not got is h; of a cell alone, v is h from its second state."""
 
@@ -66,9 +67,9 @@ class Tape(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Those that come in, dh at the last states and dc at the last c, and those that go out, flat:
-    ``parts`` has for each block and product H rows of [Whh | Wxh | bh]; the others are sums or
-    counts for each block."""
+    """Those that come in, dh at the last states and dc at the last c, and those that go out:
+    ``parts`` has for each block those of Whh, Wxh and bh, one after the other; the others are sums
+    or counts for each block."""
 
     dh: Any
     dc: Any
@@ -191,9 +192,9 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                      lane, False)
         for b in range(begin, end):
             start, rows = starts[b], starts[b + 1] - starts[b]
-            size, total = rows * width, PRODUCTS * H * wide
-            totals = cut(grads.parts, b * total, total)
-            clear(totals, 0, total)
+            size, each = rows * width, GATES * H * (H + D + 1)
+            totals, share = cut(work, *room.totals), cut(grads.parts, b * each, each)
+            clear(totals, 0, len(totals))
             clear(work, room.seen[0], room.da[0] - room.seen[0])
             seen, second = cut(work, *room.seen), cut(work, *room.second)
             da, dinputs = cut(work, *room.da), cut(work, *room.dx)
@@ -274,6 +275,16 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                     if ALONE:
                         copy_rows(da, 0, 0, e[0], 0, 0, 1, size)
                         e = (cut(da, 0, size),)
+            for p in range(PRODUCTS):
+                row = p * H * wide
+                if STATE[p]:
+                    copy_rows(share, GATE[p] * H * H, H, totals, row, wide, H, H)
+                if INPUTS[p]:
+                    copy_rows(share, (GATES * H + GATE[p] * D) * H, D, totals, row + H, wide, H, D)
+                    copy_rows(share, (GATES * (H + D) + GATE[p]) * H, 1, totals, row + H + D, wide,
+                              H, 1)
+                if BIAS[p] >= 0:
+                    copy_rows(dvectors, BIAS[p] * width, 1, totals, row + H + D, wide, H, 1)
             for n in range(STATES):
                 copy_rows(grads.dh0, (n * B + start) * H, H, e[n], 0, width, rows, H)
         float_control(0, mode)
@@ -284,19 +295,6 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
     return jit(forward), jit(backward)
 
 
-def _flat(value: Array | None, dtype: Any, other: Array | None = None) -> Any:
-    """``value`` flat, in the kernels' form; ``other`` if there is none."""
-    if value is None:
-        return other
-    return normal(value, dtype).ravel()
-
-
-def _panels(found: list[int]) -> Any:
-    """Panels as an index, a slice if they follow each other."""
-    following = found == list(range(found[0], found[0] + len(found)))
-    return slice(found[0], found[-1] + 1) if following else found
-
-
 class Walk:
     """A cell's forward and backward pass over time."""
 
@@ -304,18 +302,17 @@ class Walk:
         self.cell = cell
         self.kernels = kernels(cell, step, step_back)
         self.direct: dict[tuple[int, Any], Any] = {}
-        by_gate = sorted(enumerate(cell.products), key=lambda entry: entry[1].gate)
-        self.recurrent = _panels([n for n, product in by_gate if product.state])
-        self.inputs = _panels([n for n, product in by_gate if product.inputs])
+        self.plan = lru_cache(maxsize=64)(partial(plan, cell))
+        self.names = (*WEIGHTS, *cell.vectors)
 
     def _plan(self, where: str, p: Params, act: Activation, x: Array, *others: Array) -> Plan:
-        used = [p[name] for name in (*WEIGHTS, *self.cell.vectors) if name in p]
-        dtype = common(where, x, *others, *used, *(p[name] for name, *_ in act.start))
-        return plan(self.cell, dtype, *x.shape, *p["Whh"].shape)
+        used = [p[name] for name in self.names if name in p]
+        dtype = common(where, x, *others, *used, *[p[name] for name, *_ in act.start])
+        return self.plan(dtype, *x.shape, *p["Whh"].shape)
 
     def _rules(self, lay: Layout, p: Params, act: Activation, gate: Activation | None) -> Rules:
         vectors = np.empty(0, lay.dtype)
-        if any(name in p for name in self.cell.vectors):
+        if self.cell.vectors and any([name in p for name in self.cell.vectors]):
             padded = np.zeros((len(self.cell.vectors), lay.width), lay.dtype)
             for n, name in enumerate(self.cell.vectors):
                 if name in p:
@@ -350,10 +347,9 @@ class Walk:
             k = np.empty((T, B, H), dtype)
         if needs_a(act) or gate and needs_a(gate):
             a = np.empty((T, B, cell.gates, H), dtype)
-        flat = h.ravel()
-        tape = Tape(x.ravel(), flat, _flat(c, dtype, flat), _flat(a, dtype, flat[:0]), v.ravel(),
-                    _flat(k, dtype, flat))
-        weights = Weights(*[_flat(p[name], dtype) for name in WEIGHTS])
+        tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
+                    h if k is None else k)
+        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
         self._run(0, lay, spaces(lay, room.end), sizes, room, self._rules(lay, p, act, gate),
                   weights, tape)
         return Tape(x, h, c, a, v, k)
@@ -370,38 +366,33 @@ class Walk:
         if dc is None:
             dc = dh if tape.c is None else np.zeros_like(tape.c[0])
         lay, sizes, _, room = self._plan(where, p, act, tape.x, tape.h, dh, dc)
-        T, B, D, H, dtype, P = lay.T, lay.B, lay.D, lay.H, lay.dtype, len(cell.products)
+        T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, cell.gates
         rules = self._rules(lay, p, act, gate)
-        h = _flat(tape.h, dtype)
-        a = tape.a if needs_a(act) or gate and needs_a(gate) else None
-        seen = Tape(_flat(tape.x, dtype), h, _flat(tape.c, dtype, h), _flat(a, dtype, h[:0]),
-                    _flat(tape.v, dtype), _flat(tape.k, dtype, h))
-        parts = borrow((lay.blocks, P, H, sizes.wide), dtype)
+        a = tape.a if needs_a(act) or gate and needs_a(gate) else tape.v[:0]
+        seen = Tape(*[normal(tape.h if part is None else part, dtype)
+                      for part in (tape.x, tape.h, tape.c, a, tape.v, tape.k)])
+        parts = borrow((lay.blocks, G * H * (H + D + 1)), dtype)
         grads = Gradients(
-            _flat(dh, dtype), _flat(dc, dtype), np.empty(T * B * D * inputs, dtype),
-            np.empty(cell.states * B * H, dtype), parts.ravel(),
-            np.zeros(lay.blocks * lay.width, dtype),
-            np.zeros(lay.blocks * len(rules.vectors), dtype), np.zeros(lay.blocks, np.int64))
-        weights = Weights(*[_flat(p[name], dtype) for name in WEIGHTS])
+            normal(dh, dtype), normal(dc, dtype), np.empty((T * inputs, B, D), dtype),
+            np.empty((cell.states, B, H), dtype), parts, np.zeros((lay.blocks, lay.width), dtype),
+            np.zeros((lay.blocks, len(rules.vectors)), dtype), np.zeros(lay.blocks, np.int64))
+        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
         self._run(1, lay, spaces(lay, room.end), sizes, room, rules, weights, seen, grads, len(dh),
                   clip is not None, clip or 0.0)
         total = np.add.reduce(parts)
         give_back(parts)
-        G, dWxh = cell.gates, total[self.inputs]
-        found = {"Whh": np.ascontiguousarray(total[self.recurrent, :, :H].reshape(G * H, H)),
-                 "Wxh": np.ascontiguousarray(dWxh[..., H:H + D].reshape(G * H, D)),
-                 "bh": dWxh[..., H + D].ravel(),
-                 "h0": grads.dh0.reshape((B, H) if cell.states == 1 else (cell.states, B, H))}
+        Wxh, bh = G * H * H, G * H * (H + D)
+        found = {"Whh": total[:Wxh].reshape(G * H, H), "Wxh": total[Wxh:bh].reshape(G * H, D),
+                 "bh": total[bh:],
+                 "h0": grads.dh0[0] if cell.states == 1 else grads.dh0}
         if act.start:
-            found |= own_gradients(act, p, grads.dq.reshape(lay.blocks, lay.width), H)
+            found |= own_gradients(act, p, grads.dq, H)
         if len(rules.vectors):
             slopes = np.add.reduce(grads.dvectors.reshape(lay.blocks, len(cell.vectors), lay.width))
             found |= {name: slopes[n, :H].copy() for n, name in enumerate(cell.vectors)
                       if name in p}
-            found |= {product.bias: total[n, :, H + D].copy()
-                      for n, product in enumerate(cell.products) if product.bias}
         if clip is not None:
             found["clipped"] = np.asarray(int(grads.clipped.sum()))
         if inputs:
-            found["x"] = grads.dx.reshape(T, B, D)
+            found["x"] = grads.dx
         return found

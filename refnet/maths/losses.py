@@ -145,10 +145,13 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
     if targets.shape[:len(shape)] != shape:
         raise ValueError(f"{name}: targets have shape {targets.shape}; need {shape} first, "
                          "one target a prediction (check the net's readout)")
-    flat = outputs.reshape(prod(shape), outputs.shape[-1])
-    rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
+    flat, rows = outputs, targets
+    if len(shape) != 1:
+        flat = outputs.reshape(prod(shape), outputs.shape[-1])
+        rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
     if counted is None:
-        loss, gradient = (divided(part, divisor) for part in losses[name](flat, rows))
+        loss, gradient = losses[name](flat, rows)
+        loss, gradient = divided(loss, divisor), divided(gradient, divisor)
     else:
         kept = counted.reshape(-1)
         loss, gradient = np.zeros_like(flat[:, 0]), np.zeros_like(flat)

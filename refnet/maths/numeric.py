@@ -37,12 +37,11 @@ def matmul(a: Array, b: Array) -> Array:
     >>> matmul(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    dtype = np.result_type(a, b)
-    if dtype != object:
-        large = dtype.char in "fd" and a.size * b.shape[1] >= LARGE
+    if a.dtype.char != "O" != b.dtype.char:
+        large = a.size * b.shape[1] >= LARGE and np.result_type(a, b).char in "fd"
         return split_product(a, b) if large else np.asanyarray(a @ b)
     if 0 in a.shape or 0 in b.shape:
-        return np.zeros((a.shape[0], b.shape[1]), dtype)
+        return np.zeros((a.shape[0], b.shape[1]), object)
     own = MATMUL.get(kind(a, b))
     return np.asanyarray(a @ b) if own is None else own(a, b)
 

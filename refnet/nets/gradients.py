@@ -96,8 +96,9 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
         value, extra = penalty(tape.p)
         loss = np.asarray(loss + value)
     gradients = net.backward(params, tape, doutputs, inputs, extra)
+    one_dtype = outputs.dtype.kind in "fc"
     for name, value in gradients.items():
-        if (value.dtype != outputs.dtype or value.dtype == object) and name != "clipped":
+        if not (one_dtype and value.dtype == outputs.dtype) and name != "clipped":
             gradients[name] = join(f"the gradient of {name}", value, "the outputs", outputs)
     return Result(join("the loss", loss, "the outputs", outputs), gradients, outputs)
 

@@ -146,7 +146,7 @@ class RecurrentNet:
             gate = gate and clipped(gate, self.clip_forward)
         return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate)
 
-    @property
+    @cached_property
     def losses(self) -> Mapping[str, Loss]:
         """The losses, example by example, on this net's backend."""
         if self.backend == "reference":
@@ -265,6 +265,8 @@ class RecurrentNet:
         if self.embedding:
             params = {**params, "Wxh": matmul(params["Wxh.W"], params["Wxh.E"])}
         if self.transition is None:
+            if self.slots == ("Whh",):
+                return {**params}, {}
             blocks = params["Whh"].reshape(len(self.slots), self.hidden, -1)
             return {**params, **dict(zip(self.slots, blocks))}, {}
         made, tapes = assemble(self.transition, params, self.slots)
@@ -283,7 +285,8 @@ class RecurrentNet:
         lead = () if states == 1 else (states,)
         need = (*lead, x.shape[1], self.hidden)
         if name not in params:
-            return np.zeros(need, np.result_type(x, next(iter(params.values()))))
+            first = next(iter(params.values()))
+            return np.zeros(need, x.dtype if x.dtype == first.dtype else np.result_type(x, first))
         h0 = params[name]
         return h0 if h0.shape == need else np.array(np.broadcast_to(h0[..., None, :], need))
 
