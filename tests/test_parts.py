@@ -2,6 +2,9 @@
 
 import os
 from dataclasses import replace
+from itertools import count
+from mmap import mmap
+from time import sleep
 
 import numpy as np
 import pytest
@@ -71,9 +74,9 @@ def test_one_core_and_two_give_the_same_bits(monkeypatch):
 
 def test_runs_in_halves_are_those_of_the_whole(monkeypatch):
     certified = enclose.certify(NETS["lstm"], *case(NETS["lstm"]))
-    whole = noise._all_passes(certified, np.float32, 9, 0)
+    whole = noise._all_passes(certified, np.float32, 9, 0, parts.Clock(24, None))
     monkeypatch.setattr(noise, "LARGE", 0)
-    found = noise._all_passes(certified, np.float32, 9, 0)
+    found = noise._all_passes(certified, np.float32, 9, 0, parts.Clock(24, None))
     for name, value in whole.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12)
 
@@ -159,3 +162,45 @@ def test_the_first_precision_is_enough(monkeypatch):
         enclose.certify(replace(net, readout="every"), params, random_batch(
             replace(net, readout="every"), rng, np.float32, 120, 2))
     assert max(tried) > 1.2 * min(tried)
+
+
+def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    told = []
+    clock = parts.Clock(24, lambda *said: told.append(said))
+    go_on = np.frombuffer(mmap(-1, 8), np.int64)  # the second part waits for what the first sets
+
+    def second():
+        for _ in range(1000):
+            if go_on[0]:
+                break
+            sleep(0.01)
+        clock.tick(5)
+        return {"go on": go_on.astype(float)}
+
+    def waiting():
+        go_on[0] = 1
+        clock.last = -np.inf
+        clock.tick(0)
+
+    def first():
+        clock.tick(2)
+        return {}
+
+    _, found = parts.side_by_side(first, second, parts.packed_floats, parts.unpacked_floats,
+                                  waiting)
+    assert found["go on"].tolist() == [1] and clock.done.sum() == 7
+    assert told and told[0][:2] in ((24, 2), (24, 7))
+
+
+def test_certificate_and_sigma_report_their_products(monkeypatch):
+    for module in (parts, enclose):
+        monkeypatch.setattr(module, "perf_counter", count().__next__)
+    told = []
+    certified = enclose.certify(NETS["lstm"], *case(NETS["lstm"]),
+                                progress=lambda *said: told.append(said))
+    assert [bits for bits, *_ in told] == [certified.bits] * len(told) and len(told) > 10
+    told.clear()
+    noise.spread(certified, np.float32, progress=lambda *said: told.append(said))
+    assert told and {bits for bits, *_ in told} == {24}
+    assert [done for _, done, _ in told] == list(range(1, len(told) + 1))

@@ -196,9 +196,9 @@ def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
 
 
 def _progress(bits: int, products: int, seconds: float) -> None:
-    """The progress of a long certification, on a terminal."""
+    """The progress of a long computation, on a terminal."""
     if sys.stderr.isatty():
-        print(f"\rcertifying: {bits} bits, {products} matrix products, {seconds:.1f} s", end="\r",
+        print(f"\r{bits} bits, {products} matrix products, {seconds:.1f} s", end="\r",
               file=sys.stderr, flush=True)
 
 

@@ -122,7 +122,7 @@ def sigma_of(case: Case, dtype: Any) -> Params:
     found = None if key is None else kept(key)
     if found is None:
         started = perf_counter()
-        found = spread(certificate(case), dtype)
+        found = spread(certificate(case), dtype, progress=case.progress)
         if key is not None and perf_counter() - started > WORTH:
             keep(key, {f"sigma {name}": value for name, value in found.items()})
         return found

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from refnet.batch import Array, Params
 from refnet.check.arithmetic import arithmetic, rounded_to
 from refnet.exact.enclose import Certified, Lift
 from refnet.exact.functions import CertifiedFunction
-from refnet.exact.parts import packed_floats, side_by_side, unpacked_floats
+from refnet.exact.parts import Clock, Progress, packed_floats, side_by_side, unpacked_floats
 
 __all__ = ["Noisy", "RUNS", "Source", "Split", "noisy", "running", "spread",
            "unit"]
@@ -79,13 +80,14 @@ class Split(Exception):
 
 class Source:
     """Where the runs in ``columns``, of ``runs`` in all, take their random numbers from; a run's
-    own numbers do not depend on which others run beside it."""
+    own numbers do not depend on which others run beside it. ``tick`` is called at every product."""
 
-    def __init__(self, dtype: Any, seed: int, columns: Array, runs: int) -> None:
+    def __init__(self, dtype: Any, seed: int, columns: Array, runs: int,
+                 tick: Callable[[], None] = lambda: None) -> None:
         kind = arithmetic(dtype)
         self.u, self.sums, self.operands, self.tiny = kind.u, kind.sums, kind.operands, kind.tiny
         self.columns = columns
-        self.runs = runs
+        self.tick = tick
         self.rng = np.random.default_rng([seed, kind.bits])
         self.pool = self.rng.standard_normal((POOL // runs, runs))[:, columns]
         self.holds = kind.holds
@@ -93,12 +95,16 @@ class Source:
         self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
 
     def normal(self, shape: tuple[int, ...]) -> Array:
-        """Draws from N(0, 1), (*shape, R): rows of the pool from a random one on."""
-        size = int(np.prod(shape))
-        if size > len(self.pool) // 2:
-            return self.rng.standard_normal((*shape, self.runs))[..., self.columns]
-        first = int(self.rng.integers(len(self.pool) - size))
-        return self.pool[first:first + size].reshape(*shape, len(self.columns))
+        """Draws from N(0, 1), (*shape, R): rows of the pool from a random one on, of
+        several where one piece of it would be too long."""
+        size, most = int(np.prod(shape)), len(self.pool) // 2
+        pieces = []
+        for done in range(0, max(size, 1), most):
+            rows = min(size - done, most)
+            first = int(self.rng.integers(len(self.pool) - rows))
+            pieces.append(self.pool[first:first + rows])
+        draws = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return draws.reshape(*shape, len(self.columns))
 
     def constant(self, array: Array) -> Noisy:
         """Numbers that a program holds: where the type does not, rounded once in each run."""
@@ -326,6 +332,7 @@ def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]
 
 def _product(a: Any, b: Any) -> Noisy:
     source = _SOURCE.get()
+    source.tick()
     left, right = (np.ascontiguousarray(np.moveaxis(_runs(source.factor(x)), -1, 0))
                    for x in (a, b))
     K = left.shape[2]
@@ -383,9 +390,9 @@ def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
 
 
 def _passes(certified: Certified | CertifiedFunction, dtype: Any, seed: int, columns: Array,
-            runs: int) -> Params:
+            runs: int, clock: Clock) -> Params:
     """Every quantity in the given runs, (R, *shape); runs that part at a kink go on alone."""
-    source = Source(dtype, seed, columns, runs)
+    source = Source(dtype, seed, columns, runs, clock.tick)
     try:
         with running(source), np.errstate(all="ignore"):
             found = certified.run(_lift(certified, source))
@@ -393,35 +400,37 @@ def _passes(certified: Certified | CertifiedFunction, dtype: Any, seed: int, col
                     for name, value in found.items()}
     except Split as split:
         left = split.left
-    sides = [_passes(certified, dtype, seed, columns[side], runs) for side in (left, ~left)]
+    sides = [_passes(certified, dtype, seed, columns[side], runs, clock) for side in (left, ~left)]
     order = np.argsort(np.concatenate([columns[left], columns[~left]]))
     return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
 
 
-def _all_passes(certified: Certified | CertifiedFunction, dtype: Any, runs: int, seed: int
-                ) -> Params:
+def _all_passes(certified: Certified | CertifiedFunction, dtype: Any, runs: int, seed: int,
+                clock: Clock) -> Params:
     """Every quantity in every run, (R, *shape). Long computations are done in two halves, side by
     side on two cores: the same bits with one."""
     every = np.arange(runs)
     if sum(one.value.size for one in certified.named().values()) < LARGE:
-        return _passes(certified, dtype, seed, every, runs)
+        return _passes(certified, dtype, seed, every, runs, clock)
     first, second = side_by_side(
-        lambda: _passes(certified, dtype, seed, every[:runs // 2], runs),
-        lambda: _passes(certified, dtype, seed, every[runs // 2:], runs),
-        packed_floats, unpacked_floats)
+        lambda: _passes(certified, dtype, seed, every[:runs // 2], runs, clock),
+        lambda: _passes(certified, dtype, seed, every[runs // 2:], runs, clock),
+        packed_floats, unpacked_floats, lambda: clock.tick(0))
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 
 
-def spread(certified: Certified | CertifiedFunction, dtype: Any, runs: int = RUNS, seed: int = 0
-           ) -> Params:
+def spread(certified: Certified | CertifiedFunction, dtype: Any, runs: int = RUNS, seed: int = 0,
+           progress: Progress | None = None) -> Params:
     """The standard deviation that rounding in ``dtype`` explains, entry by entry.
 
     Keys and shapes are those of ``certified.named()``; float64. Deviations are taken from
     the certified value. An entry that is exactly zero in every run, and certified to be,
     has sigma 0: no rounding can change it. Any other has at least the smallest normal
-    number of ``dtype``, which is what flushing it to zero may cost.
+    number of ``dtype``, which is what flushing it to zero may cost. ``progress`` as in
+    ``certify``, with the bits of ``dtype``.
     """
-    passes = _all_passes(certified, dtype, runs, seed)
+    clock = Clock(round(-log2(unit(dtype))), progress)
+    passes = _all_passes(certified, dtype, runs, seed, clock)
     out = {}
     for name, enclosure in certified.named().items():
         deviation = passes[name] - enclosure.value

@@ -9,18 +9,19 @@ Checked by: tests/test_certify.py::test_ball_product_contains_rational_product.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf, nextafter
 from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Params
 from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM
 from refnet.maths.numeric import MATMUL
 
-__all__ = ["decided", "midpoints", "on_product", "precision", "radii"]
+__all__ = ["decided", "on_product", "precision", "shortened", "waiting"]
 
-_listeners: list[Callable[[], None]] = []
+_listeners: list[Callable[[int], None]] = []
 _kept: list[dict[Any, Any]] = []
 _most = _sum_bits = 53
 """The precision asked for."""
@@ -51,13 +52,20 @@ def precision(bits: int, sums: int = 0) -> Iterator[None]:
 
 
 @contextmanager
-def on_product(listener: Callable[[], None]) -> Iterator[None]:
-    """Call ``listener`` at every matrix product in this block: the clock of a long computation."""
+def on_product(listener: Callable[[int], None]) -> Iterator[None]:
+    """Call ``listener`` with 1 at every matrix product in this block, and with 0 while another
+    process is waited for: the clock of a long computation."""
     _listeners.append(listener)
     try:
         yield
     finally:
         _listeners.remove(listener)
+
+
+def waiting() -> None:
+    """Let the clocks look at the time."""
+    for listener in _listeners:
+        listener(0)
 
 
 def _array(matrix: Any) -> Array:
@@ -83,7 +91,7 @@ def _product(matrix: Any) -> Callable[[Array, Array], Array]:
 
     def product(a: Array, b: Array) -> Array:
         for listener in _listeners:
-            listener()
+            listener(1)
         entries = a.ravel().tolist()
         if matrix is flint().arb_mat:
             known = _known(entries)
@@ -122,36 +130,33 @@ EXPM[arb] = lambda a: _array(flint().arb_mat(*a.shape, a.ravel().tolist()).exp()
 MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
 EXPM[flint().fmpq] = None
 
-# an exact zero in an object array is often the int 0, so every entry passes through arb()
-_low = np.frompyfunc(lambda value: float(arb(value).lower()), 1, 1)
-_high = np.frompyfunc(lambda value: float(arb(value).upper()), 1, 1)
-_middle = np.frompyfunc(lambda value: float(arb(value).mid()), 1, 1)
 
-
-def _radius(value: Any) -> float:
-    ball = arb(value)
+def _ends(value: Any) -> tuple[float, float, float, float]:
+    ball = arb(value)  # an exact zero in an object array is often the int 0
     # the conversion to float64 rounds to nearest; a bound must not shrink
-    return 0.0 if ball.is_exact() else float(np.nextafter(float(ball.rad()), np.inf))
+    radius = 0.0 if ball.is_exact() else nextafter(float(ball.rad()), inf)
+    return float(ball.lower()), float(ball), float(ball.upper()), radius
 
 
-_radii = np.frompyfunc(_radius, 1, 1)
+_all_ends = np.frompyfunc(_ends, 1, 4)
 
 
-def midpoints(balls: Array) -> Array:
-    """The float64 nearest to every midpoint."""
-    return np.asarray(_middle(balls), float)
-
-
-def radii(balls: Array) -> Array:
-    """An upper bound, float64, on the radius of every ball; 0 for an exact one."""
-    return np.asarray(_radii(balls), float)
-
-
-def decided(balls: Array) -> tuple[Array, Array]:
-    """The correctly rounded float64 of every ball, and whether it is known, bool.
+def decided(balls: Array) -> tuple[Array, Array, Array]:
+    """The correctly rounded float64 of every ball; whether it is known, bool; and an upper bound,
+    float64, on the ball's radius, 0 for an exact one.
 
     Rounding is monotonic, so it is known where both ends round to the same float64. Elsewhere
     the value is the midpoint's.
     """
-    low, high = np.asarray(_low(balls), float), np.asarray(_high(balls), float)
-    return np.where(low == high, low + 0.0, midpoints(balls)), low == high
+    low, middle, high, radius = (np.asarray(part, float) for part in _all_ends(balls))
+    return np.where(low == high, low + 0.0, middle), low == high, radius
+
+
+def shortened(arrays: Params) -> Params:
+    """The balls with midpoints of as many bits as sums over many rows have."""
+    ctx = flint().ctx
+    before, ctx.prec = ctx.prec, _sum_bits
+    try:
+        return {name: np.asarray(+value, object) for name, value in arrays.items()}
+    finally:
+        ctx.prec = before

@@ -62,6 +62,9 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
     array = np.asarray(array)
     if array.dtype.kind not in "fiuO" or array.shape == () and array[()] is None:
         raise TypeError(f"{name}: the array is of {array.dtype}; need real numbers")
+    if kind == "ball" and array.dtype.kind == "f" and array.itemsize <= 8 and (
+            np.isfinite(array).all()):
+        return np.asarray(np.frompyfunc(flint().arb, 1, 1)(array.astype(float)), object)
     out = np.empty(array.shape, object)
     for index in np.ndindex(array.shape):
         try:

@@ -13,7 +13,8 @@ import numpy as np
 from refnet.arguments import count, one_of, optional, real, takes
 from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
-from refnet.exact.parts import for_each, halves, joined, packed_balls, side_by_side, unpacked_balls
+from refnet.exact.parts import (Clock, Progress, for_each, halves, joined, packed_balls,
+                                packed_floats, side_by_side, unpacked_balls, unpacked_floats)
 from refnet.maths.kinds import kind as kind_of
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
@@ -26,8 +27,6 @@ __all__ = ["Certified", "Enclosure", "Lift", "Progress", "certified_of", "certif
 
 Lift = Callable[[Array, str], Array]
 """Floats as numbers of a kind; the string is the array's name."""
-Progress = Callable[[int, int, float], None]
-"""Called a few times a second with the bits, the matrix products done with them, the seconds."""
 
 
 @dataclass(frozen=True)
@@ -171,8 +170,8 @@ LONG, FIRST = 50, (8, 24)
 """Sequences of more steps than that are looked at through their first ones."""
 WORK = 3e6
 """The multiplications of a step, times steps, from which on a batch is computed in halves."""
-
-
+LARGE = 50_000
+"""The numbers from which on they are rounded in halves."""
 SUMS = 256
 """The precision that sums over all steps and sequences start at."""
 
@@ -204,12 +203,15 @@ def _balls(net: Net, params: Params, batch: Batch) -> Params:
     if not isinstance(net, RecurrentNet) or batch.x.shape[1] < 2 or (
             batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK):
         return _run(net, params, batch, "ball")
+    from refnet.exact.balls import shortened, waiting
     lead = batch.x.shape[1:2] if net.readout == "last" else batch.x.shape[:2]
     _, divisor = counted_predictions(batch.mask, lead, net.reduction)
     first, second = halves(net, params, batch)
+    # what travels is no longer than what decides it takes
     return joined(net, params, *side_by_side(
-        lambda: _run(net, *first, "ball", divisor), lambda: _run(net, *second, "ball", divisor),
-        packed_balls, unpacked_balls))
+        lambda: _run(net, *first, "ball", divisor),
+        lambda: shortened(_run(net, *second, "ball", divisor)), packed_balls, unpacked_balls,
+        waiting))
 
 
 def _is_rational(net: Net) -> bool:
@@ -245,13 +247,29 @@ def states(net: Net, tape: NetTape) -> Params:
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
 
 
+def _looked_at(every: Array) -> Params:
+    from refnet.exact import balls
+    return {"all": np.stack(balls.decided(every))}
+
+
 def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
     from refnet.exact import balls
     named, doubt = {}, None
+    every = np.concatenate([value.ravel() for value in found.values()])
+    if every.size < LARGE:
+        looked_at = balls.decided(every)
+    else:
+        half = every.size // 2
+        parts = side_by_side(lambda: _looked_at(every[:half]), lambda: _looked_at(every[half:]),
+                             packed_floats, unpacked_floats)
+        nearest, known, wide = np.concatenate([part["all"] for part in parts], axis=1)
+        looked_at = nearest, known != 0, wide
+    first = 0
     for name, value in found.items():
-        nearest, known = balls.decided(value)
-        wide = balls.radii(value)
+        own = slice(first, first + value.size)
+        nearest, known, wide = (part[own].reshape(value.shape) for part in looked_at)
+        first = own.stop
         fine = known if radius is None else wide <= radius
         if doubt is None and not fine.all():
             index = tuple(int(i) for i in np.argwhere(~fine)[0])
@@ -278,18 +296,14 @@ def _clock(name: str, started: float, max_seconds: float, bits: int, progress: P
            ) -> Any:
     """Watch the time at every matrix product of the balls."""
     from refnet.exact import balls
-    done, told = 0, started
+    clock = Clock(bits, progress, started)
 
-    def tick() -> None:
-        nonlocal done, told
-        done += 1
-        now = perf_counter()
-        if now - started > max_seconds:
-            raise TimeoutError(f"{name}: {now - started:.0f} s passed, more than max_seconds = "
-                               f"{max_seconds:g}, after {done} matrix products at {bits} bits; "
-                               "raise it, or shorten the sequences")
-        if progress is not None and now - told > 0.2:
-            told = now
-            progress(bits, done, now - started)
+    def tick(products: int) -> None:
+        clock.tick(products)
+        passed = perf_counter() - started
+        if passed > max_seconds:
+            raise TimeoutError(f"{name}: {passed:.0f} s passed, more than max_seconds = "
+                               f"{max_seconds:g}, after {clock.done.sum()} matrix products at "
+                               f"{bits} bits; raise it, or shorten the sequences")
 
     return balls.on_product(tick)

@@ -11,6 +11,9 @@ import signal
 import warnings
 from collections.abc import Callable
 from math import prod
+from mmap import mmap
+from select import select
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,16 +22,38 @@ from refnet.batch import Array, Batch, Params
 from refnet.exact.library import flint
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["for_each", "halves", "joined", "packed_balls", "packed_floats", "side_by_side",
-           "unpacked_balls", "unpacked_floats"]
+__all__ = ["Clock", "Progress", "for_each", "halves", "joined", "packed_balls", "packed_floats",
+           "side_by_side", "unpacked_balls", "unpacked_floats"]
 
 Result = TypeVar("Result")
+Progress = Callable[[int, int, float], None]
+"""Called a few times a second with the bits, the matrix products done with them, the seconds."""
+
+
+class Clock:
+    """Counts the matrix products of a computation, those of its forked part too, and reports them
+    to ``progress``."""
+
+    def __init__(self, bits: int, progress: Progress | None, started: float | None = None) -> None:
+        self.bits, self.progress, self.own = bits, progress, os.getpid()
+        self.started = self.last = perf_counter() if started is None else started
+        self.done = np.frombuffer(mmap(-1, 16), np.int64)  # shared with a forked process
+
+    def tick(self, products: int = 1) -> None:
+        """So many more are done."""
+        alone = os.getpid() == self.own
+        self.done[0 if alone else 1] += products
+        now = perf_counter()
+        if alone and self.progress is not None and now - self.last > 0.2:
+            self.last = now
+            self.progress(self.bits, int(self.done.sum()), now - self.started)
 
 
 def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
-                 pack: Callable[[Result], bytes], unpack: Callable[[bytes], Result]
-                 ) -> tuple[Result, Result]:
-    """What both give; ``second`` in another process where there is a core for it.
+                 pack: Callable[[Result], bytes], unpack: Callable[[bytes], Result],
+                 waiting: Callable[[], None] = lambda: None) -> tuple[Result, Result]:
+    """What both give; ``second`` in another process where there is a core for it. ``waiting`` is
+    called a few times a second after ``first`` has ended.
 
     If that process fails, whatever the reason, ``second`` runs here, and raises what it raises.
     Its result is packed and unpacked in any case, for the same bits.
@@ -48,6 +73,8 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
     done = False
     try:
         found = first()
+        while not select([reading], [], [], 0.2)[0]:
+            waiting()
         with open(reading, "rb", closefd=False) as pipe:
             data = pipe.read()
         done = True
