@@ -8,9 +8,11 @@ import pytest
 
 from refnet.cli import main
 from refnet.nets.gradients import jvp, loss_and_gradients
+from refnet.runs.checkpoint import load
 from refnet.specs import parse_spec
 from refnet.training.config import Config, applicable, check, declaration, from_toml, to_toml
 from refnet.training.experiment import build
+from refnet.training.loop import identity, train
 from refnet.training.protocols import configure, preset
 from refnet.training.specs import KINDS, options_of, read_spec
 
@@ -141,6 +143,34 @@ def test_the_methods_act_on_the_sizes_of_a_product(method):
         E = S @ S.T - np.eye(6)
         assert set(grads) == {"Whh.S"} and np.isclose(value, .5 * np.square(E).sum())
         assert np.allclose(grads["Whh.S"], .5 * 4 * E @ S)
+
+
+@pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])
+def test_a_run_moves_the_sizes_of_a_product_and_not_its_distances(tmp_path, method):
+    """SGD by hand: S <- S - rate (D o dL/dW + lambda 4 (S S' - I) S), and D keeps its bits."""
+    config = preset("temporal-order:samples=20", length=10, hidden=8, transition="product",
+                    method=method, protocol="manchev-spratling/text", dtype="float64",
+                    iterations=30, evaluate_every=30, backend="reference")
+    train(config, tmp_path / "run")
+    found = load(tmp_path / "run" / "checkpoint.npz", identity(config)).groups["params"]
+    experiment = build(config)
+    params, report = experiment.start()
+    D, dense = params["Whh.D"], replace(experiment.net, transition=None)
+    assert bool(report) == ("oinit" in method) and np.ptp(D) > .5
+    for number in range(30):
+        made = {**{name: value for name, value in params.items() if "." not in name},
+                "Whh": D * params["Whh.S"]}
+        grads = loss_and_gradients(dense, made, experiment.task.batch(
+            number, config.batch, config.seed)).gradients
+        S = params["Whh.S"]
+        dS = D * grads["Whh"]
+        if "open" in method:
+            dS = dS + config.strength * 4 * (S @ S.T - np.eye(8)) @ S
+        params = {**{name: made[name] - config.rate * grads[name] for name in made
+                     if name != "Whh"}, "Whh.D": D, "Whh.S": S - config.rate * dS}
+    assert np.array_equal(found["Whh.D"], D)
+    assert abs(found["Whh.S"] - params["Whh.S"]).max() < 1e-12
+    assert abs(found["Whh.S"] - experiment.start()[0]["Whh.S"]).max() > 1e-6
 
 
 def test_a_negative_singular_value_is_kept_or_cut_by_name():

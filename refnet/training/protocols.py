@@ -7,7 +7,7 @@ a rate or another parameter for each cell have a rule a cell, in both.
 
 Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
 appendix, and theirs; Orhan & Pitkow (2020), and theirs.
-Checked by: tests/test_protocols.py.
+Checked by: tests/test_protocols.py, tests/test_printed_settings.py.
 """
 
 from collections.abc import Mapping
