@@ -40,6 +40,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "temporal-order": {"length": 120, "method": "open"},
     "mnist": {},
     "sequential-mnist": {},
+    "permuted-mnist": {},
     "copy": {"length": 200},
     "adding": {"length": 200},
     "ptb": {},
@@ -51,6 +52,7 @@ PARTS = ("data", *NET, "penalty", "clipping", "optimiser", "manifold step", "sco
          "files", "rest")
 SIDE_BY_SIDE = ("temporal-order", "sequential-mnist", "ptb")
 MOVES = ("penalty", "clipping", "optimiser", "manifold step")
+SHARE = "evaluation's share"
 EVERY = 40
 """Steps to an evaluation while they are timed."""
 WARM = 5
@@ -167,7 +169,7 @@ def measure(name: str, budget: float) -> dict[str, Any]:
     return {"run": name, "T": 1 if feedforward else round(statistics.mean(lengths)),
             "D": e.task.inputs, "H": config.hidden, "B": config.batch, "every": every,
             "steps": len(steps), "evaluations": len(evaluations), "step": step,
-            "evaluation": evaluation, "evaluation's share": evaluation["time"] / whole,
+            "evaluation": evaluation, SHARE: evaluation["time"] / whole,
             "in the net": inside / whole}
 
 
@@ -221,9 +223,10 @@ def shares(record: dict[str, Any]) -> str:
                 if kind == "step" else "", kind, f"{time * 1e3:.1f}",
                 *(f"{parts[part] / time:.0%}" for part in ("data", *NET)),
                 f"{sum(parts[part] for part in MOVES) / time:.0%}", f"{rest / time:.0%}",
-                f"{row['in the net']:.0%}" if kind == "step" else ""])
-    return table(["run (T, D, H, B)", "", "ms", "data", *NET, "update", "rest", "in the net"],
-                 rows)
+                f"{row['in the net']:.0%}" if kind == "step" else "",
+                f"1 in {row['every']}: {row[SHARE]:.0%}" if kind == "evaluation" else ""])
+    return table(["run (T, D, H, B)", "", "ms", "data", *NET, "update", "rest", "in the net",
+                  "evaluations, of the time"], rows)
 
 
 def together(record: dict[str, Any]) -> str:

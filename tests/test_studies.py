@@ -375,6 +375,9 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
     line = next(line for line in text.splitlines() if "adding, oinit" in line).split("|")
     assert [part.strip() for part in line[2:7]] == [
         "100", "alpha 0.01", "20 (one seed)", "alpha 0.001", "2 of 5"]
+    rows[_rung("adding", "oinit", 20, 0, False, chosen=(.0001,)).name] = row("solved")
+    assert "| alpha 0.001; alpha 0.0001 |" in search.table(found_in(rows), 1, False)
+    del rows[_rung("adding", "oinit", 20, 0, False, chosen=(.0001,)).name]
     wanted = search.jobs(found_in(rows), 1, False)
     assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
         20, 20, 30]
@@ -453,6 +456,10 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["study", "table-iii", "--workers", "0"]) == 2
     assert main(["study", "table-i", "--search", "--status"]) == 0
     assert "open, 0.1, 0.01, T = 10, seed 0" in capsys.readouterr().out
+    assert main(["study", "table-i", "--search", "--only", "adding, oinit", "--status"]) == 0
+    assert capsys.readouterr().out.count("| adding, oinit") == 15
+    assert main(["study", "table-iii", "--only", "RNN"]) == 2
+    assert "no run has that in its name" in capsys.readouterr().err
     assert main(["study", "table-iii", "--search"]) == 2
     assert "such as table-i" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]

@@ -19,8 +19,8 @@ EXAMPLES = """examples:
       all its runs in four processes; after any end, the same command goes on
   refnet study figure-1 --status
       how far it is, from another terminal
-  refnet study table-i --search
-      the grid of rates and lambdas, searched again
+  refnet study table-i --search --only "adding, plain"
+      the grid of rates and lambdas searched again, for one problem and net
   refnet study table-2 --cluster tcp://head:8786
       on the workers of a dask scheduler
 """
@@ -46,6 +46,8 @@ def add_command(commands: Any) -> None:
                         "numbers are not the paper's")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell "
                         "(default: 3)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="the runs alone whose name, as "
+                        "--status shows it, contains TEXT")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes, of one "
                         "thread each (default: 1)")
     parser.add_argument("--cluster", metavar="ADDRESS", help="the address of a dask scheduler "
@@ -64,6 +66,7 @@ def _study(args: argparse.Namespace) -> int:
     from refnet.studies.catalogue import STUDIES, find
     from refnet.studies.runner import run, status
     from refnet.studies.store import Store
+    from refnet.studies.study import only
     from refnet.studies.work import shown
     if args.protocols:
         from refnet.training.protocols import differences
@@ -84,6 +87,10 @@ def _study(args: argparse.Namespace) -> int:
         raise ValueError(f"--search is for studies with a grid to search, such as table-i; "
                          f"{args.name} has none")
     study = study.search if args.search and study.search else study
+    study = only(study, args.only)
+    if not study.jobs(lambda job: None, args.seeds, args.quick):
+        raise ValueError(f"--only {args.only!r}: no run has that in its name; see them with: "
+                         f"refnet study {args.name} --status")
     store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
     if args.status:
         print(status(study, store, args.seeds, args.quick))

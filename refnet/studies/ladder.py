@@ -112,13 +112,13 @@ def _winners(found: Found, seeds: int, quick: bool) -> str:
                 if found(first) is not None:
                     reached.setdefault(chosen, []).append(length)
                 ended, total = ended + (job is None), total + 1
-        best = max(reached, key=lambda chosen: sum(reached[chosen]) / len(reached[chosen]),
-                   default=None)
+        means = {chosen: sum(lengths) / len(lengths) for chosen, lengths in reached.items()}
+        best = [chosen for chosen in means if means[chosen] == max(means.values())]
         lines.append([f"{task}, {method}", PRINTED[task][method], _parameters(
-            TABLE_I[task][method]), "not run" if best is None else spread(reached[best], ".0f"),
-            "-" if best is None else _parameters(best), f"{ended} of {total}"])
+            TABLE_I[task][method]), spread(reached[best[0]] if best else [], ".0f"),
+            "; ".join(map(_parameters, best)) or "-", f"{ended} of {total}"])
     return table(["problem", "printed T", "at", "longest T solved so far", "at",
-                  "candidates ended"], lines)
+                  "ladders ended"], lines)
 
 
 def _parameters(chosen: tuple[float, ...]) -> str:

@@ -130,8 +130,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 if error is None:
                     store.append(future.result(), job.key in again)
                     again.discard(job.key)
-                    done = sum(found(one) is not None for one in wanted) + 1
-                    tell(f"[{done} of {len(wanted)}] {_line(future.result())}")
+                    tell(f"[{len(pending)} to go] {_line(future.result())}")
                 elif isinstance(error, BusyError):
                     busy[job.key] = time.monotonic() + PAUSE
                 elif isinstance(error, BrokenProcessPool) and deaths[job.key] < DEATHS:

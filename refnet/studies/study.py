@@ -1,12 +1,12 @@
 """What a study is."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from refnet.studies.jobs import Job
 
-__all__ = ["Found", "Study", "spread"]
+__all__ = ["Found", "Study", "only", "spread"]
 
 Found = Callable[[Job], dict[str, Any] | None]
 """The row of a job, or None while it is not done."""
@@ -29,6 +29,12 @@ class Study:
     table: Callable[[Found, int, bool], str]
     figure: Callable[[Found, int, bool], Any] | None = None
     search: "Study | None" = None
+
+
+def only(study: Study, text: str) -> Study:
+    """The study with those of its runs alone whose names contain the text; its table is whole."""
+    return replace(study, jobs=lambda found, seeds, quick: [
+        job for job in study.jobs(found, seeds, quick) if text in job.name])
 
 
 def spread(values: list[float], form: str = ".2f") -> str:
