@@ -127,6 +127,7 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     path = cache() / ("studies-quick.json" if args.quick else "studies.json")
     jobs = {study.name: study.jobs(lambda job: None, 1, args.quick) for study in studies}
     for name, found in jobs.items() if args.measure else ():
+        print(f"measuring {name}", file=sys.stderr, flush=True)
         remember(path, {name: measure(found)})
     costs = remembered(path)
     lines = []
