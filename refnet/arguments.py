@@ -252,14 +252,14 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     ValueError: double: rate is 0; need a number in (0, inf)
     """
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        in_order = [(rules[name].check, f"{function.__name__}: {name}") if name in rules else None
-                    for name in signature(function).parameters]
+        places = [(place, rules[name].check, f"{function.__name__}: {name}")
+                  for place, name in enumerate(signature(function).parameters) if name in rules]
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            for found, value in zip(in_order, args):
-                if found is not None:
-                    found[0](found[1], value)
+            for place, check, what in places:
+                if place < len(args):
+                    check(what, args[place])
             for name, value in kwargs.items():
                 if name in rules:
                     rules[name].check(f"{function.__name__}: {name}", value)

@@ -52,8 +52,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
 
 class Layout(NamedTuple):
     """dtype; sizes T, B, D, H; ``lane`` is the number of entries in a vector; ``width`` is H padded
-    to whole vectors; ``starts`` (blocks + 1,) are the first rows of the blocks of the batch, and B;
-    ``rows`` is the size of the largest block."""
+    to whole vectors; ``starts`` (blocks + 1,) are the first rows of the ``blocks`` of the batch,
+    and B; ``rows`` is the size of the largest block."""
 
     dtype: Any
     T: int
@@ -64,11 +64,7 @@ class Layout(NamedTuple):
     width: int
     rows: int
     starts: Array
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks of rows."""
-        return len(self.starts) - 1
+    blocks: int
 
 
 def common(where: str, *arrays: Array) -> Any:
@@ -103,7 +99,7 @@ def cut_up(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
     pairs = max(1, round(B / 16)) if rows * H * dtype.itemsize <= SMALL else 1
     blocks = min(B, 2 * pairs)
     starts = np.array([B * n // max(blocks, 1) for n in range(blocks + 1)])
-    return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts)
+    return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts, blocks)
 
 
 @inner

@@ -303,11 +303,13 @@ class Walk:
         self.kernels = kernels(cell, step, step_back)
         self.direct: dict[tuple[int, Any], Any] = {}
         self.plan = lru_cache(maxsize=64)(partial(plan, cell))
-        self.names = (*WEIGHTS, *cell.vectors)
+        self.names, self.gates = (*WEIGHTS, *cell.vectors), cell.gates
 
     def _plan(self, where: str, p: Params, act: Activation, x: Array, *others: Array) -> Plan:
         used = [p[name] for name in self.names if name in p]
-        dtype = common(where, x, *others, *used, *[p[name] for name, *_ in act.start])
+        if act.start:
+            used += [p[name] for name, *_ in act.start]
+        dtype = common(where, x, *others, *used)
         return self.plan(dtype, *x.shape, *p["Whh"].shape)
 
     def _rules(self, lay: Layout, p: Params, act: Activation, gate: Activation | None) -> Rules:
@@ -342,11 +344,11 @@ class Walk:
             h[0], c[0] = h0
         else:
             h[0] = h0
-        v = h[1:, :, None] if cell.alone else np.empty((T, B, cell.gates, H), dtype)
+        v = h[1:, :, None] if cell.alone else np.empty((T, B, self.gates, H), dtype)
         if cell.kept >= 0:
             k = np.empty((T, B, H), dtype)
         if needs_a(act) or gate and needs_a(gate):
-            a = np.empty((T, B, cell.gates, H), dtype)
+            a = np.empty((T, B, self.gates, H), dtype)
         tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
                     h if k is None else k)
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
@@ -366,7 +368,7 @@ class Walk:
         if dc is None:
             dc = dh if tape.c is None else np.zeros_like(tape.c[0])
         lay, sizes, _, room = self._plan(where, p, act, tape.x, tape.h, dh, dc)
-        T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, cell.gates
+        T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         rules = self._rules(lay, p, act, gate)
         a = tape.a if needs_a(act) or gate and needs_a(gate) else tape.v[:0]
         seen = Tape(*[normal(tape.h if part is None else part, dtype)

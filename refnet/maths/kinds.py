@@ -178,7 +178,7 @@ def same_kind(params: Params, x: Array) -> tuple[Params, Array]:
     dtype('float32')
     """
     dtype = x.dtype
-    if dtype.kind in "fc" and all(value.dtype == dtype for value in params.values()):
+    if dtype.kind in "fc" and all([value.dtype == dtype for value in params.values()]):
         return params, x
     if _own(x, *params.values()):
         return params, x

@@ -125,8 +125,11 @@ def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: s
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of "
                          f"{', '.join(REDUCTIONS)}")
     counted = np.asarray(mask, bool) if mask is not None and len(shape) == 2 else None
-    number = prod(shape) if counted is None else int(np.count_nonzero(counted))
-    return counted, max({"sum": 1, "mean": number, "batch_mean": shape[-1]}[reduction], 1)
+    if reduction == "mean":
+        number = prod(shape) if counted is None else int(np.count_nonzero(counted))
+    else:
+        number = shape[-1] if reduction == "batch_mean" else 1
+    return counted, max(number, 1)
 
 
 def score(name: str, outputs: Array, targets: Array, counted: Array | None, divisor: int,
