@@ -11,7 +11,7 @@ pytest.importorskip("flint", reason="python-flint (extra certify) is not install
 from refnet.check import errorrates  # noqa: E402
 from refnet.check.bugs import nameless  # noqa: E402
 from refnet.check.cases import random_batch, random_params  # noqa: E402
-from refnet.check.checkers import checker_rows  # noqa: E402
+from refnet.check.checkers import CASES, CHECKERS, checker_rows  # noqa: E402
 from refnet.check.cli import add_commands  # noqa: E402
 from refnet.check.implementations import IMPLEMENTATIONS  # noqa: E402
 from refnet.check.mistakes import mistakes  # noqa: E402
@@ -112,7 +112,9 @@ def test_checkers_side_by_side():
     pytest.importorskip("jax", reason="JAX (extra jax) is not installed")
     few = ("tanh' is off by 1e-6", "every gradient is 0.09% too large", "dWhh is transposed")
     rows = list(checker_rows(few=few))
-    short = {row["bug"]: row for row in rows if row["case"] == "short"}
+    assert {row["case"] for row in rows if row["bug"] == "none"} == set(CASES)
+    assert all(row[name] for row in rows for name in CHECKERS[:-1] if row["bug"] == "none")
+    short = {row["bug"]: row for row in rows if row["case"] == "rnn"}
     assert short["none"]["refnet float32"] and short["none"]["gradcheck"]
     assert not short["none"]["assert_allclose"]  # its default rejects correct float32 gradients
     assert short["every gradient is 0.09% too large"]["gradcheck"]

@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import fields
 from pathlib import Path
+from re import fullmatch
 from shutil import which
 from xml.etree import ElementTree
 
@@ -189,6 +190,7 @@ attributes that one of them asks for, others, and children."""
 def valid(element):
     needed, allowed, children = SCHEMA[element.tag]
     assert needed <= set(element.keys()) <= needed | allowed, element.tag
+    assert fullmatch(r"\d+(\.\d+)?", element.get("time", "0")), "xs:decimal has no exponent"
     for child in element:
         assert child.tag in children, (element.tag, child.tag)
         valid(child)
@@ -196,7 +198,10 @@ def valid(element):
         tags = [child.tag for child in element]
         assert tags == ["properties", *["testcase"] * int(element.get("tests")), "system-out",
                         "system-err"]
-        for tag, count in (("failure", "failures"), ("skipped", "skipped")):
+        assert fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", element.get("timestamp"))
+        assert len({case.get("name") for case in element.findall("testcase")}) == tags.count(
+            "testcase")
+        for tag, count in (("failure", "failures"), ("skipped", "skipped"), ("error", "errors")):
             assert len(element.findall(f"testcase/{tag}")) == int(element.get(count))
 
 

@@ -19,11 +19,12 @@ T, B, H = 5, 3, 4
 
 
 def case(cell="lstm", readout="last", layers=2, both=True, mask=True, added=("h0", "bhh"),
-         projection=0):
+         projection=0, **options):
     alone = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
     width = (1 + both) * (projection or H)
     net = StackedNet(3, H, width if readout == "none" else 5, cell=cell, readout=readout,
-                     layers=layers, bidirectional=both, projection=projection, **alone)
+                     layers=layers, bidirectional=both, projection=projection, **alone,
+                     **options)
     rng = np.random.default_rng([layers, both, mask, len(cell), len(readout)])
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
     params |= {name: rng.normal(size=[B if n == "B" else n for n in shapes[-1]]).astype(np.float32)
@@ -38,6 +39,9 @@ CASES = {
     "rnn, 3 layers": {"cell": "rnn", "layers": 3}, "one layer": {"layers": 1},
     "one direction": {"both": False}, "no lengths": {"mask": False, "cell": "gru"},
     "projected": {"projection": 2, "readout": "every"},
+    "gain": {"cell": "rnn", "gain": 1.25}, "clipped": {"clip_step": 0.05, "readout": "every"},
+    "embedded": {"cell": "gru", "embedding": 2, "added": ("h0",)},
+    "transition": {"cell": "gru", "transition": "cayley", "added": ("h0",)},
 }
 
 
@@ -59,7 +63,8 @@ def test_every_mistake_is_named(name):
     """By its own name, or by that of another that gives the same here."""
     certified = certify(*case(**CASES[name]))
     readings, sigma = Readings(certified, pairs=False), spread(certified, np.float32)
-    known = list(of_the_stack(readings.net, readings.params, readings.batch))
+    net, params, batch = readings.net, readings.params, readings.batch
+    known = [(one.name, one.run(net, params, batch)) for one in of_the_stack(net, params, batch)]
     assert len(known) == len({label for label, _ in known}) >= 12
     same = dict(known)
     planted = 0
@@ -84,7 +89,8 @@ def test_a_name_explains_all_that_is_given():
     """One more wrong gradient, and it is none."""
     certified = certify(*case())
     readings = Readings(certified, pairs=False)
-    label, reading = next(iter(of_the_stack(readings.net, readings.params, readings.batch)))
+    mistake = next(of_the_stack(readings.net, readings.params, readings.batch))
+    label, reading = mistake.name, mistake.run(readings.net, readings.params, readings.batch)
     theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
     assert compare(theirs, certified, readings=readings).convention == label
     theirs["dWxh_l1"] = theirs["dWxh_l1"] * np.linspace(1, 2, theirs["dWxh_l1"].size).reshape(
@@ -148,3 +154,32 @@ def test_mistakes_with_torch_are_named(mistake, name):
     verdict = compare(wrong_torch(mistake, net, params, batch), certify(net, params, batch))
     assert verdict.convention == name, verdict.worst
     assert verdict.passed == (mistake == "none")
+
+
+PAIRS = [
+    ("every", ("the outputs of the two directions are swapped: [second, first]", "bh is left out")),
+    ("every", ("the gradient of the second direction's outputs is not turned into its time",
+               "no gradient flows from layer 1 to the one below")),
+    ("lstm", ("h0 and c0 are swapped", "the two directions' parameters of layer 0 are swapped")),
+    ("gru, none", ("gates are read in the order z, r, n", "the initial states are ignored")),
+]
+
+
+@pytest.mark.parametrize("name, pair", PAIRS)
+def test_two_mistakes_at_once_are_named(name, pair):
+    net, params, batch = case(**CASES[name])
+    first, second = (next(one for one in of_the_stack(net, params, batch) if text in one.name)
+                     for text in pair)
+    theirs = first.run(net, params, batch, second)
+    theirs = {key: np.asarray(value, np.float32) for key, value in theirs.items()}
+    certified = certify(net, params, batch)
+    verdict = compare(theirs, certified, readings=Readings(certified))
+    assert set(verdict.convention.split("; ")) == {first.name, second.name}
+    assert not compare(theirs, certified, readings=Readings(certified, pairs=False)).convention
+
+
+def test_two_plans_that_change_the_same_do_not_go_together():
+    net, params, batch = case()
+    first, second, *_ = of_the_stack(net, params, batch)
+    with pytest.raises(ValueError, match="change the same"):
+        first.run(net, params, batch, second)

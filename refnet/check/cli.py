@@ -116,8 +116,9 @@ def add_commands(subparsers: Any) -> None:
                        "'compiled,C pairwise,PyTorch' (default: all)")
     _common(rates, _measure_rates, verdicts=False)
     checkers = _parser(judges, "checkers", "the planted bugs before gradcheck, check_grads and "
-                       "allclose", "example:\n  refnet check checkers\n      which checker passes "
-                       "which bug, side by side\n")
+                       "allclose", "example:\n  refnet check checkers --json FILE\n      which "
+                       "checker passes which bug, side by side; FILE has the seconds of each, "
+                       "too: some minutes\n")
     _common(checkers, _compare_checkers, verdicts=False)
 
     vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS)
@@ -325,9 +326,8 @@ def _measure_rates(args: argparse.Namespace) -> int:
 
 def _compare_checkers(args: argparse.Namespace) -> int:
     _need("torch,jax", "torch", "jax")
-    from refnet.check.checkers import checker_rows
-    columns = {"case": 7, "bug": 60, "refnet float32": 14, "refnet float64": 14, "gradcheck": 9,
-               "check_grads": 11, "allclose": 8, "assert_allclose": 15}
+    from refnet.check.checkers import CHECKERS, checker_rows
+    columns = {"case": 25, "bug": 60, **{name: len(name) for name in CHECKERS}}
     save(args.json, show(checker_rows(args.seed), columns))
     return 0
 

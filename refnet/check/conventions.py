@@ -9,12 +9,13 @@ Checked by: tests/test_names.py, tests/test_compare.py::test_convention_is_named
 
 from collections.abc import Iterable, Iterator
 from itertools import combinations, islice
+from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
-from refnet.check.mistakes import Mistake, mistakes, of_the_stack
+from refnet.check.mistakes import mistakes, of_the_stack
 from refnet.check.naive import covers, run
 from refnet.exact.enclose import Certified
 from refnet.nets.stacked import StackedNet
@@ -49,24 +50,25 @@ class Readings:
         self.batch = batch._replace(x=np.asarray(batch.x, float), y=batch.y if batch.y.dtype.kind
                                     in "iu" else np.asarray(batch.y, float))
         self.true = {name: value.value for name, value in certified.named().items()}
-        self.mistakes: list[Mistake] = []
+        self.mistakes: list[Any] = []
         self.found: list[tuple[str, Params]] = []
 
     def _computed(self) -> list[tuple[str, Params]]:
         if not self.found and isinstance(self.net, StackedNet):
-            with np.errstate(all="ignore"):
-                self.found = list(islice(of_the_stack(self.net, self.params, self.batch),
-                                         self.passes()))
+            self._run(of_the_stack(self.net, self.params, self.batch))
         if not self.found and covers(self.net, self.params):
+            self._run(mistakes(self.net, self.params, self.batch))
             with np.errstate(all="ignore"):
-                self.mistakes = list(islice(mistakes(self.net, self.params, self.batch),
-                                            self.passes()))
-                self.found = [(mistake.name, mistake.run(self.net, self.params, self.batch))
-                              for mistake in self.mistakes]
                 self.found += [(label, run(self.net, {**self.params, **{
                     name: np.asarray(value, float) for name, value in other.items()}},
                     self.batch)) for label, other in self.variants.items()]
         return self.found
+
+    def _run(self, every: Iterable[Any]) -> None:
+        with np.errstate(all="ignore"):
+            self.mistakes = list(islice(every, self.passes()))
+            self.found = [(mistake.name, mistake.run(self.net, self.params, self.batch))
+                          for mistake in self.mistakes]
 
     def passes(self) -> int:
         """How many passes WORK allows."""
@@ -218,16 +220,16 @@ class _Search:
         for first, second in self._affordable(pairs):
             yield f"{first.label}; {second.label}", self._together(first, second)
 
-    def _affordable(self, pairs: Iterable[tuple[Mistake, Mistake]]
-                    ) -> Iterator[tuple[Mistake, Mistake]]:
+    def _affordable(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         return islice(pairs, min(self.all.passes(), PAIRS))
 
-    def _together(self, first: Mistake, second: Mistake, **how: bool) -> Params:
+    def _together(self, first: Any, second: Any, **how: bool) -> Params:
         case = self.all
         try:
-            return first.run(case.net, case.params, case.batch, *second.passes, **how)
+            found: Params = first.run(case.net, case.params, case.batch, *second.passes, **how)
         except (ValueError, IndexError, KeyError):  # these two do not go together
             return {name: np.full_like(value, np.inf) for name, value in self.true.items()}
+        return found
 
     def _only_wrong(self, reading: Params) -> bool:
         """Whether a reading differs from the truth, and only where something is wrong."""

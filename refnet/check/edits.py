@@ -14,11 +14,12 @@ from refnet.batch import Array, Params
 from refnet.check.mistakes.gates import taken
 from refnet.exact.enclose import Certified
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import plain
 
 __all__ = ["edits", "fitted_edits", "shared_edits", "shared_fitted_edits"]
 
 Edits = Iterator[tuple[str, Array]]
-STACKED = ("dWhh", "dWxh", "dbh")
+STACKED = ("dWhh", "dWxh", "dWxh.W", "dbh")
 
 
 def edits(name: str, right: Array, certified: Certified) -> Edits:
@@ -53,8 +54,8 @@ def edits(name: str, right: Array, certified: Certified) -> Edits:
 
 def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
     net = certified.net
-    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or name.partition(
-            "_l")[0] not in STACKED:
+    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or (
+            plain(name) not in STACKED):
         return
     G = len(net.gates)
     if name.startswith("dWhh") and not net.projection:
@@ -119,7 +120,7 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
     net = certified.net
     if isinstance(net, RecurrentNet) and len(net.gates) > 1:
         gates = {name: value for name, value in gradients.items()
-                 if name.partition("_l")[0] in STACKED}
+                 if plain(name) in STACKED}
         for order in permutations(range(len(net.gates))):
             names = ", ".join(net.gates[n] for n in order)
             yield f"the gradients' gates are stacked in the order {names}", {

@@ -27,15 +27,25 @@ from refnet.nets.base import (Initializer, NetTape, admit_gradients, float_type,
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["StackedNet", "kept", "turned"]
+__all__ = ["StackedNet", "kept", "named", "plain", "turned"]
 
 HEAD = ("Why", "by")
 
 
-def _named(name: str, suffix: str) -> str:
+def named(name: str, suffix: str) -> str:
     """A parameter's name, or that of a part of a matrix, with its cell's suffix."""
     own, dot, part = name.partition(".")
     return f"{own}{suffix}{dot}{part}"
+
+
+def plain(name: str) -> str:
+    """A parameter's name in a net of one layer, from that of a cell's.
+
+    >>> plain("Wxh_l0_reverse.W")
+    'Wxh.W'
+    """
+    own, _, rest = name.partition("_l")
+    return own + "".join(rest.partition(".")[1:])
 
 
 @dataclass(frozen=True)
@@ -103,13 +113,13 @@ class StackedNet(RecurrentNet):
         """The shapes that every parameter may have, by name; B is the number of sequences."""
         head: Shapes = {} if self.readout == "none" else {
             "Why": ((self.outputs, self.width),), "by": ((self.outputs,),)}
-        return {**{_named(name, suffix): shape for suffix, cell in self.every_cell.items()
+        return {**{named(name, suffix): shape for suffix, cell in self.every_cell.items()
                    for name, shape in cell.shapes.items() if name not in HEAD}, **head}
 
     @cached_property
     def required(self) -> frozenset[str]:
         """The parameters that have to be given."""
-        return frozenset(_named(name, suffix) for suffix, cell in self.every_cell.items()
+        return frozenset(named(name, suffix) for suffix, cell in self.every_cell.items()
                          for name in cell.required if name not in HEAD).union(
                              () if self.readout == "none" else HEAD)
 
@@ -125,7 +135,7 @@ class StackedNet(RecurrentNet):
              gates: Initializer | str | None = None, **cell_options: Any) -> Params:
         """Start values: those of ``RecurrentNet.init`` for every cell, then Why and by."""
         generator("init: rng", rng)
-        params = {_named(name, suffix): value for suffix, cell in self.every_cell.items()
+        params = {named(name, suffix): value for suffix, cell in self.every_cell.items()
                   for name, value in cell.init(rng, dtype, weights, recurrent, inputs, gates,
                                                **cell_options).items() if name not in HEAD}
         if self.readout != "none":
@@ -136,7 +146,7 @@ class StackedNet(RecurrentNet):
 
     def of(self, params: Params, suffix: str) -> Params:
         """The parameters of one cell, by the names of a net of one layer."""
-        found = {name: _named(name, suffix) for name in self.every_cell[suffix].shapes}
+        found = {name: named(name, suffix) for name in self.every_cell[suffix].shapes}
         found |= {slot: slot + suffix for slot in ("Whh", "Wxh", *self.every_cell[suffix].slots)}
         return {name: params[full] for name, full in found.items() if full in params}
 
@@ -146,7 +156,7 @@ class StackedNet(RecurrentNet):
         tapes: dict[str, Any] = {}
         for suffix, cell in self.every_cell.items():
             made, kept = cell.matrices(self.of(params, suffix))
-            p |= {_named(name, suffix): value for name, value in made.items()}
+            p |= {named(name, suffix): value for name, value in made.items()}
             tapes |= {slot + suffix: tape for slot, tape in kept.items()}
         return p, tapes
 
@@ -208,6 +218,13 @@ class StackedNet(RecurrentNet):
         grads = self._pull_cells(tape, doutputs, inputs)
         if (tape.steps < T).any() and has_nan(grads):
             grads = self._pull_cells(tape, doutputs, inputs, ended=True)
+        return self.gathered(params, tape.p, tape.made, grads, extra)
+
+    def gathered(self, params: Params, p: Params, made: dict[str, Any], grads: Params,
+                 extra: Params | None = None) -> Params:
+        """The gradients of ``params`` from those of what every cell sees; ``p`` and ``made`` as
+        ``matrices`` gives them."""
+        grads = dict(grads)
         for suffix, cell in self.every_cell.items():
             name = f"h0{suffix}"
             if name in params and params[name].ndim < grads[name].ndim:
@@ -215,10 +232,10 @@ class StackedNet(RecurrentNet):
             blocks = grads.pop(f"Whh{suffix}").reshape(len(cell.slots), self.hidden, -1)
             grads |= {slot + suffix: block for slot, block in zip(cell.slots, blocks)}
         net: RecurrentNet = self  # mypy takes the fields of a subclass for what may be assigned
-        grads = pulled(net, tape.p, tape.made, grads, extra)
+        grads = pulled(net, p, made, grads, extra)
         for suffix, cell in self.every_cell.items():
-            own = cell.pull_inputs(self.of(tape.p, suffix), {"Wxh": grads.pop(f"Wxh{suffix}")})
-            grads |= {_named(name, suffix): value for name, value in own.items()}
+            own = cell.pull_inputs(self.of(p, suffix), {"Wxh": grads.pop(f"Wxh{suffix}")})
+            grads |= {named(name, suffix): value for name, value in own.items()}
             if self.transition is None:
                 found = [grads.pop(slot + suffix) for slot in cell.slots]
                 grads[f"Whh{suffix}"] = np.concatenate(found)
@@ -258,7 +275,7 @@ class StackedNet(RecurrentNet):
                     below.append(turned(found.pop("x"), steps, suffix))
                 if "clipped" in found:
                     grads["clipped"] = grads.get("clipped", 0) + found.pop("clipped")
-                grads |= {_named(name, suffix): value for name, value in found.items()}
+                grads |= {named(name, suffix): value for name, value in found.items()}
             last = None
             if below:
                 d = np.asanyarray(sum(below[1:], below[0]))

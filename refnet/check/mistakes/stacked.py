@@ -5,7 +5,7 @@ inside a cell is the reference's own. Checked by: tests/test_stacked_names.py.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import combinations, permutations
 from typing import Any
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.exact.enclose import run_on
 from refnet.maths.losses import counted_predictions, score
-from refnet.nets.stacked import StackedNet, kept, turned
+from refnet.nets.stacked import StackedNet, kept, named, plain, turned
 
-__all__ = ["Plan", "of_the_stack", "run"]
+__all__ = ["Plan", "Stacking", "of_the_stack", "run"]
 
 Turn = Callable[[Array, Array, str], Array]
 """Values (T, B, N) in the order of a cell's own direction; its own inverse."""
 Change = Callable[[Params], Params]
-STACKED = ("Whh", "Wxh", "bh")
+"""Other parameters, or gradients."""
+STACKED = ("Whh", "Wxh", "Wxh.W", "bh")
 
 
 def _as_it_is(values: Array, steps: Array, suffix: str) -> Array:
@@ -56,8 +56,73 @@ class Plan:
     floor: int = 0
 
 
-def run(net: StackedNet, params: Params, batch: Batch, plan: Plan) -> Params:
-    """Loss, outputs and gradients by the names of ``Certified.named``."""
+BACKWARD = ("pull_out", "pull_into", "through", "floor")
+"""The fields of a plan that only its backward pass looks at."""
+
+
+@dataclass(frozen=True)
+class Stacking:
+    """A mistake in putting layers together; it offers what ``Mistake`` does.
+
+    ``plan``: how the cells are put together. ``there``: the parameters that the cells get, and
+    ``back``: the gradients as they are reported, a permutation back. ``batch``: likewise what it
+    reads as the batch.
+    """
+
+    name: str
+    plan: Plan = Plan()
+    there: Change = dict
+    back: Change = dict
+    batch: Callable[[Batch], Batch] = Batch._make
+    common: bool = True
+
+    @property
+    def label(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def passes(self) -> "tuple[Stacking, ...]":
+        """This mistake: another one runs together with it."""
+        return self,
+
+    @property
+    def forward(self) -> bool:
+        """Whether the outputs or the loss may change, too."""
+        return (self.there is not dict or self.batch != Batch._make
+                or any(name not in BACKWARD for name in _planned(self.plan)))
+
+    def run(self, net: StackedNet, params: Params, batch: Batch, *more: "Stacking",
+            backward: bool = True) -> Params:
+        """Every quantity of the stack with this mistake and ``more``. Raises ValueError for two
+        that do not go together."""
+        every = self, *more
+        planned: dict[str, Any] = {}
+        for one in every:
+            params, batch, own = one.there(params), one.batch(batch), _planned(one.plan)
+            if own.keys() & planned.keys():
+                raise ValueError(f"{one.name} and another mistake change the same")
+            planned |= own
+        found = run(net, params, batch, Plan(**planned), backward)
+        if not backward:
+            return found
+        grads = {name[1:]: value for name, value in found.items() if name.startswith("d")}
+        for one in reversed(every):
+            grads = one.back(grads)
+        return {"loss": found["loss"], "outputs": found["outputs"],
+                **{f"d{name}": value for name, value in grads.items()}}
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    """What a plan changes."""
+    return {one.name: value for one in fields(Plan)
+            if (value := getattr(plan, one.name)) is not one.default}
+
+
+def run(net: StackedNet, params: Params, batch: Batch, plan: Plan = Plan(), backward: bool = True
+        ) -> Params:
+    """Loss, outputs and, if ``backward``, gradients by the names of ``Certified.named``."""
+    net = replace(net, backend="reference", checkpoint="none")
     p, made = net.matrices(params)
     x, (T, B) = batch.x, batch.x.shape[:2]
     steps = np.full(B, T) if batch.mask is None else last_steps(batch.mask)
@@ -79,6 +144,8 @@ def run(net: StackedNet, params: Params, batch: Batch, plan: Plan) -> Params:
     outputs = rows if net.readout == "none" else rows @ p["Why"].T + p["by"]
     counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     loss, d = score(net.loss, outputs, batch.y, counted, divisor)
+    if not backward:
+        return {"loss": np.asarray(loss), "outputs": outputs}
     grads: Params = {}
     if net.readout != "none":
         flat = d.reshape(-1, net.outputs)
@@ -96,24 +163,22 @@ def run(net: StackedNet, params: Params, batch: Batch, plan: Plan) -> Params:
             else:
                 dh = np.concatenate([0 * tape.h[:1], (plan.pull_out or plan.out)(
                     end(part), steps, suffix)])
-            scaled = cell.layer.scaled(net.of(p, suffix))
-            found = cell.layer.pull(scaled, tape, dh[1:].copy())
+            found = cell.layer.backward(net.of(p, suffix), tape, partial(_direct, dh))
+            found.pop("clipped", None)
             if last:
                 found["h0"][(0,) * (found["h0"].ndim - 2)][:, :cell.width] += dh[0]
-            if "bhh" in net.of(p, suffix):
-                found["bhh"] = found["bh"][:len(p[f"bhh{suffix}"])].copy()
-            if net.gain != 1:
-                raise ValueError("a stack with a gain is not run here")
             below.append((plan.pull_into or plan.into)(found.pop("x"), steps, suffix))
             grads |= {f"{name}{suffix}": value for name, value in found.items()}
         last = False
         d = sum((dx for n, dx in enumerate(below) if n in plan.through), np.zeros_like(below[0]))
         d = d * (number > plan.floor or plan.floor == 0)
-    for name in params:
-        if name.startswith("h0") and params[name].ndim < grads[name].ndim:
-            grads[name] = grads[name].sum(axis=-2)
+    grads = net.gathered(params, p, made, {**grads, "x": d})
     return {"loss": np.asarray(loss), "outputs": outputs,
-            **{f"d{name}": value for name, value in {**grads, "x": d}.items()}}
+            **{f"d{name}": value for name, value in grads.items()}}
+
+
+def _direct(dh: Array, first: int, part: Any) -> Array:
+    return dh[1:].copy()
 
 
 def _plans(net: StackedNet, batch: Batch) -> Iterator[tuple[str, Plan]]:
@@ -155,9 +220,9 @@ def _renamed(names: dict[str, str]) -> Change:
 
 def _swap(net: StackedNet, params: Params, first: str, second: str, *only: str) -> Change | None:
     """Two cells' parameters swapped, or those that are named; None if their shapes differ."""
-    names = [name for name in net.of(params, first) if not name.startswith("Whh_") and (
+    names = [name for name in net.of(params, first) if (
         name in only if only else name != "h0")]
-    pairs = {f"{name}{first}": f"{name}{second}" for name in names}
+    pairs = {named(name, first): named(name, second) for name in names}
     if not all(b in params and params[a].shape == params[b].shape for a, b in pairs.items()):
         return None
     return _renamed(pairs | {b: a for a, b in pairs.items()}) if pairs else None
@@ -165,7 +230,7 @@ def _swap(net: StackedNet, params: Params, first: str, second: str, *only: str) 
 
 def _each(change: Callable[[Array], Array], *names: str) -> Change:
     """``change`` of the named parameters of every cell."""
-    return lambda values: {full: change(value) if full.partition("_l")[0] in names else value
+    return lambda values: {full: change(value) if plain(full) in names else value
                            for full, value in values.items()}
 
 
@@ -253,33 +318,24 @@ def _of_the_matrices(net: StackedNet, G: int) -> Iterator[tuple[str, Change, Cha
                    _each(partial(_taken, order), *stacked))
 
 
-def _of_the_batch(net: StackedNet, batch: Batch) -> Iterator[tuple[str, Batch, Change]]:
-    x = batch.x
-    T, B, D = x.shape
+def _of_the_batch(batch: Batch) -> Iterator[Stacking]:
+    T, B, _ = batch.x.shape
     if T > 1:
-        yield ("time is reversed", batch._replace(x=x[::-1]), lambda g: {**g, "x": g["x"][::-1]})
+        yield Stacking("time is reversed", batch=lambda b: b._replace(x=b.x[::-1]),
+                       back=lambda g: {**g, "x": g["x"][::-1]})
     if T > 1 and B > 1:
-        yield ("x is read with batch and time swapped",
-               batch._replace(x=x.reshape(B, T, D).swapaxes(0, 1)),
-               lambda g: {**g, "x": g["x"].swapaxes(0, 1).reshape(x.shape)})
+        yield Stacking("x is read with batch and time swapped", batch=lambda b: b._replace(
+            x=b.x.reshape(B, T, -1).swapaxes(0, 1)), back=lambda g: {
+                **g, "x": g["x"].swapaxes(0, 1).reshape(T, B, -1)})
     if batch.mask is not None:
-        yield "the lengths are ignored", batch._replace(mask=None), lambda g: g
+        yield Stacking("the lengths are ignored", batch=lambda b: b._replace(mask=None))
 
 
-def of_the_stack(net: StackedNet, params: Params, batch: Batch) -> Iterator[tuple[str, Params]]:
-    """Every mistake that can be made with this stack, by its name, and what it gives."""
-    if net.gain == 1 and net.clip_step is None and not net.embedding and net.transition is None:
-        for label, plan in _plans(net, batch):
-            yield label, run(net, params, batch, plan)
-    net = replace(net, backend="reference", checkpoint="none")
-
-    def reading(p: Params, b: Batch, back: Change) -> Params:
-        found = run_on(net, p, b, lambda array, name: array)
-        grads = back({name[1:]: value for name, value in found.items() if name.startswith("d")})
-        return {"loss": np.asarray(found["loss"]), "outputs": found["outputs"],
-                **{f"d{name}": value for name, value in grads.items()}}
-
+def of_the_stack(net: StackedNet, params: Params, batch: Batch) -> Iterator[Stacking]:
+    """Every mistake that can be made with this stack."""
+    for label, plan in _plans(net, batch):
+        yield Stacking(label, plan)
     for label, there, back in (*_of_the_start(net, params), *_of_the_parameters(net, params)):
-        yield label, reading(there(params), batch, back)
-    for label, other, back in _of_the_batch(net, batch):
-        yield label, reading(params, other, back)
+        usual = "read in the order" not in label or "(as in" in label
+        yield Stacking(label, there=there, back=back, common=usual)
+    yield from _of_the_batch(batch)
