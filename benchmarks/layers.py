@@ -2,7 +2,7 @@
 
 NAME is PyTorch, Flax, Equinox, Keras or ONNX; results/check_layers.json keeps the rows of the
 others: of each the verdict, the worst quantity and its z. Flax and Keras, whose layers take seconds
-to compile, are judged with two layers.
+to compile, are judged with three layers.
 """
 
 import json
@@ -27,7 +27,7 @@ def found(name: str) -> list[dict]:
     tables = [table for table in layers.TABLES if table.framework == name]
     compiled = name in ("Flax", "Keras")
     return [row for table in tables for row in layers.rows(
-        replace(table, depths=(2,)) if compiled and len(table.depths) > 1 else table)]
+        replace(table, depths=(3,)) if compiled and len(table.depths) > 1 else table)]
 
 
 def save(rows: list[dict], versions: dict[str, str]) -> None:

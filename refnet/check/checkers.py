@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Net, int, int]] = {
     "rnn relu gain": (RecurrentNet(2, 4, 3, activation=RELU, loss="squared_error", gain=1.25),
                       5, 2),
     "rnn every mask": (RecurrentNet(2, 4, 3, readout="every"), 6, 3),
-    "rnn cayley": (RecurrentNet(2, 4, 3, transition=transition("cayley")), 6, 2),
+    "rnn orthogonal": (RecurrentNet(2, 4, 3, transition=transition("orthogonal")), 6, 2),
     "rnn svd": (RecurrentNet(2, 4, 3, transition=transition("svd")), 6, 2),
     "lstm": (RecurrentNet(2, 3, 3, cell="lstm"), 6, 2),
     "lstm every mask peepholes": (RecurrentNet(2, 3, 3, cell="lstm", readout="every"), 6, 3),
@@ -174,8 +174,9 @@ def checker_rows(seed: int = 0, few: tuple[str, ...] = ()) -> Rows:
             with np.errstate(all="ignore"):
                 narrow, exact = bug.run(net, params, batch), bug.run(net, wide, wide_batch)
             if bug is not correct:
-                if all(np.array_equal(exact[name], right[name]) for name in right):
-                    continue  # it changes nothing here
+                if all(np.array_equal(exact[name], right[name]) for name in right) or any(
+                        exact[name].shape != right[name].shape for name in exact):
+                    continue  # it changes nothing here, or a shape, which nobody accepts
                 had.add(bug.label)
                 planted += 1
             names = [name for name in narrow if name.startswith("d")]
