@@ -138,7 +138,7 @@ def checkers() -> str:
                   and row["forward"] is forward] for forward in (False, True)]
         seconds = median(row[f"{name}, seconds"] for row in found)
         rows.append([labels.get(name, name), f"{sum(right)} of {len(right)}",
-                     *(f"{sum(bugs)} of {len(bugs)}" for bugs in wrong), f"{seconds:.4f}"])
+                     *(f"{sum(bugs)} of {len(bugs)}" for bugs in wrong), f"{seconds:.1g}"])
     return table(["checker", "correct gradients accepted", "bugs of the backward pass rejected",
                   "bugs that the outputs or the loss show, too, rejected",
                   "seconds a verdict (median)"], rows) + (
