@@ -99,6 +99,17 @@ def test_the_figure_of_the_examples_has_a_band_of_seeds_for_each_method():
     assert (low, high) == pytest.approx((.1, .2))
 
 
+def test_a_small_input_matrix_lets_the_gradient_through():
+    rows = {start: causes.fading("temporal-order", 60, start, 0)["ratio"]
+            for start in causes.STARTS}
+    assert .5 < rows["W_xh from N(0, .01)"] < 1.5
+    assert max(rows["as in the code"], rows["W_hh alone made orthogonal"]) < .1
+    jobs = {job.key: {"ratio": .25 if job.arguments["start"] == "as in the code" else 4}
+            for job in causes.STUDY.jobs(lambda job: None, 1, True) if job.config is None}
+    lines = causes.STUDY.table(lambda job: jobs.get(job.key), 1, False).splitlines()
+    assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2
+
+
 def test_a_finding_is_told_only_if_the_rows_say_so():
     """Every finding has rows that make it true and rows that do not; without rows none is told."""
     labels = {cell.label: cell.job(0, False, causes.CURVE).key for cell in causes.CELLS}

@@ -8,8 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from refnet.analysis.flow import gradient_norms
+from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.rows import table
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
-from refnet.studies.study import Found
+from refnet.studies.jobs import Job
+from refnet.studies.study import Found, spread
+from refnet.training.experiment import build
+from refnet.training.protocols import preset
 
 __all__ = ["FINDINGS", "STUDY"]
 
@@ -29,7 +35,7 @@ SHORT, START, LONG, ADDING, ENDS, PIXELS = (
     "temporal order, SRNN+OINIT, T = 120", "adding, SRNN+OINIT, T = 100",
     "adding, SRNN+OINIT, T = 100, 100,000 iterations", "MNIST by pixels, SRNN+OINIT")
 HALVED = "adding:protocol=manchev-spratling-code"
-SMALL = {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"}
+SMALL: dict[str, Any] = {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"}
 
 CELLS = [
     *_cells(SHORT, {"task": "temporal-order", "length": 20, "iterations": 20_000}, {
@@ -120,8 +126,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      lambda rows: all(_failed(rows, cell.label) for cell in CELLS
                       if cell.label.startswith(LONG) and "W_xh" not in cell.label)),
     ("At T = 120 OINIT solves temporal order if W_xh starts at N(0, .01) and nothing else is "
-     "changed. What keeps the published start from learning is the size of its input matrix: "
-     "every step's input pushes the tanh units to where they are flat.",
+     "changed. What keeps the published start from learning is the size of its input matrix: every "
+     "step's input pushes the tanh units to where they are flat, and the gradient is lost on its "
+     "way (second table).",
      lambda rows: _solved(rows, f"{LONG}: RMSprop at .0001, W_xh from N(0, .01)")
      and _failed(rows, f"{LONG}: RMSprop at .0001, W_hh alone made orthogonal")),
     ("Adding at T = 100 does not fail by its criterion, its optimiser or its rate: with RMSprop at "
@@ -164,13 +171,46 @@ _TABLE = grid(
               for label, name in (("text", "text"), ("code", "code"), ("HS97", "hs97")))],
     CURVE, lambda label: label.partition(":")[0])
 
+STARTS: dict[str, dict[str, Any]] = {
+    "as in the code": {}, "W_hh alone made orthogonal": {"orthogonal": "hidden"},
+    "W_xh from N(0, .01)": SMALL}
+FADING = {"temporal-order": 120, "adding": 100}
+
+
+def fading(task: str, length: int, start: str, seed: int) -> dict[str, float]:
+    """The norm of the last step's gradient at the first step over that at the last, before
+    training: 1 if nothing is lost on its way."""
+    e = build(preset(task, length=length, method="oinit", protocol=CODE, seed=seed,
+                     **STARTS[start]))
+    assert isinstance(e.net, RecurrentNet)
+    norms = gradient_norms(e.net, e.start()[0], e.task.batch(0, e.config.batch, seed))
+    return {"ratio": float(norms[0] / norms[-1])}
+
+
+def _gradients(seed: int) -> list[Job]:
+    return [Job(f"gradient in {task}, {start}, seed {seed}",
+                function="refnet.studies.causes:fading",
+                arguments={"task": task, "length": length, "start": start, "seed": seed})
+            for task, length in FADING.items() for start in STARTS]
+
+
+def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
+    return [job for seed in range(seeds) for job in _gradients(seed)] + _TABLE.jobs(
+        found, seeds, quick)
+
 
 def _table(found: Found, seeds: int, quick: bool) -> str:
     rows = {cell.label: found(cell.job(0, quick, CURVE)) for cell in CELLS}
     told = [text for text, holds in FINDINGS if holds(rows)]
+    ratios = [[task, FADING[task], start, spread([row["ratio"] for seed in range(seeds)
+               for job in _gradients(seed) if job.arguments["task"] == task
+               and job.arguments["start"] == start and (row := found(job))], ".2g")]
+              for task in FADING for start in STARTS]
     return _TABLE.table(found, seeds, quick) + (
         "\nWhat these runs show (first seed):\n\n" + "".join(f"- {text}\n" for text in told)
-        if told and not quick else "")
+        if told and not quick else "") + (
+        "\nHow much of the last step's gradient arrives at the first step, before training:\n\n"
+        + table(["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios))
 
 
-STUDY = replace(_TABLE, table=_table)
+STUDY = replace(_TABLE, jobs=_jobs, table=_table)
