@@ -204,3 +204,19 @@ def test_certificate_and_sigma_report_their_products(monkeypatch):
     noise.spread(certified, np.float32, progress=lambda *said: told.append(said))
     assert told and {bits for bits, *_ in told} == {24}
     assert [done for _, done, _ in told] == list(range(1, len(told) + 1))
+
+
+@pytest.mark.parametrize("bits", [70, 300])  # of which the first decides some entries only
+def test_rounding_in_halves_is_that_of_the_whole(bits, monkeypatch):
+    net = NETS["lstm"]
+    with balls.precision(bits):
+        found = enclose._run(net, *case(net), "ball")
+        whole, doubt = enclose._enclosures(found, None)
+        monkeypatch.setattr(enclose, "LARGE", 0)
+        parted, same = enclose._enclosures(found, None)
+    assert doubt == same and (doubt is None) == (bits == 300)
+    assert list(whole) == list(parted) == list(found)
+    for name, one in whole.items():
+        assert one.exact is parted[name].exact and one.value.shape == found[name].shape
+        for part in ("value", "radius"):
+            assert getattr(one, part).tobytes() == getattr(parted[name], part).tobytes(), name

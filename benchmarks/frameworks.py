@@ -1,0 +1,32 @@
+"""The cells of PyTorch, JAX and ONNX at several sizes, judged: ``python -m benchmarks.frameworks
+NAME...``, NAME being torch, jax or onnx.
+
+results/check_NAME.json keeps each verdict and its worst quantity; the layers, in every form that
+they are used in, are those of ``python -m benchmarks.layers``.
+"""
+
+import sys
+from pathlib import Path
+
+from refnet.check import survey
+from refnet.check.tables import save
+
+RESULTS = Path(__file__).parent / "results"
+SURVEYS = {"torch": survey.torch_rows, "jax": survey.jax_rows, "onnx": survey.onnx_rows}
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - set(SURVEYS)
+    if unknown or not names:
+        sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(SURVEYS)}")
+    for name in names:
+        rows = [{key: value for key, value in row.items() if key != "quantities"}
+                for row in SURVEYS[name]()]
+        save(RESULTS / f"check_{name}.json", rows)
+        print(name, len(rows), {verdict: sum(row["verdict"] == verdict for row in rows)
+                                for verdict in {row["verdict"] for row in rows}})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
