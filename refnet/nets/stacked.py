@@ -22,8 +22,7 @@ from refnet.batch import Array, Params, last_steps
 from refnet.maths.kinds import same_kind
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
-from refnet.nets.base import (Initializer, NetTape, admit_gradients, float_type, matrix_of,
-                              pulled)
+from refnet.nets.base import Initializer, NetTape, admit_gradients, float_type, matrix_of, pulled
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
 
