@@ -63,6 +63,7 @@ def test_figures_3_and_6_of_vorontsov_et_al():
             "LSTM": curve_row(**dict.fromkeys(("s_min", "s_mean", "s_max", "s_sd"), [None] * 3))}
     figure = evolution(rows)
     losses, spectrum = figure.axes
+    assert {line.get_marker() for line in (*losses.lines, *spectrum.lines)} == {"o"}
     assert [line.get_label() for line in losses.lines] == ["0.1, not finished", "LSTM"]
     assert spectrum.get_title() == "0.1, not finished"
     lines = {line.get_label(): list(line.get_ydata()) for line in spectrum.lines}

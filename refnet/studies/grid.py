@@ -62,7 +62,7 @@ def _state(row: dict[str, Any]) -> str:
     return str(row["state"])
 
 
-LOGARITHMIC = ("gradient_norm", "defect")
+LOGARITHMIC = ("gradient_norm", "defect", "mse")
 RATIO = 20
 """Of the longest curve to the shortest: from here on the iterations' axis is logarithmic."""
 

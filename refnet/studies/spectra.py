@@ -23,7 +23,7 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
     places = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
     for label, row in rows.items():
         places[0].plot(finite(row["curve"]["iteration"]), finite(row["curve"]["loss"]),
-                       label=label_of(label, [row]))
+                       label=label_of(label, [row]), marker=_marker(row), markersize=3)
     places[0].set(title="loss", xlabel="iteration")
     places[0].legend(fontsize=6)
     for place, (label, row) in zip(places[1:], spectra.items()):
@@ -32,10 +32,16 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
         place.fill_between(at, [m - d for m, d in zip(mean, sd)], [m + d for m, d in zip(mean, sd)],
                            color="tab:green", alpha=.3)
         for name, color in (("s_max", "tab:blue"), ("s_mean", "tab:green"), ("s_min", "tab:red")):
-            place.plot(at, curve[name], color=color, label=name[2:])
+            place.plot(at, curve[name], color=color, label=name[2:], marker=_marker(row),
+                       markersize=3)
         place.set(title=label_of(label, [row]), xlabel="iteration", ylabel="singular values")
         place.title.set_fontsize(8)
         place.legend(fontsize=6)
     for place in places[count:]:
         place.remove()
     return figure
+
+
+def _marker(row: dict[str, Any]) -> str | None:
+    """A few points have a mark each, so that a single one is seen."""
+    return "o" if len(row["curve"]["iteration"]) < 5 else None
