@@ -234,6 +234,14 @@ def parametrisations() -> str:
     return table(["units", *(f"torch {pair}" for pair in pairs), "schur, ms a step"], rows)
 
 
+def verdicts() -> str:
+    rows = [[f"{row['cell']} ({row['sizes'].replace(',', ', ')})",
+             *(f"{row[name]:.1f}" for name in ("first", "edited", "wrong"))]
+            for row in record("verdicts")["rows"]]
+    return table(["net (T, H, B)", "first verdict, s", "file edited, s",
+                  "edited so that it is wrong, and named, s"], rows)
+
+
 def checkpoints() -> str:
     rows = [[f"{row['T']:,}", *(between(entry, 1, 1e3) for entry in row["seconds"].values()),
              between(row["ratio"]), *(f"{size / 1e6:.1f}" for size in row["peak bytes"].values())]
@@ -259,6 +267,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "table5": table5,
     "parametrisations": parametrisations,
     "checkpoints": checkpoints,
+    "verdicts": verdicts,
 }
 
 

@@ -1,0 +1,67 @@
+"""How long a verdict takes, from a file to the exit status: ``python -m benchmarks.verdicts``.
+
+``refnet check function`` on a program that runs refnet's own compiled net in float32, as whole
+processes: with nothing kept; again after an edit of the file, when certificate and sigmas are; and
+after an edit that makes the program wrong, which has to be named. Medians over ROUNDS rounds, each
+with an empty folder of the judge's, go to results/verdicts.json.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from refnet.check.tables import save
+
+RESULT = Path(__file__).parent / "results" / "verdicts.json"
+CASES = (("gru", "300,100,4"), ("lstm", "300,100,4"))
+ROUNDS = 3
+PROGRAM = '''
+from refnet import Batch, RecurrentNet, loss_and_gradients
+
+
+def gradients(p, x, y):
+    net = RecurrentNet(x.shape[2], p["Whh"].shape[1], len(p["by"]), "CELL", backend="compiled")
+    found = loss_and_gradients(net, p, Batch(x, y))
+    dp = {f"d{name}": value for name, value in found.gradients.items()}
+    return {"loss": found.loss, **dp}
+'''
+EDITS = (("first", "", 0), ("edited", "# the same, written otherwise\n", 0),
+         ("wrong", '    dp["dWhh"] = -dp["dWhh"]\n    return', 1))
+
+
+def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
+    """Of every edit, one after the other. Raises RuntimeError for another verdict than its."""
+    file, found = folder / "mine.py", {}
+    for name, text, status in EDITS:
+        program = PROGRAM.replace("CELL", cell)
+        file.write_text(program.replace("    return", text) if status else text + program)
+        started = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "refnet", "check", "function", f"{file}:gradients", "--cell",
+             cell, "--sizes", sizes, "--dtypes", "float32"], capture_output=True, text=True,
+            env={**os.environ, "REFNET_JUDGE_CACHE": str(folder)})
+        found[name] = time.perf_counter() - started
+        if done.returncode != status or status and "dWhh has the wrong sign" not in done.stdout:
+            raise RuntimeError(f"{cell}, {name}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return found
+
+
+def main() -> None:
+    rows = []
+    for cell, sizes in CASES:
+        rounds = []
+        for _ in range(ROUNDS):
+            with TemporaryDirectory() as folder:
+                rounds.append(seconds(cell, sizes, Path(folder)))
+        rows.append({"cell": cell, "sizes": sizes, **{
+            name: median(one[name] for one in rounds) for name, *_ in EDITS}})
+        print(rows[-1])
+    save(RESULT, rows)
+
+
+if __name__ == "__main__":
+    main()
