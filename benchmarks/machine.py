@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from refnet.compiled._jit import jit, run
 from refnet.compiled.layout import APART, aligned
-from refnet.compiled.vector import BYTES, _fma_call, cut, number, whole_registers
+from refnet.compiled.vector import BYTES, cut, fma_call, number, whole_registers
 
 INDEPENDENT = 12
 """Multiply-adds under way at once: two units with a latency of five cycles need ten, and their
@@ -45,7 +45,7 @@ def _multiply_adds(context: Any, turns: Any, factor: Any) -> Any:
             places.append(place)
         with cgutils.for_range(builder, args[0]):
             for place in places:
-                builder.store(_fma_call(builder, builder.load(place), spread, spread), place)
+                builder.store(fma_call(builder, builder.load(place), spread, spread), place)
         total = element(0.0)
         for place in places:
             total = builder.fadd(total, builder.extract_element(builder.load(place), lane(0)))

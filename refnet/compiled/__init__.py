@@ -1,5 +1,5 @@
-"""The cells, the cross-entropy and the gradient descent of OINIT, compiled by Numba for float32 and
-float64.
+"""The cells, the layers of the feedforward net, the cross-entropy and the gradient descent of
+OINIT, compiled by Numba for float32 and float64.
 
 Each cell's module has the same ``forward`` and ``backward`` as the module of that name in
 ``refnet.cells``. Results differ by rounding, because sums run in another order, and on x86

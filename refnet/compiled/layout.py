@@ -15,7 +15,8 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, inner
-from refnet.compiled.vector import BYTES, ROWS, VECTORS, cut, lanes, tile
+from refnet.compiled.rows import turn
+from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy_rows, cut, lanes, tile
 
 __all__ = ["Layout", "add_rows", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
            "layout", "normal", "pack", "product", "spaces"]
@@ -117,7 +118,9 @@ back, and to clear the pages of a new one takes a small net a tenth of its step.
 def borrow(shape: tuple[int, ...], dtype: Any) -> Array:
     """An array with anything in it, to ``give_back``."""
     spare = _SPARE.pop((shape, dtype.char), None)
-    return np.empty(shape, dtype) if spare is None else spare
+    if spare is None:
+        return np.empty(shape, dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
+    return spare
 
 
 def give_back(*arrays: Array) -> None:
@@ -153,18 +156,16 @@ def pack(w: Any, at: int, depth: int, source: Any, first: int, rows: int, column
     columns). The matrix is ``rows`` rows of ``columns`` in an array, from row ``first`` on; or,
     with ``transposed``, the transposed one."""
     start, numbers = first * columns, cut(source, 0, source.size)
-    count, H, down, right = ((columns, rows, 1, columns) if transposed else
-                             (rows, columns, columns, 1))
+    count, H = (columns, rows) if transposed else (rows, columns)
     vectors = (H + lane - 1) // lane
     panels = _panels(vectors)
     for n in range(panels):
         left, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
-        breadth = min(last, H) - left
-        for r in range(count):
-            row = cut(w, left * depth + (at + r) * (last - left), breadth)
-            own = start + r * down + left * right
-            for c in range(breadth):
-                row[c] = numbers[own + c * right]
+        to, breadth = left * depth + at * (last - left), min(last, H) - left
+        if transposed:
+            turn(w, to, last - left, numbers, start + left * columns, columns, breadth, count)
+        else:
+            copy_rows(w, to, last - left, numbers, start + left, columns, count, breadth)
 
 
 @inner

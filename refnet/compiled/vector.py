@@ -52,7 +52,7 @@ def lanes(dtype: Any) -> int:
     return BYTES // dtype.itemsize if dtype.kind == "f" else 4
 
 
-def _fma_call(builder: Any, *values: Any) -> Any:
+def fma_call(builder: Any, *values: Any) -> Any:
     type_ = values[0].type
     vector = isinstance(type_, ir.VectorType)
     element = type_.element if vector else type_
@@ -67,7 +67,7 @@ if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
     def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
         """``a b + c``, rounded once."""
-        return a(a, a, a), lambda ctx, builder, sig, args: _fma_call(builder, *args)
+        return a(a, a, a), lambda ctx, builder, sig, args: fma_call(builder, *args)
 
     @intrinsic  # type: ignore[untyped-decorator]
     def number(context: Any, value: Any, like: Any) -> Any:
@@ -362,7 +362,7 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
                 spread = builder.shuffle_vector(
                     builder.insert_element(undefined, scalar, lane), undefined, every)
                 for v in range(V):
-                    sums[r][v].add_incoming(_fma_call(builder, spread, loaded[v], sums[r][v]),
+                    sums[r][v].add_incoming(fma_call(builder, spread, loaded[v], sums[r][v]),
                                             body)
             k.add_incoming(builder.add(k, one), body)
             aoff.add_incoming(builder.add(aoff, ak), body)

@@ -111,8 +111,9 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     if kind == "rational" and not _is_rational(net):
         raise ValueError("certify: this net is not rational (its activation, loss, cell or "
                          "transition); use kind='ball'")
+    net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
-        net = replace(net, backend="reference", checkpoint="none")
+        net = replace(net, checkpoint="none")
     if kind == "rational":
         found = _run(net, params, batch, kind)
         named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
@@ -283,9 +284,9 @@ def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosur
 def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclosure], kind: str,
                  bits: int, seconds: float) -> Certified:
     """What is certified, from every quantity by its name."""
+    net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
-        net, batch = replace(net, backend="reference", checkpoint="none"), settled(
-            batch, net.outputs)
+        net, batch = replace(net, checkpoint="none"), settled(batch, net.outputs)
     named = dict(named)
     loss, outputs = named.pop("loss"), named.pop("outputs")
     gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}

@@ -1,7 +1,7 @@
 """What the recurrent and the feedforward net share: the tape, and the pull-back to the parts that
 their matrices are made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -9,14 +9,14 @@ import numpy as np
 from refnet.arguments import Shape, admit, array, choice, kind, short
 from refnet.batch import Array, Params
 from refnet.maths.activations import SPEC, Activation, activation
-from refnet.maths.losses import LOSSES, REDUCTIONS
+from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Transition, pull_back
 from refnet.matrices.transitions import transition
 from refnet.specs import read
 
 __all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "admit_gradients",
-           "an_activation", "float_type", "matrix_of", "parameter_shapes", "pulled"]
+           "an_activation", "float_type", "losses_of", "matrix_of", "parameter_shapes", "pulled"]
 
 T = TypeVar("T")
 
@@ -82,6 +82,18 @@ it is given
     if loss == "none" and reduction != "sum":
         raise ValueError(f"reduction is {reduction!r}; need 'sum' with the loss 'none': the "
                          "cotangent is taken as it is given")
+
+
+def losses_of(backend: str) -> Mapping[str, Loss]:
+    """The losses, example by example, on a backend.
+
+    >>> sorted(losses_of("reference"))
+    ['cross_entropy', 'none', 'squared_error']
+    """
+    if backend == "reference":
+        return LOSSES
+    from refnet.compiled import losses  # Numba is slow to import
+    return losses.LOSSES
 
 
 def an_activation(value: Activation | str, what: str = "activation") -> Activation:

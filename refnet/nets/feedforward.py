@@ -3,20 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from refnet.arguments import Shapes, admit, generator, short, whole
+from refnet.arguments import Shapes, admit, choice, generator, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.kinds import same_kind
-from refnet.maths.losses import LOSSES, Loss
+from refnet.maths.losses import Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
-                              an_activation, float_type, matrix_of, parameter_shapes, pulled)
+                              an_activation, float_type, losses_of, matrix_of, parameter_shapes,
+                              pulled)
 
 __all__ = ["FeedforwardNet"]
 
@@ -31,10 +32,7 @@ class FeedforwardNet:
     b1, ..., and each hidden layer has its own activation parameters (slope1, ...).
     ``activation``: one, or its name. ``transition``: None, or what the hidden layers' square
     matrices are made of (all hidden ones if the transition takes rectangular matrices), or the
-    name of that.
-
-    There is no compiled version: each layer is used once a step, so that packing its matrix and
-    waking threads, which a recurrent net does once for all time steps, would cost what they save.
+    name of that. ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
 
     >>> net = FeedforwardNet((4, 3, 3, 2))
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -51,15 +49,21 @@ class FeedforwardNet:
     transition: Named[Transition | None] = Named(a_transition, None)
     loss: str = "cross_entropy"
     reduction: str = "mean"
-    losses: ClassVar[Mapping[str, Loss]] = LOSSES
+    backend: str = "reference"
 
     def __post_init__(self) -> None:
+        choice("backend", self.backend, ("reference", "compiled"))
         a_loss(self.loss, self.reduction)
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
             raise ValueError(f"widths are {short(self.widths)}; need at least inputs and outputs, "
                              "each at least 1, such as (784, 100, 10)")
         object.__setattr__(self, "widths", tuple(
             whole(f"widths[{layer}]", width) for layer, width in enumerate(self.widths)))
+
+    @cached_property
+    def losses(self) -> Mapping[str, Loss]:
+        """The losses, example by example, on this net's backend."""
+        return losses_of(self.backend)
 
     @property
     def depth(self) -> int:
@@ -160,6 +164,11 @@ class FeedforwardNet:
         self.admit("FeedforwardNet.forward", params, x, mask)
         params, x = same_kind(params, x)
         p, made = self.matrices(params)
+        if self.backend == "compiled":
+            from refnet.compiled import feedforward as compiled  # Numba is slow to import
+            outputs, rows, kept = compiled.forward("FeedforwardNet.forward", p, x, self.widths,
+                                                   self.activation)
+            return outputs, NetTape(p, made, kept, rows, None)
         h, tape = x, []
         for layer in range(1, self.depth + 1):
             v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
@@ -178,6 +187,11 @@ class FeedforwardNet:
         p, made, layers, h, _ = tape
         admit_gradients("FeedforwardNet.backward", doutputs, (len(h), self.widths[-1]), extra,
                         {**params, **p})
+        if self.backend == "compiled":
+            from refnet.compiled import feedforward as compiled
+            return pulled(self, p, made, compiled.backward(
+                "FeedforwardNet.backward", p, layers, doutputs, self.widths, self.activation,
+                inputs), extra)
         last = self.depth + 1
         grads: Params = {}
         dv = doutputs

@@ -155,8 +155,7 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
 
 def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
     net.admit("tangent", params, batch.x, batch.mask)
-    if isinstance(net, RecurrentNet):
-        net = replace(net, backend="reference")
+    net = replace(net, backend="reference")
     params, x = same_kind(params, finite_input(batch.x, batch.mask))
     return net, {**params, "x": x}
 

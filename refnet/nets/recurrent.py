@@ -18,12 +18,13 @@ from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS, Activation, clipped
 from refnet.maths.kinds import same_kind
-from refnet.maths.losses import LOSSES, Loss
+from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
-                              an_activation, float_type, matrix_of, parameter_shapes, pulled)
+                              an_activation, float_type, losses_of, matrix_of, parameter_shapes,
+                              pulled)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
 
@@ -149,10 +150,7 @@ class RecurrentNet:
     @cached_property
     def losses(self) -> Mapping[str, Loss]:
         """The losses, example by example, on this net's backend."""
-        if self.backend == "reference":
-            return LOSSES
-        from refnet.compiled import losses
-        return losses.LOSSES
+        return losses_of(self.backend)
 
     @cached_property
     def gates(self) -> tuple[str, ...]:

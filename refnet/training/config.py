@@ -159,7 +159,7 @@ class Config:
     seed: int = _setting(0, "seed of everything random", least=0)
     dtype: str = _setting("float32", "floating-point type", choices=("float32", "float64"))
     backend: str = _setting("compiled", "Numba's kernels or plain NumPy",
-                            choices=("compiled", "reference"), where=RECURRENT)
+                            choices=("compiled", "reference"))
     checkpoint: str = _setting("none", "gradient checkpointing; with sqrt, memory grows with the "
                                        "square root of the sequence length and each step is run "
                                        "forward twice", choices=("none", "sqrt"), where=RECURRENT)

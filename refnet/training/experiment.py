@@ -187,7 +187,7 @@ def _net(config: Config, task: Any) -> Net:
                              "net feedforward; use clip value or norm")
         return FeedforwardNet((task.inputs, *[config.hidden] * config.depth, task.outputs),
                               activation=act, transition=made, loss=task.loss,
-                              reduction=config.reduction)
+                              reduction=config.reduction, backend=config.backend)
     one = RecurrentNet(task.inputs, config.hidden, task.outputs, activation=act,
                        cell=read_spec("cell", config.cell)[0], transition=made,
                        readout=task.readout, loss=task.loss, reduction=config.reduction,

@@ -91,7 +91,8 @@ class Optimizer:
             places = [f"{name}/{accumulator}" for accumulator in self.accumulators]
             direction, kept = self.move(g, tuple(map(state.__getitem__, places)), steps)
             rate = product(self.rate, self.rates[name]) if name in self.rates else self.rate
-            moved[name] = np.asarray(value - times(rate, direction))
+            change = np.asarray(times(rate, direction))
+            moved[name] = np.subtract(value, change, out=change)
             after.update(zip(places, map(np.asarray, kept)))
         return moved, after
 

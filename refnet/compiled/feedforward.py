@@ -1,0 +1,305 @@
+"""The deep feedforward net, layer by layer, as ``refnet.nets.feedforward`` writes it.
+
+Each thread takes some rows of the batch through all layers, forward and back, and then some rows
+of the matrices for their gradients. A layer's rows lie on the tape as [h | 1], padded to whole
+vectors, so that one product makes ``W h + b`` and one the gradients of W and b. One example alone
+is a matter of reading each matrix once: its products are dot products with the rows of W as they
+lie.
+
+The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
+Checked by: tests/test_compiled_feedforward.py.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.compiled._jit import direct, inner, jit, run
+from refnet.compiled.activations import needs_a, pull, push, settings
+from refnet.compiled.layout import APART, borrow, boundary, common, give_back, normal, pack, product
+from refnet.compiled.plan import CHUNK
+from refnet.compiled.rows import addresses_of, dot, held
+from refnet.compiled.step import Rule
+from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, float_control, fma, lanes
+from refnet.maths.activations import Activation
+
+__all__ = ["Tape", "backward", "forward"]
+
+ROWS = 8
+"""Rows of the batch in a block: few enough to occupy two threads with a batch of 16."""
+
+TASKS = 16
+"""Parts into which the weight gradients are cut, at least."""
+
+SHARE = 2 ** 15
+"""Numbers in such a part about which there are more."""
+
+ALONE = 2 ** 18
+"""Multiplications in a pass for which a second thread is not worth its waking."""
+
+
+class Sizes(NamedTuple):
+    """``widths`` (layers + 1,), the numbers of a row [h | 1] of each, ``strides``, and the sums of
+    those before it, ``at``; where the gradient of each W and b begins, ``W`` and ``b``; ``starts``
+    (blocks + 1,), the first row of each block of the batch, and B; ``tasks`` (tasks, 3), each a
+    layer, the first of some rows of its matrix, and how many; and the numbers that a thread packs
+    a matrix into, ``room``, or sums in, ``sums``."""
+
+    dtype: Any
+    B: int
+    lane: int
+    widths: Any
+    strides: Any
+    at: Any
+    W: Any
+    b: Any
+    starts: Any
+    tasks: Any
+    room: int
+    sums: int
+
+
+class Layers(NamedTuple):
+    """The part of Sizes that the kernels take."""
+
+    B: int
+    lane: int
+    widths: Any
+    strides: Any
+    at: Any
+    W: Any
+    b: Any
+    starts: Any
+    tasks: Any
+
+
+class Tape(NamedTuple):
+    """The rows [h | 1] of all layers, the inputs' first and the outputs' last, one array after the
+    other; likewise the pre-activations, or None if no slope needs them; the matrices and biases,
+    and where they lie."""
+
+    h: Array
+    a: Array | None
+    weights: list[Array]
+    places: Any
+
+
+@lru_cache(maxsize=64)
+def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> tuple[Sizes, Layers]:
+    """What follows from the sizes alone."""
+    lane, K = lanes(dtype), np.array(widths)
+    strides = (K + lane) // lane * lane
+    W = np.concatenate([[0], np.cumsum(K[1:] * K[:-1])])
+    b = W[-1] + np.concatenate([[0], np.cumsum(K[1:])])
+    share = min(max(W[-1] // TASKS, 1), SHARE)
+    tasks = []
+    for layer in range(1, len(K)):
+        parts = max(min(round(K[layer - 1] * K[layer] / share), -(-K[layer] // 4)), 1)
+        edges = [K[layer] * n // parts for n in range(parts + 1)]
+        tasks += [(layer, first, last - first) for first, last in zip(edges, edges[1:])]
+    blocks = max(-(-B // ROWS), 1)
+    starts = np.array([B * n // blocks for n in range(blocks + 1)])
+    most = max(rows for _, _, rows in tasks)
+    vectors = -(-K // lane) * lane
+    room = int(max(((K[:-1] + 1) * vectors[1:]).max(), (K[1:] * vectors[:-1]).max()))
+    made = Sizes(dtype, B, lane, K, strides, np.concatenate([[0], np.cumsum(strides)]), W, b,
+                 starts, np.array(tasks), room, int(most * strides.max()))
+    return made, Layers(*[getattr(made, name) for name in Layers._fields])
+
+
+@inner
+def _combine(to: Any, by: Any, W: Any, H: int, K: int) -> None:
+    """``to[k] = sum_j by[j] W[j, k]``, over j in order, four rows at a time."""
+    clear(to, 0, K)
+    fours = H // 4 * 4
+    for j in range(0, fours, 4):
+        first, second, third, fourth = by[j], by[j + 1], by[j + 2], by[j + 3]
+        one, two = cut(W, j * K, K), cut(W, (j + 1) * K, K)
+        three, four = cut(W, (j + 2) * K, K), cut(W, (j + 3) * K, K)
+        for k in range(K):
+            to[k] = fma(fourth, four[k], fma(third, three[k], fma(second, two[k],
+                                                                  fma(first, one[k], to[k]))))
+    for j in range(fours, H):
+        only, row = by[j], cut(W, j * K, K)
+        for k in range(K):
+            to[k] = fma(only, row[k], to[k])
+
+
+@jit
+def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: Any, h: Any,
+             a: Any, outputs: Any) -> None:
+    mode = float_control(-1, FLUSH)
+    w, lane, last = cut(work, boundary(work), work.size - boundary(work)), s.lane, len(s.widths) - 1
+    first, rows = s.starts[begin], s.starts[end] - s.starts[begin]
+    copy_rows(h, first * s.strides[0], s.strides[0], x, first * s.widths[0], s.widths[0], rows,
+              s.widths[0])
+    for layer in range(1, last + 1):
+        K, H = s.widths[layer - 1], s.widths[layer]
+        below, stride = s.strides[layer - 1], s.strides[layer]
+        start, units = s.B * s.at[layer] + first * stride, (H + lane - 1) // lane
+        seen = cut(h, s.B * s.at[layer - 1] + first * below, rows * below)
+        now = cut(h, start, rows * stride)
+        W, b = held(places, layer - 1, H * K, x), held(places, last + layer - 1, H, x)
+        for r in range(rows):
+            seen[r * below + K] = 1
+        if s.B == 1:
+            for j in range(H):
+                now[j] = dot(W, j * K, seen, 0, K) + b[j]
+        else:
+            pack(w, 0, K + 1, W, 0, H, K, lane, True)
+            pack(w, K, K + 1, b, 0, H, 1, lane, True)
+            product(now, stride, seen, below, 1, w, 0, K + 1, rows, units, lane, False)
+        if layer < last:
+            if len(a):
+                copy_rows(a, start, 0, now, 0, 0, 1, rows * stride)
+            push(act.code, act.alpha, cut(act.own, s.at[layer], stride), now, rows, units * lane,
+                 stride)
+        else:
+            copy_rows(outputs, first * H, H, now, 0, stride, rows, H)
+    float_control(0, mode)
+
+
+@jit
+def _deltas(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, doutputs: Any, h: Any,
+            a: Any, deltas: Any, dq: Any, dx: Any) -> None:
+    mode = float_control(-1, FLUSH)
+    w, lane, last = cut(work, boundary(work), work.size - boundary(work)), s.lane, len(s.widths) - 1
+    first, rows, C = s.starts[begin], s.starts[end] - s.starts[begin], s.widths[last]
+    copy_rows(deltas, s.B * s.at[last] + first * s.strides[last], s.strides[last], doutputs,
+              first * C, C, rows, C)
+    for layer in range(last, 0, -1):
+        if layer == 1 and not len(dx):
+            break
+        K, H = s.widths[layer - 1], s.widths[layer]
+        below, stride = s.strides[layer - 1], s.strides[layer]
+        own = cut(deltas, s.B * s.at[layer] + first * stride, rows * stride)
+        e = cut(deltas, s.B * s.at[layer - 1] + first * below, rows * below)
+        W = held(places, layer - 1, H * K, doutputs)
+        if s.B == 1:
+            _combine(e, own, W, H, K)
+        else:
+            pack(w, 0, H, W, 0, H, K, lane, False)
+            product(e, below, own, stride, 1, w, 0, H, rows, (K + lane - 1) // lane, lane, False)
+        if layer > 1:
+            for block in range(begin, end):
+                skip = (s.starts[block] - first) * below
+                start = s.B * s.at[layer - 1] + first * below + skip
+                here = s.starts[block + 1] - s.starts[block]
+                size = here * below
+                before = cut(a, start, size) if len(a) else cut(a, 0, 0)
+                pull(act.code, act.alpha, cut(act.own, s.at[layer - 1], below), before,
+                     cut(h, start, size), cut(e, skip, size),
+                     cut(dq, block * s.at[last] + s.at[layer - 1], below), here, below)
+        else:
+            copy_rows(dx, first * K, K, e, 0, below, rows, K)
+    float_control(0, mode)
+
+
+@jit
+def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads: Any) -> None:
+    mode = float_control(-1, FLUSH)
+    sums, lane = cut(work, boundary(work), work.size - boundary(work)), s.lane
+    for task in range(begin, end):
+        layer, first, rows = s.tasks[task, 0], s.tasks[task, 1], s.tasks[task, 2]
+        K, below, stride = s.widths[layer - 1], s.strides[layer - 1], s.strides[layer]
+        seen = cut(h, s.B * s.at[layer - 1], s.B * below)
+        own = cut(deltas, s.B * s.at[layer], s.B * stride)
+        dW = cut(grads, s.W[layer - 1] + first * K, rows * K)
+        db = cut(grads, s.b[layer - 1] + first, rows)
+        if s.B == 1:
+            for j in range(rows):
+                row, d = cut(dW, j * K, K), own[first + j]
+                for k in range(K):
+                    row[k] = d * seen[k]
+                db[j] = d
+        else:
+            clear(sums, 0, rows * below)
+            for start in range(0, s.B, CHUNK):
+                depth = min(CHUNK, s.B - start)
+                product(sums, below, cut(own, start * stride + first, depth * stride - first), 1,
+                        stride, cut(seen, start * below, depth * below), below, depth, rows,
+                        below // lane, lane, True)
+            copy_rows(dW, 0, K, sums, 0, below, rows, K)
+            copy_rows(db, 0, 1, sums, K, below, rows, 1)
+    float_control(0, mode)
+
+
+_DIRECT: dict[tuple[Any, Any], Any] = {}
+
+
+def _run(kernel: Any, made: Sizes, blocks: int, room: int, *arguments: Any) -> None:
+    worth = 1 + int(made.W[-1]) * made.B // ALONE
+    threads = max(min(numba.get_num_threads(), blocks, worth), 1)
+    work = borrow((threads, room + APART // made.dtype.itemsize), made.dtype)
+    entry = _DIRECT.get((kernel, made.dtype.char))
+    run(entry or kernel, blocks, work, *arguments)
+    if entry is None:
+        _DIRECT[kernel, made.dtype.char] = direct(kernel, made.dtype)
+    give_back(work)
+
+
+def _rule(made: Sizes, p: Params, act: Activation) -> Rule:
+    own = np.zeros(made.at[-1], made.dtype)
+    for name, *_ in act.start:
+        for layer in range(1, len(made.widths) - 1):
+            own[made.at[layer]:made.at[layer] + made.widths[layer]] = p[f"{name}{layer}"]
+    return Rule(*settings(act, made.dtype), own)
+
+
+def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activation
+            ) -> tuple[Array, Array, Tape]:
+    """The outputs (B, C), the last hidden layer's rows, and the tape, for x (B, D).
+
+    Raises TypeError for dtypes other than float32 and float64.
+    """
+    dtype = common(where, x, *p.values())
+    made, layers = sizes(dtype, len(x), widths)
+    count = range(1, len(widths))
+    weights = [normal(p[f"{name}{layer}"], dtype) for name in "Wb" for layer in count]
+    places = addresses_of(weights)
+    h, outputs = np.empty(len(x) * made.at[-1], dtype), np.empty((len(x), widths[-1]), dtype)
+    if dtype.kind != "f":
+        h[:] = 0
+    a = np.empty_like(h) if needs_a(act) else None
+    _run(_forward, made, len(made.starts) - 1, made.room, layers, _rule(made, p, act),
+         places, normal(x, dtype), h, h[:0] if a is None else a, outputs)
+    rows = h[len(x) * made.at[-3]:len(x) * made.at[-2]].reshape(len(x), made.strides[-2])
+    return outputs, rows[:, :widths[-2]], Tape(h, a, weights, places)
+
+
+def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[int, ...],
+             act: Activation, inputs: bool = True) -> Params:
+    """The gradients, by name, for the tape of ``forward``.
+
+    The bits do not depend on the number of threads: which numbers are summed, and in which order,
+    depends on the sizes alone.
+    """
+    dtype = common(where, tape.h, doutputs)
+    B, last = len(doutputs), len(widths) - 1
+    made, layers = sizes(dtype, B, widths)
+    blocks = len(made.starts) - 1
+    a = tape.h[:0] if tape.a is None else tape.a
+    deltas = borrow((B * made.at[-1],), dtype)
+    dq = np.zeros((blocks, made.at[last]), dtype)
+    dx = np.empty((B * inputs, widths[0]), dtype)
+    grads = np.empty(made.b[-1], dtype)
+    _run(_deltas, made, blocks, made.room, layers, _rule(made, p, act), tape.places,
+         normal(doutputs, dtype), tape.h, a, deltas, dq, dx)
+    _run(_weights, made, len(made.tasks), made.sums, layers, tape.h, deltas, grads)
+    give_back(deltas)
+    found: Params = {}
+    for layer in range(1, last + 1):
+        own, start = widths[layer], made.W[layer - 1]
+        found[f"W{layer}"] = grads[start:made.W[layer]].reshape(own, widths[layer - 1])
+        found[f"b{layer}"] = grads[made.b[layer - 1]:made.b[layer]]
+    if act.start:
+        for layer in range(1, last):
+            own = np.add.reduce(dq[:, made.at[layer]:made.at[layer] + widths[layer]])
+            found |= {f"{name}{layer}": own if p[f"{name}{layer}"].ndim else np.asarray(own.sum())
+                      for name, *_ in act.start}
+    if inputs:
+        found["x"] = dx
+    return found
