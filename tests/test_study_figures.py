@@ -117,7 +117,7 @@ def test_a_finding_is_told_only_if_the_rows_say_so():
 
     def best(label):
         if label.startswith(causes.PIXELS):
-            return {"accuracy": .1 if "SGD" in label else .5 if "at .0001" in label else .3}
+            return {"accuracy": .1 if "SGD" in label else .5 if "from 0" in label else .3}
         return {"accuracy": .25, "mse": .03 if "W_xh" in label else .16 if "text" in label else .04}
 
     def told(states):
