@@ -191,6 +191,22 @@ def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
     assert store.path.read_bytes() == before
 
 
+def test_a_changed_number_in_a_row_is_noticed(undisturbed, tmp_path):
+    store = Store(shutil.copytree(undisturbed.folder, tmp_path / "copy"))
+    lines = store.path.read_bytes().splitlines()
+    row = json.loads(lines[1])
+    row["final"]["accuracy"] += .01
+    lines[1] = json.dumps(row, sort_keys=True).encode()
+    store.path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(FileError, match="rows.jsonl: line 2: does not match its own sha256"):
+        store.rows()
+    del row["sha256"]
+    lines[1] = json.dumps(row, sort_keys=True).encode()
+    store.path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(FileError, match="rows.jsonl: line 2: has no sha256"):
+        store.rows()
+
+
 def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
     store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})

@@ -1,9 +1,13 @@
 """A study's folder: ``rows.jsonl``, one line a finished run, and ``unfinished/KEY`` with the run
 folder of each run that has begun, so that another process or machine can go on.
 
+A line is a JSON object: ``key``, ``settings``, what the run returned, and ``sha256``, the digest
+of the JSON text of all other entries (keys sorted, Python's default separators).
+
 Checked by: tests/test_studies.py.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -21,6 +25,23 @@ PATIENCE = 60
 """Seconds that one process waits while others append; each takes milliseconds."""
 
 
+def _digest(row: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """A line without its digest, which holds."""
+    row = json_of(line)
+    if not isinstance(row, dict) or type(row.get("key")) is not str \
+            or type(row.get("settings")) is not dict:
+        raise ValueError("not a row; need an object with a key and settings")
+    if "sha256" not in row:
+        raise ValueError("has no sha256, without which a change of it would not be noticed")
+    if row.pop("sha256") != _digest(row):
+        raise ValueError("does not match its own sha256: it was damaged or edited")
+    return row
+
+
 class Store:
     """The rows of a study, by key, in one folder.
 
@@ -35,7 +56,7 @@ class Store:
     def rows(self) -> dict[str, dict[str, Any]]:
         """The rows by key. A last line without its end was never finished and does not count.
 
-        Raises FileError, naming the line, for one that is damaged.
+        Raises FileError, naming the line, for one that is damaged or was edited.
         """
         if not self.path.exists():
             return {}
@@ -45,13 +66,9 @@ class Store:
                 if not line:
                     continue
                 try:
-                    row = json_of(line)
+                    row = _row(line)
                 except ValueError as error:
                     raise ValueError(f"line {number}: {error}") from None
-                if not isinstance(row, dict) or type(row.get("key")) is not str \
-                        or type(row.get("settings")) is not dict:
-                    raise ValueError(f"line {number}: not a row; need an object with a key and "
-                                     "settings")
                 rows[row["key"]] = row
         return rows
 
@@ -62,7 +79,8 @@ class Store:
         Raises FileError, and adds nothing, if a line of the file is damaged; BusyError if another
         process keeps the folder.
         """
-        line = json.dumps(plain(row), sort_keys=True, allow_nan=False).encode() + b"\n"
+        made = json.loads(json.dumps(plain(row), allow_nan=False))  # as it will be read
+        line = json.dumps({**made, "sha256": _digest(made)}, sort_keys=True).encode() + b"\n"
         with naming(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with hold(self.folder, wait=PATIENCE):
