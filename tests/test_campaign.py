@@ -1,5 +1,6 @@
 """What a run survives, with few trials of each kind; all: ``python -m benchmarks.campaign``."""
 
+import mmap
 import os
 
 import pytest
@@ -36,8 +37,11 @@ def test_fuzzing_notices_what_it_looks_for(monkeypatch, tmp_path):
     def failing(path):
         raise KeyError("planted")
 
+    def greedy(path):  # of pages that are new to the process
+        return mmap.mmap(-1, 300_000_000).write(bytes(300_000_000))
+
     data = bytes(range(256))
-    kinds = [fuzz.Kind("a", data, failing), fuzz.Kind("b", data, lambda path: b"x" * 300_000_000),
+    kinds = [fuzz.Kind("a", data, failing), fuzz.Kind("b", data, greedy),
              fuzz.Kind("c", data, lambda path: path.read_bytes(), lambda found: found == data)]
     monkeypatch.setattr(fuzz, "kinds", lambda folder: kinds)
     wrong = fuzz.fuzz(6)["wrong"]

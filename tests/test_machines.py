@@ -77,7 +77,7 @@ def test_another_kind_of_machine_stays_within_what_the_row_states(moved, kind):
     assert "NUMBA_CPU_NAME=x86-64" in last["machine"] and "machine" not in rows(here)[-1]
     apart = difference(held(here), held(there))
     assert 0 < apart <= ROOM * last["rounding"], (apart, last["rounding"])
-    assert last["rounding"] < 1e-3
+    assert last["rounding"] < 1e-3 and last["rounding_until"] == 20 + STEPS
     assert rows(here)[:-1] == rows(there)[:-1]
 
 
@@ -100,5 +100,5 @@ def test_a_run_on_another_machine_keeps_what_it_states(moved, tmp_path, monkeypa
         monkeypatch.setenv(name, value)
     run = shutil.copytree(moved / "rnn" / "there", tmp_path / "run")
     resume(replace(config("rnn"), iterations=50), run)
-    assert len({row["rounding"] for row in rows(run)[2:]}) == 1
+    assert len({(row["rounding"], row["rounding_until"]) for row in rows(run)[2:]}) == 1
     assert arrays(run)[1]["iteration"] == 50

@@ -12,8 +12,8 @@ parameters, the optimiser's state and the best parameters by their names. One mo
   (sums since the last evaluation), ``last_evaluation`` (its iteration), ``best`` (its row)
 - ``groups``: the names of the groups, of which some may be empty
 - ``record``: ``rows`` (``lines``, ``bytes`` and ``sha256`` of rows.jsonl), ``machines`` (the
-  kinds of machine that the run has been on) and, if it has been on several, ``rounding`` (see
-  ``refnet.training.loop.resume``)
+  kinds of machine that the run has been on) and, if it has been on several, ``rounding`` and
+  ``rounding_until`` (see ``refnet.training.loop.resume``)
 - ``sha256``: of the JSON text of the other entries (keys sorted, Python's default separators),
   then, for every array in the order of their names, of "NAME DTYPE SHAPE" (such as
   ``params/Whh <f4 (3, 3)``) and of its bytes in C order

@@ -241,7 +241,7 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
 
     with create(folder, fill):
         return _loop(experiment, started[0], folder, Rows(folder / "rows.jsonl"), [machine()],
-                     observe, stop)
+                     observe, stop, {})
 
 
 @takes(config=CONFIG, folder=PATH)
@@ -253,9 +253,10 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     On another kind of machine the bits differ. Every later row then has a ``machine``, and
     ``rounding``: how far apart, relative to their norm, the parameters of this run come to stand
     in ``STEPS`` steps from those of a twin that is rounded differently before every step, as
-    measured when the run was resumed. Those of the machine that it came from are within ``ROOM``
-    times that after so many steps; later the two drift further apart, as fast as training magnifies
-    differences.
+    measured when the run was resumed. Up to the iteration ``rounding_until``, which is ``STEPS``
+    later, those of the machine that it came from are within ``ROOM`` times that. After it nothing
+    is promised of the difference: training magnifies it, and such rows are of another run with
+    the same settings, as one from another seed is.
 
     Raises CheckpointError or FileError and leaves the folder as it was if the checkpoint, or a
     row that it counts, cannot be used; BusyError if another process has the folder.
@@ -290,14 +291,15 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
                                       "run again")
         if machine() != machines[-1]:
             logging.getLogger("refnet").warning(
-                "%s: until iteration %d on %s, from here on %s: from now on the same as there "
-                "within rounding only, which training may magnify", folder, run.iteration,
-                machines[-1], machine())
+                "%s: until iteration %d on %s, from here on %s: the same as there within a stated "
+                "rounding for %d iterations, and then another run with the same settings", folder,
+                run.iteration, machines[-1], machine(), STEPS)
             machines.append(machine())
-            saved.record["rounding"] = rounding(experiment, run)
+            saved.record.update({"rounding": rounding(experiment, run),
+                                 "rounding_until": run.iteration + STEPS})
         write_text(folder / "config.toml", to_toml(config))
         return _loop(experiment, run, folder, rows, machines, observe, stop,
-                     saved.record.get("rounding"))
+                     {name: value for name, value in saved.record.items() if "rounding" in name})
 
 
 def identity(config: Config) -> dict[str, Any]:
@@ -313,7 +315,7 @@ def identity(config: Config) -> dict[str, Any]:
 
 
 def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: list[str],
-          observe: Observer, stop: Callable[[], bool], apart: float | None = None) -> Summary:
+          observe: Observer, stop: Callable[[], bool], stated: dict[str, Any]) -> Summary:
     config, task = experiment.config, experiment.task
     state, norm = "finished", 0.0
     before = run.seconds
@@ -327,7 +329,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
         nonlocal saved
         run.seconds = seconds()
         checkpoint.save(folder / "checkpoint.npz", run.to_checkpoint(
-            {"rows": rows.record(), "machines": machines, "rounding": apart}), identity(config))
+            {"rows": rows.record(), "machines": machines, **stated}), identity(config))
         saved = run.iteration
 
     def report(state: str, reason: str = "") -> Summary:
@@ -351,7 +353,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
             run.seconds = seconds()
             row = evaluate(experiment, run, norm)
             if len(machines) > 1:
-                row |= {"machine": machines[-1], "rounding": apart}
+                row |= {"machine": machines[-1], **stated}
             if _better(task, row, run.best):
                 run.best = {name: value for name, value in row.items() if name != "watch"}
                 run.best_params = run.params
