@@ -202,6 +202,17 @@ def test_a_changed_number_in_a_row_is_noticed(undisturbed, tmp_path):
         store.rows()
 
 
+def test_rows_without_a_digest_get_one(undisturbed, tmp_path):
+    store = Store(shutil.copytree(undisturbed.folder, tmp_path / "copy"))
+    sealed = store.path.read_bytes()
+    plain = [json.loads(line) for line in sealed.splitlines()]
+    store.path.write_text("".join(json.dumps({name: value for name, value in row.items()
+                                              if name != "sha256"}) + "\n" for row in plain))
+    assert store.rows() == undisturbed.rows()
+    store.seal()
+    assert store.path.read_bytes() == sealed
+
+
 def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
     store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from refnet.runs.files import naming, remove
+from refnet.runs.files import naming, remove, write_atomically
 from refnet.runs.folder import hold
 from refnet.runs.read import contents, json_of, reading
 from refnet.runs.rows import LIMIT, plain
@@ -40,6 +40,12 @@ def _row(line: bytes) -> dict[str, Any]:
     if claimed not in (None, _digest(row)):
         raise ValueError("does not match its own sha256: it was damaged or edited")
     return row
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    """A row with its digest, as it is written."""
+    made = json.loads(json.dumps(plain(row), allow_nan=False))  # as it will be read
+    return json.dumps({**made, "sha256": _digest(made)}, sort_keys=True).encode() + b"\n"
 
 
 class Store:
@@ -79,8 +85,7 @@ class Store:
         Raises FileError, and adds nothing, if a line of the file is damaged; BusyError if another
         process keeps the folder.
         """
-        made = json.loads(json.dumps(plain(row), allow_nan=False))  # as it will be read
-        line = json.dumps({**made, "sha256": _digest(made)}, sort_keys=True).encode() + b"\n"
+        line = _line(row)
         with naming(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with hold(self.folder, wait=PATIENCE):
@@ -93,6 +98,14 @@ class Store:
                     file.flush()
                     os.fsync(file.fileno())
         remove(self.unfinished(row["key"]))
+
+    def seal(self) -> None:
+        """Give their digest to rows that have none: an earlier version wrote them."""
+        rows = self.rows()
+        text = b"".join(map(_line, rows.values()))
+        if rows and contents(self.path, LIMIT) != text:
+            with hold(self.folder, wait=PATIENCE):
+                write_atomically(self.path, lambda file: file.write(text))
 
     def unfinished(self, key: str) -> Path:
         """The folder of a run that has not ended."""
