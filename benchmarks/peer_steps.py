@@ -1,5 +1,5 @@
-"""The same training step by each peer: a recurrent net read out at its last step, cross-entropy
-over 10 classes, SGD.
+"""The same training step by each peer: a recurrent net read out at its last step, or a deep
+feedforward net; cross-entropy over 10 classes, SGD.
 
 A peer is made for a problem and has ``gradients() -> (loss, {name: array})`` and ``step()``,
 one forward + backward + update of its own parameters; it returns when all is computed.
@@ -14,21 +14,30 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import jax_nets, torch_nets
 from refnet.matrices.initializers import gaussian, orthogonal
-from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.training.optimizers import SGD
 
 CLASSES = 10
+DEPTH = 10
+"""Hidden layers of the feedforward net."""
+FEEDFORWARD = "feedforward"
 RATE = 1e-4
 
 
 class Problem(NamedTuple):
     """A net, its parameters at the start and a batch."""
 
-    net: RecurrentNet
+    net: Net
     params: Params
     x: Array
     y: Array
+
+    @property
+    def kind(self) -> str:
+        """The net's cell, or ``FEEDFORWARD``."""
+        return self.net.cell if isinstance(self.net, RecurrentNet) else FEEDFORWARD
 
     def cast(self, dtype: Any) -> "Problem":
         """The same numbers in another float type."""
@@ -38,11 +47,14 @@ class Problem(NamedTuple):
 
 def draw(T: int, D: int, H: int, B: int, cell: str = "rnn") -> Problem:
     """Float32 values in float64 arrays, so that every dtype starts from the same numbers;
-    orthogonal recurrent matrices, so that the gradient neither vanishes nor explodes."""
+    orthogonal recurrent or hidden matrices, so that the gradient neither vanishes nor explodes. A
+    feedforward net's inputs (B, D) have no T."""
     rng = np.random.default_rng(0)
-    net = RecurrentNet(D, H, CLASSES, cell)
+    flat = cell == FEEDFORWARD
+    net: Net = (FeedforwardNet((D, *[H] * DEPTH, CLASSES)) if flat
+                else RecurrentNet(D, H, CLASSES, cell))
     params = net.init(rng, np.float64, recurrent=orthogonal, inputs=gaussian)
-    return Problem(net, params, rng.standard_normal((T, B, D)),
+    return Problem(net, params, rng.standard_normal((B, D) if flat else (T, B, D)),
                    rng.integers(0, CLASSES, B)).cast(np.float32).cast(np.float64)
 
 
@@ -64,7 +76,41 @@ class Refnet:
         self.params, self.state = self.rule.step(self.params, result.gradients, self.state)
 
 
-class Torch:
+class TorchLayers:
+    """torch.nn.Linear and Tanh, and torch.optim.SGD."""
+
+    def __init__(self, problem: Problem) -> None:
+        import torch
+        self.net = torch_nets.module(problem.net, problem.x.dtype)
+        self.names = {f"{name}{1 + layer // 2}": getattr(self.net[layer], kind)
+                      for layer in range(0, len(self.net), 2)
+                      for name, kind in (("W", "weight"), ("b", "bias"))}
+        with torch.no_grad():
+            for name, value in self.names.items():
+                value.copy_(torch.tensor(problem.params[name]))
+        self.x, self.y = torch.tensor(problem.x), torch.tensor(problem.y)
+        self.rule = torch.optim.SGD(self.names.values(), lr=RATE)
+        self.score = torch.nn.functional.cross_entropy
+
+    def outputs(self) -> Any:
+        return self.net(self.x)
+
+    def _backward(self) -> Any:
+        self.rule.zero_grad()
+        loss = self.score(self.outputs(), self.y)
+        loss.backward()
+        return loss
+
+    def gradients(self) -> tuple[float, Params]:
+        loss = float(self._backward().detach())
+        return loss, {name: value.grad.numpy() for name, value in self.names.items()}
+
+    def step(self) -> None:
+        self._backward()
+        self.rule.step()
+
+
+class Torch(TorchLayers):
     """torch.nn.RNN, LSTM or GRU and torch.optim.SGD. The second bias stays zero; the GRU's is
     trained, and its last third is bhn."""
 
@@ -88,22 +134,14 @@ class Torch:
         """The last state."""
         return self.rnn(self.x)[0][-1]
 
-    def _backward(self) -> Any:
-        self.rule.zero_grad()
-        loss = self.score(self.read(self.last()), self.y)
-        loss.backward()
-        return loss
+    def outputs(self) -> Any:
+        return self.read(self.last())
 
     def gradients(self) -> tuple[float, Params]:
-        loss = float(self._backward().detach())
-        found = {name: value.grad.numpy() for name, value in self.names.items()}
+        loss, found = super().gradients()
         if "bhn" in found:
             found["bhn"] = found["bhn"][-self.rnn.hidden_size:]
         return loss, found
-
-    def step(self) -> None:
-        self._backward()
-        self.rule.step()
 
 
 class TorchCompile(Torch):
@@ -134,7 +172,7 @@ class TorchCompile(Torch):
 
 
 class Jax:
-    """jax.jit of the gradient of a lax.scan and of the update."""
+    """jax.jit of the gradient of a lax.scan, or of layer after layer, and of the update."""
 
     def __init__(self, problem: Problem) -> None:
         import jax
@@ -143,24 +181,45 @@ class Jax:
         self.ready = jax.block_until_ready
         self.params = {name: jnp.asarray(value) for name, value in problem.params.items()}
         self.x, self.y = jnp.asarray(problem.x), jnp.asarray(problem.y)
-        net = problem.net
-        advance = jax_nets.step(net.cell, net.activation.name, net.hidden)
+        outputs = (self.layers if problem.kind == FEEDFORWARD else self.scan)(problem.net)
 
         def loss(p: Any, x: Any, y: Any) -> Any:
-            def one(carry: Any, z: Any) -> Any:
-                return advance(p, carry, z), None
-
-            start = jnp.zeros((x.shape[1], net.hidden), x.dtype)
-            carry = (start, start) if net.cell == "lstm" else start
-            last, _ = jax.lax.scan(one, carry, x @ p["Wxh"].T + p["bh"])
-            h = last[0] if net.cell == "lstm" else last
-            logits = jax.nn.log_softmax(h @ p["Why"].T + p["by"])
+            logits = jax.nn.log_softmax(outputs(p, x))
             return -logits[jnp.arange(len(y)), y].mean()
 
         def update(p: Any, x: Any, y: Any) -> Any:
             return jax.tree.map(lambda w, g: w - RATE * g, p, jax.grad(loss)(p, x, y))
 
         self.pull, self.update = jax.jit(jax.value_and_grad(loss)), jax.jit(update)
+
+    @staticmethod
+    def scan(net: RecurrentNet) -> Any:
+        """The outputs of a recurrent net."""
+        import jax
+        advance = jax_nets.step(net.cell, net.activation.name, net.hidden)
+
+        def outputs(p: Any, x: Any) -> Any:
+            def one(carry: Any, z: Any) -> Any:
+                return advance(p, carry, z), None
+
+            start = jax.numpy.zeros((x.shape[1], net.hidden), x.dtype)
+            carry = (start, start) if net.cell == "lstm" else start
+            last, _ = jax.lax.scan(one, carry, x @ p["Wxh"].T + p["bh"])
+            return (last[0] if net.cell == "lstm" else last) @ p["Why"].T + p["by"]
+
+        return outputs
+
+    @staticmethod
+    def layers(net: FeedforwardNet) -> Any:
+        """The outputs of a feedforward net."""
+        import jax
+
+        def outputs(p: Any, h: Any) -> Any:
+            for layer in range(1, net.depth + 1):
+                h = jax.numpy.tanh(h @ p[f"W{layer}"].T + p[f"b{layer}"])
+            return h @ p[f"W{net.depth + 1}"].T + p[f"b{net.depth + 1}"]
+
+        return outputs
 
     def gradients(self) -> tuple[float, Params]:
         value, grads = self.pull(self.params, self.x, self.y)
@@ -170,11 +229,12 @@ class Jax:
         self.params = self.ready(self.update(self.params, self.x, self.y))
 
 
-def contenders(cell: str) -> dict[str, Any]:
-    """The peers for a cell, made from a problem. torch.compile needs a C++ compiler, and its
+def contenders(kind: str) -> dict[str, Any]:
+    """The peers for problems of a kind, made from one. torch.compile needs a C++ compiler, and its
     gated cells are torch's own."""
-    made = {"compiled": lambda problem: Refnet(problem, "compiled"), "torch": Torch, "jax": Jax,
+    made = {"compiled": lambda problem: Refnet(problem, "compiled"),
+            "torch": TorchLayers if kind == FEEDFORWARD else Torch, "jax": Jax,
             "numpy": lambda problem: Refnet(problem, "reference")}
-    if cell == "rnn" and which("c++"):
+    if kind == "rnn" and which("c++"):
         made["torch.compile"] = TorchCompile
     return made

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.peer_steps import Refnet, contenders, draw
+from benchmarks.peer_steps import FEEDFORWARD, Refnet, contenders, draw
 from benchmarks.turns import Child, between, quotient, spread, turn
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment, machine as machine_name, table
@@ -37,10 +37,12 @@ SIZES: tuple[tuple[Any, ...], ...] = (
     (784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
     (300, 49, 512, 50), (784, 1, 128, 50, "lstm"), (784, 1, 128, 50, "gru"),
     (784, 1, 128, 1), (784, 1, 128, 4), (200, 1, 128, 200), (100, 1, 128, 1000),
-    (784, 1, 16, 50), (784, 1, 32, 50), (784, 1, 64, 50), (200, 1, 256, 50), (20, 1, 2000, 50))
+    (784, 1, 16, 50), (784, 1, 32, 50), (784, 1, 64, 50), (200, 1, 256, 50), (20, 1, 2000, 50),
+    *((1, 784, H, B, FEEDFORWARD) for H in (100, 512) for B in (1, 16, 128, 1000)))
 """(T, D, H, B): sequential MNIST of two papers, temporal order, copying, and a wide net; of the
 simple cell or the one named; then from the smallest batch to the largest, and from the narrowest
-net to the widest, over fewer steps where each takes long."""
+net to the widest, over fewer steps where each takes long; and the feedforward net of DEPTH
+hidden layers."""
 DTYPES = ("float32", "float64")
 LENGTHS = (100, 1000, 10_000)
 LARGE = 1000
@@ -62,7 +64,7 @@ def verify(size: tuple[Any, ...], dtype: str, only: str = "") -> tuple[dict[str,
     loss, exact = Refnet(problem, "reference").gradients()
     eps = float(np.finfo(dtype).eps)
     peers, off = {}, {}
-    for name, make in contenders(problem.net.cell).items():
+    for name, make in contenders(problem.kind).items():
         if not name.startswith(only):
             continue
         peers[name] = make(problem.cast(dtype))
@@ -80,7 +82,14 @@ def demand(size: tuple[Any, ...], dtype: str) -> dict[str, float]:
     """What a step cannot do without: operations of its products, forward, backward and for the
     weight gradients, and bytes of the inputs and the tape, each moved twice."""
     problem = draw(*size).cast(dtype)
-    net, (T, B, D) = problem.net, problem.x.shape
+    net = problem.net
+    if problem.kind == FEEDFORWARD:
+        B, size = len(problem.x), np.dtype(dtype).itemsize
+        each = [value.size for name, value in problem.params.items() if name[0] == "W"]
+        # W is read twice, its gradient written and read, the new W written
+        return {"operations": 2.0 * B * (3 * sum(each) - each[0]),
+                "bytes": float(size * (5 * sum(each) + 2 * B * sum(net.widths)))}
+    T, B, D = problem.x.shape
     tape = Refnet(problem, "compiled").net.forward(problem.params, problem.x)[1].cell
     return {"operations": 6.0 * T * B * len(net.gates) * net.hidden * (net.hidden + D),
             "bytes": 2.0 * sum(part.nbytes for part in tape if part is not None)}
@@ -144,7 +153,7 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
     best[PEAK] = best[BANDWIDTH] = 2  # both cores do twice the work of one
     at = {name: np.array(times[name, best[name]]) for name in names}
     demanded = made[1]["demand"]
-    net = draw(*size).net
+    problem = draw(*size)
 
     def roof(cores: int) -> Any:
         """Seconds of a step at the yardsticks' rates, round by round."""
@@ -155,7 +164,7 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
     def rate(name: str) -> dict[str, Any]:
         return spread(1e-9 * made[best[name]]["made"][name] / at[name])
 
-    return {"T": size[0], "D": net.inputs, "H": net.hidden, "B": size[3], "cell": net.cell,
+    return {"T": size[0], "D": size[1], "H": size[2], "B": size[3], "cell": problem.kind,
             "dtype": dtype, "off": off, "rounds": len(times[BANDWIDTH, 2]), "demand": demanded,
             "peers": {name: {"threads": best[name], **spread(at[name]), "best": min(at[name])}
                       for name in names},

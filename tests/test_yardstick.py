@@ -80,6 +80,14 @@ def test_what_a_step_demands(cell, gates):
     assert wanted["bytes"] == least if cell == "rnn" else wanted["bytes"] > 2 * least
 
 
+def test_what_a_feedforward_step_demands():
+    """Three products with every matrix but the first, which no gradient goes through."""
+    wanted = demand((1, 5, 7, 3, "feedforward"), "float32")
+    inner = 9 * 7 * 7 + 7 * 10
+    assert wanted["operations"] == 2 * 3 * (3 * inner + 2 * 5 * 7)
+    assert wanted["bytes"] == 4 * (5 * (inner + 5 * 7) + 2 * 3 * (5 + 10 * 7 + 10))
+
+
 def test_a_row_takes_its_place():
     """In the order of SIZES; a row of the same size is replaced."""
     def row(T, D, H, B, cell="rnn", dtype="float32", **more):
