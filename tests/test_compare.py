@@ -328,3 +328,23 @@ def test_an_unexplained_bug_gets_no_name(small):
     theirs = results(SMALL, params, batch)
     theirs["dWhh"] = theirs["dWhh"] + np.float32(0.01)
     assert compare(theirs, certified, sigma=sigma).convention == ""
+
+
+def test_what_rounding_leaves_no_digit_of_is_said(small):
+    """A chaotic net: float32 keeps no digit of dWhh over 60 steps, so that a wrong sign passes; the
+    verdict says that it shows nothing. In float64 the wrong sign does not pass."""
+    net, rng = RecurrentNet(inputs=2, hidden=8, outputs=3), np.random.default_rng(0)
+    params = net.init(rng) | {"Whh": (1.8 * rng.standard_normal((8, 8))).astype(np.float32)}
+    batch = Batch(rng.standard_normal((60, 1, 2)).astype(np.float32), np.array([1]))
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    theirs["dWhh"] = -certified.gradients["Whh"].value.astype(np.float32)
+    verdict = compare(theirs, certified)
+    blind = {part.name for part in verdict.parts if part.blind}
+    assert verdict.passed and "dWhh" in blind and "dby" not in blind
+    assert "dWhh" in verdict.note and "shows nothing" in verdict.note
+    wide = {name: value.value for name, value in certified.named().items()}
+    assert not compare(wide, certified).note
+    assert not compare({**wide, "dWhh": -wide["dWhh"]}, certified).passed
+    params, batch, certified, sigma = small
+    assert not compare(results(SMALL, params, batch), certified, sigma=sigma).note

@@ -359,7 +359,7 @@ def _judge_vectors(args: argparse.Namespace) -> int:
             (args.theirs / f"{name}.{encoding}").exists() for encoding in ENCODINGS)}
     rows = [{"case": name, "dtype": verdict.dtype, "worst": verdict.worst.name,
              "z": verdict.worst.z, "verdict": verdict.verdict, "convention": verdict.convention,
-             "note": verdict.worst.note} for name, verdict in verdicts.items()]
+             "note": verdict.note} for name, verdict in verdicts.items()]
     show(rows, {"case": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0,
                 "note": 0})
     passed = sum(verdict.passed for verdict in verdicts.values())

@@ -25,6 +25,8 @@ def report(verdict: Verdict, theirs: Mapping[str, Any], certified: Certified | C
     lines = [f"gradients in {verdict.dtype} are {verdict.verdict}", *_quantities(verdict),
              f"z = |theirs - certified| / sigma: up to {LIMITS[0]} is rounding, above "
              f"{LIMITS[1]} is not"]
+    if verdict.note and not verdict.worst.note:
+        lines.append(verdict.note)
     if verdict.convention:
         lines.append(f"the mistake that explains it: {verdict.convention}")
     lines += _parting(verdict, theirs, certified, sigma)

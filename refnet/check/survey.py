@@ -42,7 +42,7 @@ def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any
             "dtype": verdict.dtype, **facts, "z": worst.z, "rms": max(
                 part.rms for part in verdict.parts), "worst": worst.name,
             "index": worst.index, "theirs": worst.theirs, "certified": worst.certified,
-            "sigma": worst.sigma, "note": worst.note, "verdict": verdict.verdict,
+            "sigma": worst.sigma, "note": verdict.note, "verdict": verdict.verdict,
             "convention": verdict.convention,
             "quantities": [asdict(part) for part in verdict.parts]}
 

@@ -49,7 +49,8 @@ class Judgement:
 
     ``note`` says what else is wrong (missing, of another shape, not finite); then ``index``
     is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
-    the type in which this quantity is taken to be computed, or "".
+    the type in which this quantity is taken to be computed, or "". ``blind``: rounding would
+    explain zeros in place of these numbers, too, so that they show nothing.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Judgement:
     sigma: float = np.nan
     note: str = ""
     dtype: str = ""
+    blind: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,15 @@ class Verdict:
     def worst(self) -> Judgement:
         """The quantity with the worst verdict, then the largest z."""
         return max(self.parts, key=lambda part: (_RANK[part.verdict], part.z))
+
+    @property
+    def note(self) -> str:
+        """What is wrong with the worst quantity beside its numbers; or which quantities show
+        nothing, because the computation loses all of their digits."""
+        blind = ", ".join(part.name for part in self.parts if part.blind)
+        return self.worst.note or (
+            f"of {blind} this shows nothing: in {self.dtype} rounding explains zeros, too; judge "
+            "in a wider type, or at smaller sizes" if blind else "")
 
 
 _RANK = {EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
@@ -127,8 +138,9 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgeme
         rms = float(np.sqrt((z * z).mean()))
     verdict = EXPLAINED if worst <= LIMITS[0] else (
         SUSPICIOUS if worst <= LIMITS[1] else NOT_ROUNDING)
+    blind = bool(certified.any() and (abs(certified) <= LIMITS[0] * sigma).all())
     return Judgement(name, verdict, worst, rms, index, float(values[index]),
-                     float(certified[index]), float(sigma[index]))
+                     float(certified[index]), float(sigma[index]), blind=blind)
 
 
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
