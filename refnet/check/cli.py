@@ -205,7 +205,7 @@ def _progress(bits: int, products: int, seconds: float) -> None:
 
 def _need(extra: str, *modules: str) -> None:
     """Raise ImportError, naming the extra, before any work or output that would be lost."""
-    missing = [module for module in ("flint", *modules) if find_spec(module) is None]
+    missing = [name for name in dict.fromkeys(("flint", *modules)) if find_spec(name) is None]
     if missing:
         names = ", ".join("python-flint" if name == "flint" else name for name in missing)
         raise ImportError(f"this needs {names}: pip install 'refnet[{extra}]'")
