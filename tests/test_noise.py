@@ -12,7 +12,8 @@ import pytest
 from refnet.batch import Batch
 from refnet.check.cases import random_batch, random_mask, random_params
 from refnet.check.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
-from refnet.check.noise import RUNS, Source, Split, noisy, running, spread
+from refnet.check.noise import RUNS, spread
+from refnet.check.noisy import Source, Split, noisy, running
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
 from refnet.exact.enclose import Certified, Enclosure, run_on
 from refnet.nets.feedforward import FeedforwardNet

@@ -124,11 +124,8 @@ def _codes(code: CodeType) -> Iterable[CodeType]:
 def _code() -> bytes:
     """The hash of refnet's own code and of the versions below it."""
     digest, home = sha256(sys.version.encode()), Path(__file__).resolve().parent.parent
-    for room in ("batch.py", "maths", "matrices", "cells", "nets", "exact", "check/noise.py",
-                 "check/store.py"):
-        place = home / room
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(path.read_bytes())
+    for path in sorted(home.rglob("*.py")):
+        digest.update(path.read_bytes())
     for package in ("numpy", "scipy", "python-flint"):
         with suppress(PackageNotFoundError):
             digest.update(f"{package} {version(package)}".encode())

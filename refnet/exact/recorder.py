@@ -1,6 +1,6 @@
 """Arrays that record what NumPy does with them, in any number kind, for exact gradients.
 
-A ``Recorded`` array wraps floats, rationals, balls or perturbed floats (refnet.check.noise) and
+A ``Recorded`` array wraps floats, rationals, balls or perturbed floats (refnet.check.noisy) and
 keeps, for every operation, how a gradient of its result is pulled back to its arguments:
 reverse-mode differentiation. Which NumPy functions that covers is the table in
 ``refnet.exact.surface``; any other raises TypeError.

@@ -1,0 +1,368 @@
+"""Numbers that are perturbed at random by every operation, as rounding would.
+
+A ``Noisy`` array holds every number in R runs at once; every operation perturbs each run's
+result by the rounding error of the judged type, of unit roundoff u. The reference runs on
+these arrays as it does on floats, so the error model needs no second copy of any cell.
+
+The model has to contain every order in which a reasonable program sums. A single rounding
+has a variance of up to u^2 / 3 times the result's square: errors spread evenly over +-u. Let
+p_k be the K terms of a sum, S_i their partial sums at up to CHUNKS places with w terms
+between, S the sum, and Q the sum of squares. The variance is
+
+- of a sum: ``V u^2 / 3, V = c sum_i min(w max(S_i^2, (S - S_{i-1})^2, S^2 / 3 + Q / 6),
+  Q_i / u^2)``: sums from the first term on, from the last one on, and in random order; terms
+  that are lost because they are small cost at most themselves. Terms that are alike are
+  rounded alike: c is the mean number of terms equal to a term (1 if all differ);
+- of a matrix product: ``(V + Q) u^2 / 3``, the second for the products themselves;
+- of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s has
+  K longer partial sums, ``min(K u^2 (max((s + p)^2, s^2 + Q_s) - p^2), Q)``, Q_s the squares
+  of the terms of s, if that is more than ``u^2 (s + p)^2 / 3``; likewise with s and p
+  exchanged;
+- of other operations: ``u^2 / 3`` times the result's square, of elementary functions ``u^2``.
+
+An arithmetic may have an accumulator of its own, whose u is that of sums; the result is then
+rounded once more. Where it rounds the factors of matrix products (TF32), a number that is alike in
+every run, such as a weight, is rounded alike wherever it is met, others each time.
+
+Where subnormal numbers are flushed to zero, each term may lose the smallest normal number.
+
+This is statistics, and has nothing to do with the certified radius.
+Source: stochastic arithmetic (Vignes 1978; Parker's Monte Carlo arithmetic 1997); sums:
+Higham, Accuracy and Stability of Numerical Algorithms (2002), chapter 4.
+Checked by: tests/test_noise.py, tests/test_compare.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+from scipy.special import erf
+
+from refnet.batch import Array
+from refnet.check.arithmetic import arithmetic, rounded_to
+
+__all__ = ["Noisy", "Source", "Split", "noisy", "power_of_two", "running", "runs_of"]
+
+SINGLE = 3**-0.5
+"""The standard deviation of one rounding, in u of the result: errors spread evenly over +-u."""
+ELEMENTARY = 1
+"""That of an elementary function, which libraries round within an ulp (2u) or two."""
+CHUNKS = 16
+POOL = 2**20
+ALIKE = 2**6
+"""Terms that differ by less than this many unit roundoffs of the largest count as equal."""
+
+
+class Split(Exception):
+    """The runs disagree about a comparison; ``left`` (R,) says in which it holds."""
+
+    def __init__(self, left: Array) -> None:
+        super().__init__("the runs disagree about a sign")
+        self.left = left
+
+
+class Source:
+    """Where the runs in ``columns``, of ``runs`` in all, take their random numbers from; a run's
+    own numbers do not depend on which others run beside it. ``tick`` is called at every product."""
+
+    def __init__(self, dtype: Any, seed: int, columns: Array, runs: int,
+                 tick: Callable[[], None] = lambda: None) -> None:
+        kind = arithmetic(dtype)
+        self.u, self.sums, self.operands, self.tiny = kind.u, kind.sums, kind.operands, kind.tiny
+        self.columns = columns
+        self.tick = tick
+        self.rng = np.random.default_rng([seed, kind.bits])
+        self.pool = self.rng.standard_normal((POOL // runs, runs))[:, columns]
+        self.holds = kind.holds
+        self.constants: dict[tuple[float, float], Array] = {}
+        self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        """Draws from N(0, 1), (*shape, R): rows of the pool from a random one on, of
+        several where one piece of it would be too long."""
+        size, most = int(np.prod(shape)), len(self.pool) // 2
+        pieces = []
+        for done in range(0, max(size, 1), most):
+            rows = min(size - done, most)
+            first = int(self.rng.integers(len(self.pool) - rows))
+            pieces.append(self.pool[first:first + rows])
+        draws = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return draws.reshape(*shape, len(self.columns))
+
+    def constant(self, array: Array) -> Noisy:
+        """Numbers that a program holds: where the type does not, rounded once in each run."""
+        return self.once(array, self.u, self.holds)
+
+    def once(self, array: Array, u: float, holds: Callable[[Array], Array]) -> Noisy:
+        """``array`` with each value that is not held rounded to ``u``, alike wherever a run meets
+        it."""
+        values, places = np.unique(np.asarray(array, float), return_inverse=True)
+        out = np.repeat(values[:, None], len(self.columns), axis=1)
+        for n in np.flatnonzero(~holds(values)):
+            key = float(values[n]), u
+            if key not in self.constants:
+                self.constants[key] = values[n] * (1 + SINGLE * u * self.normal((1,))[0])
+            out[n] = self.constants[key]
+        return self.array(out[places.reshape(np.shape(array))])
+
+    def factor(self, value: Any) -> Any:
+        """A factor of a matrix product, rounded as the arithmetic does it."""
+        if not self.operands:
+            return value
+        if not _is_noisy(value):
+            return self.once(value, self.operands, lambda v: rounded_to(v, self.operands) == v)
+        runs = runs_of(value)
+        return self.array(runs * (1 + SINGLE * self.operands * self.normal(runs.shape[:-1])))
+
+    def rounded(self, value: Array, ulps: float) -> Noisy:
+        """``value`` (..., R), each run perturbed by ``ulps`` unit roundoffs of its own size."""
+        return self.perturbed(value, ulps * self.u * value)
+
+    def perturbed(self, value: Array, sigma: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
+        """``value`` (..., R) with noise of standard deviation ``sigma``, at least that of an
+        underflow: the smallest normal number for each of the ``terms`` summed."""
+        shape = value.shape[:-1]
+        out = value + sigma * self.normal(shape)
+        if out.size and abs(value[..., 0]).min() < np.max(terms) * self.tiny / self.u:
+            lost = self.tiny * np.asarray(terms)[..., None] * self.normal(shape)
+            out += np.where((value == 0) & (sigma == 0), 0, lost)
+        return self.array(out, terms, norm)
+
+    def array(self, value: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
+        """The array of numbers ``value`` (..., R); ``terms`` summed, ``norm`` the root of the
+        sum of their squares."""
+        out = np.empty(value.shape[:-1], self.dtype)
+        out["v"], out["terms"], out["norm"] = value, terms, norm
+        return out.view(Noisy)
+
+
+_SOURCE: ContextVar[Source] = ContextVar("source")
+
+
+@contextmanager
+def running(source: Source) -> Iterator[None]:
+    """Noisy arrays inside take their random numbers from ``source``."""
+    token = _SOURCE.set(source)
+    try:
+        yield
+    finally:
+        _SOURCE.reset(token)
+
+
+class Noisy(np.ndarray[Any, Any]):
+    """Numbers in R runs: records of ``v`` (R,), and what sum each is: of how many ``terms``,
+    and the root ``norm`` of the sum of their squares.
+
+    Indexing, reshaping, joining and the like are NumPy's own; arithmetic is here.
+    """
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
+                        **options: Any) -> Any:
+        if method != "__call__" or ufunc not in _OPERATIONS:
+            raise TypeError(f"noisy numbers have no {ufunc.__name__}.{method}")
+        result = _OPERATIONS[ufunc](*inputs)
+        if out is None:
+            return result
+        out[0][...] = result
+        return out[0]
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is np.result_type:
+            return self.dtype
+        if func is np.where:
+            args = (args[0], *(np.asarray(noisy(part)) for part in args[1:]))
+        if func in (np.concatenate, np.stack):
+            args = ([np.asarray(noisy(part)) for part in args[0]], *args[1:])
+        result = super().__array_function__(func, types, args, kwargs)
+        return result.view(Noisy) if getattr(result, "dtype", None) == self.dtype else result
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return np.array(found).view(Noisy) if isinstance(found, np.void) else found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, np.asarray(noisy(value)))
+
+    def __eq__(self, other: object) -> Any:  # NumPy compares records before it asks for a ufunc
+        return _agreed(np.equal)(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _agreed(np.not_equal)(self, other)
+
+    def sum(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """The sum over ``axis``, with the rounding of every order of summation."""
+        axes = tuple(range(self.ndim)) if axis is None else tuple(np.atleast_1d(axis) % self.ndim)
+        rest = [n for n in range(self.ndim) if n not in axes]
+        turned = np.asarray(self).transpose(*axes, *rest)
+        K = int(np.prod([self.shape[n] for n in axes]))
+        return _sum(turned.reshape(K, -1)).reshape([self.shape[n] for n in rest])
+
+    def argmax(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """That of the first run: which of two equal ones is taken does not matter."""
+        return runs_of(self)[..., 0].argmax(axis)
+
+
+def _is_noisy(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.void)) and value.dtype.kind == "V"
+
+
+def noisy(value: Any) -> Noisy:
+    """Numbers of any kind, alike in every run."""
+    if _is_noisy(value):
+        return np.asarray(value).view(Noisy)
+    values, source = np.asarray(value, float), _SOURCE.get()
+    return source.array(np.broadcast_to(values[..., None], (*values.shape, len(source.columns))))
+
+
+def runs_of(value: Any) -> Array:
+    """(..., R); (..., 1) of numbers that are alike in every run."""
+    return np.asarray(value)["v"] if _is_noisy(value) else np.asarray(value, float)[..., None]
+
+
+def _history(value: Any) -> tuple[Array, Array, Array]:
+    """Size in the first run, number of terms and norm of every number."""
+    size = abs(runs_of(value)[..., 0])
+    if not _is_noisy(value):
+        return size, np.ones(()), size
+    terms = np.asarray(value)["terms"]
+    return size, terms, np.where(terms > 1, np.asarray(value)["norm"], size)
+
+
+def _add(a: Any, b: Any) -> Noisy:
+    source, total = _SOURCE.get(), runs_of(a) + runs_of(b)
+    (size_a, terms_a, norm_a), (size_b, terms_b, norm_b) = _history(a), _history(b)
+    if max(terms_a.max(initial=0), terms_b.max(initial=0)) <= 1:
+        return source.rounded(total, SINGLE)
+    size = abs(total[..., 0])
+    sigma = SINGLE * size
+    for first, start, own, terms, norm in (
+            (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
+            (size_b, np.where(terms_b > 1, norm_b, 0), size_a, terms_a, norm_a)):
+        # what the partial sums of ``terms`` are longer by than those of a sum that starts at 0
+        longer = np.maximum(size, np.hypot(first, start))
+        longer = np.sqrt(terms * np.maximum((longer - own) * (longer + own), 0))
+        sigma = np.maximum(sigma, np.where(
+            (terms > 1) & (first != 0),
+            np.minimum(longer * (source.sums / source.u), norm / source.u), 0))
+    return source.perturbed(total, (source.u * sigma)[..., None], terms_a + terms_b,
+                            np.hypot(norm_a, norm_b))
+
+
+def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
+    def operation(a: Any, b: Any) -> Array:
+        runs = compare(runs_of(a), runs_of(b))
+        mixed = runs.any(axis=-1) & ~runs.all(axis=-1)
+        if mixed.any():
+            raise Split(runs[mixed][0])
+        return np.asarray(runs[..., 0])
+
+    return operation
+
+
+def _rounded(function: np.ufunc, ulps: float) -> Callable[..., Noisy]:
+    return lambda *inputs: _SOURCE.get().rounded(function(*map(runs_of, inputs)), ulps)
+
+
+def _exact(function: np.ufunc) -> Callable[[Any], Noisy]:
+    return lambda a: _SOURCE.get().array(function(runs_of(a)), np.asarray(a)["terms"],
+                                         np.asarray(a)["norm"])
+
+
+def power_of_two(size: Array) -> Array:
+    """A power of two near each magnitude, 1 for zero: scaling by it is exact."""
+    return np.exp2(np.floor(np.log2(np.where(size == 0, 1, size))))
+
+
+def _alike(rows: Array, u: float) -> Array:
+    """How many entries of a row are equal to one of them, on average over its nonzero ones."""
+    largest = abs(rows).max(axis=1, initial=0)[:, None]
+    keys = np.sort(np.round(rows / np.where(largest == 0, 1, largest) / (ALIKE * u)), axis=1)
+    place = np.arange(rows.shape[1])
+    new = np.diff(keys, axis=1, prepend=np.nan) != 0
+    rank = place - np.maximum.accumulate(np.where(new, place, 0), axis=1)
+    counted = keys != 0
+    # 1 + 3 + 5 + ... is the square of how many there are
+    return np.asarray(((2 * rank + 1) * counted).sum(axis=1)
+                      / np.maximum(counted.sum(axis=1), 1))
+
+
+def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]:
+    """V, for a product with Q added, in units of u^2 / 3, and Q: of ``left @ right``, (M, K) and
+    (K, N), or of the rows' sums (M,)."""
+    def part(a: Array, b: Array | None, terms: slice) -> Array:
+        return a[:, terms].sum(axis=1) if b is None else np.asarray(a[:, terms] @ b[terms])
+
+    K = left.shape[1]
+    squares = left * left, None if right is None else right * right
+    every = slice(0, K)
+    S, Q = part(left, right, every), part(*squares, every)
+    mixed = S * S / 3 + Q / 6
+    before, V = np.zeros_like(S), np.zeros_like(S)
+    width = max(-(-K // CHUNKS), 1)
+    for k in range(0, K, width):
+        terms = slice(k, min(k + width, K))
+        after = before + part(left, right, terms)
+        largest = np.maximum(np.maximum(after * after, (S - before) ** 2), mixed)
+        V += np.minimum((terms.stop - k) * largest, part(*squares, terms) / u**2)
+        before = after
+    alike = _alike(left, u)
+    if right is not None and (alike > 1).any():
+        alike = np.minimum(alike[:, None], _alike(right.T, u))
+    elif right is not None:
+        alike = alike[:, None]
+    return np.maximum(alike, 1) * V + (Q if right is not None else 0), Q
+
+
+def _product(a: Any, b: Any) -> Noisy:
+    source = _SOURCE.get()
+    source.tick()
+    left, right = (np.ascontiguousarray(np.moveaxis(runs_of(source.factor(x)), -1, 0))
+                   for x in (a, b))
+    K = left.shape[2]
+    if len(right) == 1:  # one product of all runs' rows
+        total = (left.reshape(-1, K) @ right[0]).reshape(len(left), left.shape[1], -1)
+    else:
+        total = left @ right
+    left, right = left[0], right[0]
+    # rows and columns are brought to about 1: squares of vanishing gradients would underflow
+    rows = power_of_two(abs(left).max(axis=1, initial=0))
+    columns = power_of_two(abs(right).max(axis=0, initial=0))
+    V, Q = _variance(left / rows[:, None], right / columns, source.sums)
+    scale = rows[:, None] * columns
+    sigma = SINGLE * _once_more(np.sqrt(V) * scale, total[0])
+    return source.perturbed(np.moveaxis(total, 0, -1), sigma[..., None], K, np.sqrt(Q) * scale)
+
+
+def _once_more(sums: Array, total: Array) -> Array:
+    """The rounding of sums, in units of an accumulator's, and of their result, if that is
+    narrower."""
+    source = _SOURCE.get()
+    if source.sums == source.u:
+        return np.asarray(source.u * sums)
+    return np.hypot(source.sums * sums, source.u * total)
+
+
+def _sum(a: Array) -> Noisy:
+    """The sum over the first of two axes."""
+    source, runs = _SOURCE.get(), runs_of(a)
+    terms = runs[..., 0].T
+    scale = power_of_two(abs(terms).max(axis=1, initial=0))
+    V, Q = _variance(terms / scale[:, None], None, source.sums)
+    sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
+    return source.perturbed(runs.sum(axis=0), sigma[..., None], len(runs), np.sqrt(Q) * scale)
+
+
+_OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
+    np.add: _add, np.matmul: _product,
+    **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
+    **{ufunc: _rounded(ufunc, SINGLE) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
+    **{ufunc: _rounded(ufunc, ELEMENTARY) for ufunc in (
+        np.exp, np.expm1, np.log, np.log1p, np.tanh, np.cos, np.sin, np.cosh, np.sinh, np.arctan,
+        erf)},
+    **{ufunc: _agreed(ufunc) for ufunc in (np.less, np.less_equal, np.greater,
+                                           np.greater_equal, np.equal, np.not_equal)},
+}
