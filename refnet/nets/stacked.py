@@ -32,7 +32,11 @@ HEAD = ("Why", "by")
 
 
 def named(name: str, suffix: str) -> str:
-    """A parameter's name, or that of a part of a matrix, with its cell's suffix."""
+    """A parameter's name, or that of a part of a matrix, with its cell's suffix.
+
+    >>> named("Wxh.W", "_l0_reverse")
+    'Wxh_l0_reverse.W'
+    """
     own, dot, part = name.partition(".")
     return f"{own}{suffix}{dot}{part}"
 
