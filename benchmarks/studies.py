@@ -30,11 +30,11 @@ Ours beside the printed numbers, from the rows recorded in `results/studies`. Ma
 `python -m benchmarks.readme`; no number is typed. A row that has not been made says *not run*;
 `refnet study NAME` makes it, goes on after any interruption, and prints the same table. Each
 recorded row carries its settings, seed, machine, versions and commit. Runs that have begun lie
-there with a checkpoint of less than a megabyte: `refnet study NAME --folder
-benchmarks/results/studies` goes on with them on any machine. (Those of 512 units on the Penn
-Treebank, and of ten hidden layers, have larger ones and are not kept there.) Three seeds of each
-run count as all, of the examples five. What a seed needs was measured on a few steps of each kind
-of run, in one process, for all its iterations: a run that solves its task ends earlier.
+there with a checkpoint, and
+`refnet study NAME --folder benchmarks/results/studies` goes on with them on any machine. (Those of
+512 units on the Penn Treebank have large ones, which are not kept there.) Three seeds of each run
+count as all, of the examples five. What a seed needs was measured on a few steps of each kind of
+run, in one process, for all its iterations: a run that solves its task ends earlier.
 
 """
 

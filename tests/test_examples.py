@@ -5,6 +5,7 @@ import configparser
 import doctest
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -84,7 +85,8 @@ COMPLETE = ("errata", "info", "orthogonalize", "runs")
 PLACEHOLDERS = {"{} --rate X": "runs/NAME/config.toml --rate 0.5", "--config {}":
                 "--config runs/NAME/config.toml", "{}": "runs/NAME", "FOLDER": "runs/NAME",
                 "NUMBER": "14", " N": " 9", "TOPIC": "powers", "TASK": "adding",
-                "study NAME": "study table-iii", "/shared/studies": "studies"}
+                "study NAME": "study table-iii", "study {}": "study table-iii",
+                "/shared/studies": "studies"}
 SMALLER = {
     "train --resume": "--iterations 4", "train": "--iterations 2 --evaluate-every 1",
     "orthogonalize": "--runs 20 --size 5", "explain ": "--size 8",
@@ -94,8 +96,8 @@ SMALLER = {
 }
 """Options that make an example short without changing what it does, by its beginning."""
 MINUTES = re.compile("refnet (errata --.*|vectors write.*|train .*(mnist|ptb).*|"
-                     "check (rates.*|torch|jax|checkers)|"
-                     "study (.*--measure|.*--quick|.*--search|.*--workers.*|.*--cluster.*))")
+                     "check (rates.*|torch|jax|checkers.*)|"
+                     "study (.*--measure|.*--quick|.*--search.*|.*--workers.*|.*--cluster.*))")
 NEEDS = {"check": ("flint", "torch", "jax", "onnx", "onnxruntime", "autograd"),
          "vectors": ("flint",), "explain": ("matplotlib",), "analyse": ("matplotlib",),
          "errata": ("flint",)}
@@ -135,6 +137,7 @@ def workplace(tmp_path_factory):
         refnet.train(config, folder / "runs" / name)
     (folder / "THIS_FILE").write_text(to_toml(config))
     (folder / "mine.py").write_text(MINE)
+    (folder / "benchmarks/results").mkdir(parents=True)
     return folder
 
 
@@ -161,7 +164,7 @@ def write_vectors(folder):
 
 def prepared(command, folder):
     """The words to run, the files made that they name; skips what needs something absent."""
-    words = command.split()
+    words = shlex.split(command)
     for name in NEEDS.get(words[1], ()):
         pytest.importorskip(name, reason=f"{name} is not installed")
     for data in ("mnist", "ptb"):
@@ -170,7 +173,7 @@ def prepared(command, folder):
     command = re.split(" > | +#", command)[0]
     for placeholder, example in sorted(PLACEHOLDERS.items(), key=lambda entry: -len(entry[0])):
         command = command.replace(placeholder, example)
-    words = command.split()[1:]
+    words = shlex.split(command)[1:]
     if len(words) == 1 and words[0] not in COMPLETE:
         return [*words, "--help"]
     if words[:2] == ["check", "onnx"]:
