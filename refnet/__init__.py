@@ -20,8 +20,7 @@ The names below are nets, their derivatives, tasks and training, and the package
 from typing import TYPE_CHECKING
 
 from refnet.face import face
-
-__version__ = "0.1.0"
+from refnet.version import __version__
 
 if TYPE_CHECKING:
     from refnet import analysis as analysis, check as check, exact as exact, tasks as tasks

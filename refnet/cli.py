@@ -11,10 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from refnet import __version__
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.studies.cli import add_command as add_study
+from refnet.version import __version__
 
 __all__ = ["main"]
 
@@ -223,7 +223,7 @@ def _add_orthogonalize(commands: Any) -> None:
 
 
 def _orthogonalize(args: argparse.Namespace) -> int:
-    from refnet.matrices.orthogonality import orthogonalization_experiment
+    from refnet.analysis.orthogonalization import orthogonalization_experiment
     from refnet.runs import progress
     from refnet.runs.rows import table
     rows = []

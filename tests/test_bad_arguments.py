@@ -61,9 +61,6 @@ GOOD = {
                                                     "form": "squared"},
     "matrices.orthogonality.open_update": lambda: {"W": W, "rate": .1, "strength": 1,
                                                    "form": "squared"},
-    "matrices.orthogonality.orthogonalization_experiment": lambda: {
-        "distribution": "gaussian", "runs": 1, "size": 2, "rate": .1, "threshold": 1e-3, "seed": 0,
-        "max_steps": 3},
     "matrices.transitions.transition": lambda: {"name": "svd", "margin": .1},
     "tasks.make_task": lambda: {"name": "adding", "length": 20},
     "tasks.options": lambda: {"name": "copy"},
@@ -100,6 +97,9 @@ ANALYSIS = {
     "memory.peak_order": lambda: {"h": np.ones((2, 1, 3)), "W": W, "widest": 1},
     "orthogonalization.defect_moments": lambda: {"m": 2, "n": 3, "moments": (1, 3, 15, 105)},
     "orthogonalization.basin": lambda: {"rate": .1},
+    "orthogonalization.orthogonalization_experiment": lambda: {
+        "distribution": "gaussian", "runs": 1, "size": 2, "rate": .1, "threshold": 1e-3, "seed": 0,
+        "max_steps": 3},
     "flow.gradient_norms": lambda: {**net_problem(), "last": True},
     **{f"flow.{name}": lambda: {"net": RecurrentNet(D, H, C), "params": net_problem()["params"],
                                 "x": net_problem()["batch"].x}

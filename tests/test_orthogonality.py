@@ -10,11 +10,11 @@ from hypothesis import assume, given
 from strategies import arrays
 from test_initializers import haar_failures
 
+from refnet.analysis.orthogonalization import _block_steps, orthogonalization_experiment
 from refnet.maths.dual import dual_array, parts
 from refnet.matrices.initializers import initialize
-from refnet.matrices.orthogonality import (FORMS, _block_steps, defect, defect_and_gradient,
-                                           open_penalty, open_update, orthogonalization_experiment,
-                                           orthogonalize, orthogonalize_params)
+from refnet.matrices.orthogonality import (FORMS, defect, defect_and_gradient, open_penalty,
+                                           open_update, orthogonalize, orthogonalize_params)
 from refnet.training.optimizers import SGD
 
 EPS = np.finfo(float).eps

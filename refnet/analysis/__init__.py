@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from refnet.analysis.orthogonalization import (basin as basin,
                                                    defect_moments as defect_moments,
                                                    gaussian_moments as gaussian_moments,
+                                                   orthogonalization_experiment as
+                                                   orthogonalization_experiment,
                                                    singular_value_map as singular_value_map,
                                                    uniform_moments as uniform_moments)
     from refnet.analysis.powers import (fibonacci as fibonacci, power_norms as power_norms,
@@ -47,6 +49,7 @@ else:
                                    "normal_memory", "peak_order", "signal_to_noise",
                                    "total_memory"),
         "refnet.analysis.orthogonalization": ("basin", "defect_moments", "gaussian_moments",
+                                              "orthogonalization_experiment",
                                               "singular_value_map", "uniform_moments"),
         "refnet.analysis.powers": ("fibonacci", "power_norms", "power_radii"),
         "refnet.analysis.spectra": ("henrici", "numerical_range", "pseudospectrum", "schur_form",

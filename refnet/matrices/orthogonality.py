@@ -6,28 +6,22 @@ of a tall one has rank ``columns`` and stays ``rows - columns`` or more away fro
 """
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from refnet.arguments import (ARRAYS, MATRIX, REAL_MATRIX, SEED, count, instance, one_of, optional,
-                              real, takes)
+from refnet.arguments import (ARRAYS, MATRIX, REAL_MATRIX, count, instance, one_of, optional, real,
+                              takes)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
-from refnet.matrices.initializers import INITIALIZERS, initialize
 
-__all__ = ["Descent", "Experiment", "FORMS", "defect", "defect_and_gradient", "open_penalty",
-           "open_update", "orthogonalization_experiment", "orthogonalize",
-           "orthogonalize_params"]
+__all__ = ["Descent", "FORMS", "defect", "defect_and_gradient", "open_penalty", "open_update",
+           "orthogonalize", "orthogonalize_params"]
 
 FORMS = ("squared", "unsquared", "mean_square")
-
-
 _RULES = {"W": MATRIX, "form": one_of(FORMS), "side": optional(one_of(("rows", "columns")))}
 
 
@@ -257,86 +251,3 @@ def open_update(W: Array, rate: Number, strength: Number, form: str = "squared")
     """
     gradient = times(strength, defect_and_gradient(W, form)[1])
     return np.asarray(W - times(rate, gradient))
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """The outcome of ``orthogonalization_experiment``; ``steps`` (runs,) as the text counts
-    them, the check that stops included, and 0 for a run that did not converge."""
-
-    distribution: str
-    size: int
-    rate: float
-    threshold: float
-    seed: int
-    steps: Array
-
-    @property
-    def success_rate(self) -> float:
-        """The share of the runs that converged."""
-        return float((self.steps > 0).mean())
-
-    @property
-    def mean(self) -> float:
-        """Mean steps of the runs that converged; nan if none did."""
-        good = self.steps[self.steps > 0]
-        return float(good.mean()) if good.size else float("nan")
-
-    @property
-    def sd(self) -> float:
-        """Standard deviation of the steps of the runs that converged; nan if none did."""
-        good = self.steps[self.steps > 0]
-        return float(good.std()) if good.size else float("nan")
-
-    @property
-    def extremes(self) -> tuple[int, int]:
-        """The fewest and the most steps of the runs that converged; (0, 0) if none did."""
-        good = self.steps[self.steps > 0]
-        return (int(good.min()), int(good.max())) if good.size else (0, 0)
-
-
-BLOCK = 50
-"""Runs that descend together; each block has its own seed, so threads change nothing."""
-
-
-def _block_steps(distribution: str, size: int, rate: float, threshold: float, max_steps: int,
-                 seed: np.random.SeedSequence, runs: int) -> Array:
-    """The steps of one block of runs."""
-    from refnet.compiled.orthogonality import descend
-    rng = np.random.default_rng(seed)
-    W = np.stack([initialize(distribution, (size, size), rng)
-                  for _ in range(runs)]).astype(np.float32)
-    return descend(W, rate, threshold, max_steps).steps
-
-
-@takes(distribution=one_of(INITIALIZERS), runs=count(), size=count(), rate=real("(0, inf)"),
-       threshold=real("(0, inf)"), seed=count(0, SEED), max_steps=count())
-def orthogonalization_experiment(
-        distribution: str, runs: int = 10_000, size: int = 100, rate: float = 0.1,
-        threshold: float = 1e-6, seed: int = 0, max_steps: int = 100,
-        progress: Callable[[int, int], object] | None = None) -> Experiment:
-    """Manchev & Spratling's experiment (II-A): OINIT of ``runs`` random square matrices.
-
-    ``distribution``: an initialiser with its default options; "gaussian" is N(0, .1), for
-    which the text has 22.77 mean steps, "uniform" U(-.1, .1), with 24.00. (80,000 runs give
-    22.86 and 24.04 +- .012; the mean of 10,000 scatters by .034.) ``max_steps``: updates
-    after which a run has failed; so has one that diverges. The descent runs in float32, which
-    takes as many steps as float64 in all but one run of some thousands. The same seed gives the
-    same steps at any number of threads. ``progress(done, runs)`` is called as blocks end.
-
-    >>> found = orthogonalization_experiment("gaussian", runs=20, size=20)
-    >>> found.success_rate, found.steps.shape
-    (1.0, (20,))
-
-    Checked by: tests/test_orthogonality.py::test_experiment.
-    """
-    block = partial(_block_steps, distribution, size, rate, threshold, max_steps)
-    sizes = [min(BLOCK, runs - first) for first in range(0, runs, BLOCK)]
-    seeds = np.random.SeedSequence(seed).spawn(len(sizes))
-    parts: list[Array] = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for part in pool.map(block, seeds, sizes):
-            parts.append(part)
-            if progress is not None:
-                progress(sum(map(len, parts)), runs)
-    return Experiment(distribution, size, rate, threshold, seed, np.concatenate(parts))

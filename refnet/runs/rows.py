@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from refnet import __version__
 from refnet.runs.files import naming
 from refnet.runs.read import contents, json_of, reading
+from refnet.version import __version__
 
 __all__ = ["Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from refnet.matrices.orthogonality import orthogonalization_experiment
+from refnet.analysis.orthogonalization import orthogonalization_experiment
 from refnet.runs.rows import table
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job

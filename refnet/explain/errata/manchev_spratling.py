@@ -6,7 +6,8 @@ from fractions import Fraction as F
 
 import numpy as np
 
-from refnet.analysis.orthogonalization import (defect_moments, gaussian_moments, singular_value_map,
+from refnet.analysis.orthogonalization import (defect_moments, gaussian_moments,
+                                               orthogonalization_experiment, singular_value_map,
                                                uniform_moments)
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
@@ -16,7 +17,7 @@ from refnet.explain.errata.exact import (A1, ROTATION, SHEAR, W1, W2, every_sign
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import (defect, defect_and_gradient, open_penalty, open_update,
-                                           orthogonalization_experiment, orthogonalize)
+                                           orthogonalize)
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
