@@ -6,13 +6,15 @@ they are used in, are those of ``python -m benchmarks.layers``.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from refnet.check import survey
 from refnet.check.tables import save
 
 RESULTS = Path(__file__).parent / "results"
-SURVEYS = {"torch": survey.torch_rows, "jax": survey.jax_rows, "onnx": survey.onnx_rows}
+DTYPES = (*survey.DTYPES, "bfloat16-float32", "float16-float32")
+SURVEYS = {"torch": partial(survey.torch_rows, dtypes=DTYPES), "jax": survey.jax_rows, "onnx": survey.onnx_rows}
 
 
 def main(names: list[str]) -> int:

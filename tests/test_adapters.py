@@ -54,6 +54,37 @@ def test_torch_is_judged(torch):
         "orthogonal, matrix_exp", "orthogonal, cayley"}
 
 
+@pytest.mark.parametrize("name", ["bfloat16-float32", "float16-float32", "tf32"])
+def test_torch_is_judged_in_coarser_arithmetics(torch, name, monkeypatch):
+    rows = list(survey.torch_rows(TINY, dtypes=(name,)))
+    assert {row["what"] for row in rows} >= {"nn.LSTM", "nn.GRU, bias_hh", "nn.Linear x 4, ReLU"}
+    assert {(row["dtype"], row["verdict"]) for row in rows} == {(name, EXPLAINED)}
+    right = torch_nets.results
+
+    def transposed(*args, **options):
+        found = right(*args, **options)
+        return {key: value.T if key in ("dWhh", "dW2") else value for key, value in found.items()}
+
+    monkeypatch.setattr(torch_nets, "results", transposed)
+    square = [row for row in survey.torch_rows(TINY, dtypes=(name,))
+              if row["what"] in ("nn.RNN tanh", "nn.Linear x 4, Tanh")]
+    assert {row["verdict"] for row in square} == {NOT_ROUNDING}
+
+
+def test_torch_computes_on_its_default_device(torch):
+    """meta is a device without numbers, which every machine has."""
+    params = RecurrentNet(2, 3, 2).init(np.random.default_rng(0))
+    try:
+        torch.set_default_device("meta")
+        made = torch_nets.state_dict(RecurrentNet(2, 3, 2), params)
+    finally:
+        torch.set_default_device("cpu")
+    assert {tensor.device.type for tensor in made.values()} == {"meta"}
+    assert torch_nets.use_device("cpu") == "cpu"
+    with pytest.raises(ValueError, match="torch cannot use the device cuda:99: "):
+        torch_nets.use_device("cuda:99")
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("map_name", ["matrix_exp", "cayley", "householder"])
 def test_orthogonal_parametrisations_in_torch(torch, map_name, dtype):
@@ -78,6 +109,12 @@ def test_jax_is_judged(jax):
         (f"lax.scan {cell}", dtype) for cell in ("rnn", "lstm", "gru")
         for dtype in ("float32", "float64")}
     assert {row["verdict"] for row in rows} == {EXPLAINED}
+
+
+def test_jax_computes_on_the_device_that_is_named(jax):
+    assert jax_nets.use_device("cpu") == "cpu"
+    with pytest.raises(ValueError, match="JAX cannot use the device abacus: "):
+        jax_nets.use_device("abacus")
 
 
 def test_onnx_is_judged(onnx):

@@ -119,6 +119,24 @@ def broken(p, x, y):
     assert err.count("\n") == 1
 
 
+def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("flint")
+    from refnet.check import layers
+    monkeypatch.setattr(layers, "TABLES", ())
+    flags = ["--device", "cpu", "--sizes", "2,3,1", "3,2,2", "--dtypes", "tf32"]
+    assert cli.main(["check", "torch", *flags]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 2 * 13 and all(" tf32 " in line for line in lines)
+    for judge, *more, said in (
+            ("torch", "--cell", "lstm", "--cell describes the net of a --function"),
+            ("torch", "--mask", "--mask describes the net of a --function"),
+            ("torch", "--device", "cuda:99", "torch cannot use the device cuda:99")):
+        assert cli.main(["check", judge, *more]) == 2
+        out, err = capsys.readouterr()
+        assert not out and said in err and err.count("\n") == 1
+
+
 @pytest.fixture
 def without(monkeypatch):
     """A function that makes packages impossible to import."""

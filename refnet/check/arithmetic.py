@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array
 
-__all__ = ["NAMED", "Arithmetic", "arithmetic", "rounded_to"]
+__all__ = ["NAMED", "Arithmetic", "arithmetic", "rounded_to", "stored"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,12 @@ def arithmetic(dtype: Any) -> Arithmetic:
     info = np.finfo(kind)
     u = float(info.eps) / 2
     return Arithmetic(kind.name, u, u, 0, float(info.tiny), info.bits)
+
+
+def stored(dtype: Any) -> Any:
+    """The type of NumPy's in which the numbers of an arithmetic travel."""
+    kind = arithmetic(dtype)
+    return np.dtype(np.float32 if kind.name in NAMED else kind.name)
 
 
 def rounded_to(values: Array, u: float) -> Array:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
+from refnet.check.arithmetic import Arithmetic, rounded_to, stored
 from refnet.check.naive import PEEPHOLES
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
@@ -12,7 +13,8 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["random_batch", "random_case", "random_mask", "random_params", "reference_results"]
+__all__ = ["held", "random_batch", "random_case", "random_mask", "random_params",
+           "reference_results"]
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
 MADE = ("orthogonal", "svd", "cayley", "householder")
@@ -44,6 +46,15 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
     y: Array = (rng.integers(0, outputs, predictions) if net.loss == "cross_entropy"
                 else rng.normal(size=(*predictions, outputs)).astype(dtype))
     return Batch(x, y)
+
+
+def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]:
+    """The numbers of an arithmetic nearest to these, in the type in which they travel."""
+    if kind.u <= np.finfo(stored(kind)).eps / 2:
+        return params, batch
+    y = batch.y if batch.y.dtype.kind in "iu" else rounded_to(batch.y, kind.u)
+    return ({name: rounded_to(value, kind.u) for name, value in params.items()},
+            batch._replace(x=rounded_to(batch.x, kind.u), y=y))
 
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:

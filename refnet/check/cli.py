@@ -14,7 +14,7 @@ from refnet.check.tables import cell, junit, save, show, size, sizes, target
 
 if TYPE_CHECKING:
     from refnet.batch import Batch, Params
-    from refnet.check.survey import Sizes
+    from refnet.check.survey import Dtypes, Sizes
 
 __all__ = ["add_commands"]
 
@@ -23,6 +23,8 @@ CHECK = """examples:
       judge the installed torch.nn.RNN, LSTM, GRU (of 1 to 3 layers, in one direction and both,
       batch-first, packed, projected, with and without biases), Linear stacks and orthogonal
       parametrisations, in float32 and float64; refnet check jax judges Flax and Equinox, too
+  refnet check torch --device cuda --dtypes tf32 bfloat16-float32 --sizes 50,32,4
+      on a GPU, in other arithmetics: there PyTorch multiplies in TF32 unless it is forbidden
   refnet check torch --function mine.py:loss --cell lstm --sizes 40,16,4
       judge a loss of your own: loss(p, x, y) takes tensors, p["Whh"], p["Wxh"], p["bh"],
       p["Why"], p["by"] and so on, and returns the mean cross-entropy, which PyTorch derives
@@ -83,6 +85,8 @@ def add_commands(subparsers: Any) -> None:
                       CHECK)
         one.add_argument("--function", metavar="FILE.py:NAME", help="judge this loss(p, x, y), or "
                          "loss(p, x, y, mask), instead of the framework's own layers")
+        one.add_argument("--device", metavar="NAME", help="where the framework computes, such as "
+                         "cuda (torch), gpu (jax) or cpu (default: where it does by itself)")
         _describing(one)
         _common(one, _judge_framework)
     own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
@@ -183,7 +187,7 @@ def _describing(parser: argparse.ArgumentParser) -> None:
                      "as float32 (default: float32 float64)")
 
 
-TABLE = {"framework": 14, "version": 10, "what": 24, "dtype": 8, "T": 4, "H": 3, "B": 2,
+TABLE = {"framework": 14, "version": 10, "what": 24, "dtype": 16, "T": 4, "H": 3, "B": 2,
          "worst": 8, "z": 8, "verdict": 22, "convention": 0, "note": 0}
 
 
@@ -215,25 +219,45 @@ def _judge_framework(args: argparse.Namespace) -> int:
     _need(args.judge, args.judge)
     from refnet.check import survey
     from refnet.check.adapters import jax_nets, torch_nets
+    adapter = torch_nets if args.judge == "torch" else jax_nets
+    device = {"device": adapter.use_device(args.device)} if args.device else {}
     if args.function is None:
         every = survey.torch_rows if args.judge == "torch" else survey.jax_rows
-        rows = every(seed=args.seed, progress=_progress)
-        both = chain(rows, _layer_rows(args.judge, args.seed))
-        return _finish(show(both, TABLE), args)
+        given, dtypes = _of_layers(args), tuple(args.dtypes)
+        rows = every(given or survey.SIZES, args.seed, _progress, dtypes)
+        both = chain(rows, _layer_rows(args.judge, args.seed, given, dtypes))
+        return _finish(show(({**row, **device} for row in both), TABLE), args)
     sizes = _sizes(args)
     loss = loaded(args.function, one_number)
-    derive = torch_nets.gradients if args.judge == "torch" else jax_nets.gradients
-    return _judge_described(args, sizes, lambda params, batch: derive(loss, params, batch),
-                            args.judge)
+    return _judge_described(args, sizes, lambda params, batch: adapter.gradients(
+        loss, params, batch), args.judge)
 
 
-def _layer_rows(extra: str, seed: int) -> Iterator[dict[str, Any]]:
+def _of_layers(args: argparse.Namespace) -> "Sizes":
+    """The sizes at which a framework's own layers are judged, () if none are given. Raises
+    ValueError for options that only a function has."""
+    from refnet.check.own import Described
+    for entry in fields(Described):
+        if getattr(args, entry.name) != entry.default:
+            raise ValueError(f"--{entry.name} describes the net of a --function FILE.py:NAME, "
+                             "which is not given; without it all of the framework's own layers "
+                             "are judged")
+    coarse = set(args.dtypes) - {"float32", "float64", "tf32"}
+    if coarse and args.judge == "jax":
+        raise ValueError(f"JAX's own layers are judged in float32, float64 and tf32, not in "
+                         f"{', '.join(sorted(coarse))}; pass a --function that computes in it")
+    return _sizes(args) if args.sizes or args.steps or args.hidden or args.batch else ()
+
+
+def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
+                ) -> Iterator[dict[str, Any]]:
     """The layers of every framework that the command judges; of those on JAX what is installed."""
     from refnet.check import layers
     packages = {"torch": ("torch",), "jax": ("flax", "equinox"), "keras": ("keras",)}[extra]
     for table in layers.TABLES:
         if table.package in packages and find_spec(table.package):
-            yield from layers.rows(table, seed=seed)
+            for one in sizes or layers.SIZES:
+                yield from layers.rows(table, one, dtypes or layers.DTYPES, seed)
     for package in packages:
         if find_spec(package) is None:
             print(f"{package} is not installed and was left out: pip install 'refnet[{package}]'",

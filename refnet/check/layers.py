@@ -16,27 +16,30 @@ import numpy as np
 from refnet.batch import Batch, Params
 from refnet.check.adapters import jax_layers, onnx_layers, torch_layers
 from refnet.check.adapters.onnx_nets import RUNTIMES
-from refnet.check.cases import random_batch, random_params
+from refnet.check.arithmetic import arithmetic, stored
+from refnet.check.cases import held, random_batch, random_params
 from refnet.check.noise import spread
-from refnet.check.survey import DTYPES, Rows, refused, row
+from refnet.check.survey import DTYPES, Dtypes, Rows, refused, row
 from refnet.check.verdict import compare, compare_values
 from refnet.exact.enclose import certify
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["TABLES", "Case", "Table", "cases", "onnx_rows", "rows"]
 
+SIZES = ((6, 4, 3),)
 READOUTS = ("last", "every", "none")
 H0 = ("two biases and h0", "h0", "learned h0")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, what it computes from, and the form in which it is used."""
+    """A layer, what it computes from and in, and the form in which it is used."""
 
     what: str
     net: StackedNet
     params: Params
     batch: Batch
+    dtype: Any
     variant: str
 
 
@@ -62,7 +65,8 @@ RELU = {"cell": "rnn", "activation": "relu"}
 
 def _torch(case: Case) -> Params:
     return torch_layers.layer_results(case.net, case.params, case.batch,
-                                      case.variant == "batch_first", case.variant != "no bias")
+                                      case.variant == "batch_first", case.variant != "no bias",
+                                      case.dtype)
 
 
 def _on_jax(framework: str, case: Case) -> Params:
@@ -92,8 +96,8 @@ TABLES = (
 )
 
 
-def cases(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
-          dtypes: tuple[Any, ...] = DTYPES, seed: int = 0) -> Iterator[Case]:
+def cases(table: Table, sizes: tuple[int, int, int] = SIZES[0],
+          dtypes: Dtypes = DTYPES, seed: int = 0) -> Iterator[Case]:
     """Every layer of a framework in every form; the read-outs take turns. ``sizes``: T, H, B."""
     T, H, B = sizes
     every = product(table.layers.items(), table.depths, range(table.directions), table.variants,
@@ -105,8 +109,8 @@ def cases(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
         net = StackedNet(3, H, width if readout == "none" else 5, **{
             **options, **alone, "readout": readout, "layers": depth, "bidirectional": bool(both),
             "learn_h0": variant == "learned h0"})
-        rng = np.random.default_rng([seed, turn])
-        params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+        rng, kind = np.random.default_rng([seed, turn]), stored(dtype)
+        params, batch = random_params(net, rng, kind), random_batch(net, rng, kind, T, B)
         zero = (*table.absent, *(("bh",) if variant == "no bias" else ()))
         if zero:
             params = {key: value * 0 if key.startswith(zero) else value
@@ -114,17 +118,18 @@ def cases(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
         added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}.get(variant)
         if added:
             params |= {key: rng.normal(size=[B if isinstance(n, str) else n for n in shapes[-1]]
-                                       ).astype(dtype)
+                                       ).astype(kind)
                        for key, shapes in net.shapes.items() if key.startswith(added)}
+        params, batch = held(arithmetic(dtype), params, batch)
         if variant == "lengths":
             batch = batch._replace(mask=np.arange(T)[:, None] < rng.integers(1, T + 1, B))
         what = ", ".join(filter(None, (name, f"{depth} layer{'s' * (depth > 1)}",
                                        "both directions" if both else "", variant, readout)))
-        yield Case(what, net, params, batch, variant)
+        yield Case(what, net, params, batch, dtype, variant)
 
 
-def rows(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
-         dtypes: tuple[Any, ...] = DTYPES, seed: int = 0) -> Rows:
+def rows(table: Table, sizes: tuple[int, int, int] = SIZES[0],
+         dtypes: Dtypes = DTYPES, seed: int = 0) -> Rows:
     """A row for every case of a framework."""
     for case in cases(table, sizes, dtypes, seed):
         x = case.batch.x
@@ -134,7 +139,7 @@ def rows(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
                 simplefilter("ignore")  # of a slower path, such as oneDNN's lack of projections
                 theirs = table.results(case)
         except Exception as error:  # a layer that refuses what it has an argument for: a finding
-            yield refused(table.framework, table.package, case.what, x.dtype, error, **facts)
+            yield refused(table.framework, table.package, case.what, case.dtype, error, **facts)
             continue
         lacks = (*table.absent, *(("bh",) if case.variant == "no bias" else ()))
         lacks = tuple(f"d{name}" for name in lacks)
@@ -142,11 +147,11 @@ def rows(table: Table, sizes: tuple[int, int, int] = (6, 4, 3),
         required = tuple(f"d{name}" for name in case.params
                          if not f"d{name}".startswith(lacks))
         yield row(table.framework, table.package, case.what, compare(
-            theirs, certify(case.net, case.params, case.batch), dtype=x.dtype, required=required),
-            **facts)
+            theirs, certify(case.net, case.params, case.batch), dtype=case.dtype,
+            required=required), **facts)
 
 
-def onnx_rows(dtype: Any = np.float32, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
+def onnx_rows(dtype: Any = np.float32, sizes: tuple[int, int, int] = SIZES[0], seed: int = 0
               ) -> Rows:
     """ONNX's operators with every input and attribute, forward, by both runtimes."""
     for case in onnx_layers.cases(dtype, sizes, seed):

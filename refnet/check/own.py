@@ -13,10 +13,9 @@ import numpy as np
 
 from refnet.batch import Batch, Params
 from refnet.cells import CELLS
-from refnet.check.arithmetic import NAMED, arithmetic, rounded_to
+from refnet.check.arithmetic import arithmetic, stored
 from refnet.check.calls import judge
-from refnet.check.cases import random_batch, random_mask, random_params
-from refnet.check.noise import unit
+from refnet.check.cases import held, random_batch, random_mask, random_params
 from refnet.check.survey import Sizes, row
 from refnet.check.tolerance import tolerances
 from refnet.exact.enclose import Progress
@@ -91,8 +90,7 @@ class Described:
                ) -> tuple[Params, Batch]:
         """Parameters and a batch that hide nothing: no bias is zero. What is judged as an
         arithmetic that NumPy has no type for gets its numbers in float32."""
-        kind = arithmetic(judged)
-        dtype = np.float32 if kind.name in NAMED else np.dtype(kind.name)
+        kind, dtype = arithmetic(judged), stored(judged)
         rng = np.random.default_rng(seed)
         recurrent = None if net.transition is None else "orthogonal"
         params = random_params(net, rng, dtype, recurrent=recurrent)
@@ -104,10 +102,7 @@ class Described:
             if name.split("_l")[0] in wanted:
                 shape = tuple(B if size == "B" else int(size) for size in shapes[-1])
                 params[name] = rng.uniform(-0.5, 0.5, shape).astype(dtype)
-        if kind.u > unit(dtype):
-            params = {name: rounded_to(value, kind.u) for name, value in params.items()}
-            y = batch.y if batch.y.dtype.kind in "iu" else rounded_to(batch.y, kind.u)
-            batch = batch._replace(x=rounded_to(batch.x, kind.u), y=y)
+        params, batch = held(kind, params, batch)
         return params, batch._replace(mask=random_mask(rng, T, B)) if self.mask else batch
 
 

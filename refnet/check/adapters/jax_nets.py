@@ -20,7 +20,7 @@ from refnet.batch import Batch, Params
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["as_function", "gradients", "results", "step"]
+__all__ = ["as_function", "gradients", "results", "step", "use_device"]
 
 
 def _jax() -> ModuleType:
@@ -29,6 +29,19 @@ def _jax() -> ModuleType:
     except ImportError:
         raise ImportError("this needs JAX: pip install 'refnet[jax]'") from None
     return jax  # type: ignore[no-any-return]
+
+
+def use_device(name: str) -> str:
+    """Make the first device of a platform, such as cpu or gpu, JAX's default one, and say what
+    it is. Raises ValueError if JAX has none."""
+    jax = _jax()
+    try:
+        device = jax.devices(name)[0]
+    except RuntimeError as error:
+        raise ValueError(f"JAX cannot use the device {name}: {str(error).splitlines()[0]}"
+                         ) from None
+    jax.config.update("jax_default_device", device)
+    return str(device.device_kind)
 
 
 def gradients(loss: Callable[[Any, Any, Any], Any], params: Params, batch: Batch,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters.torch_nets import _array, _loss, _refuse, _tensor, _torch
+from refnet.check.adapters.torch_nets import _array, _loss, _refuse, _tensor, _torch, kind_of
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
@@ -37,10 +37,10 @@ def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict
     return {name: _tensor(value) for name, value in found.items()}
 
 
-def _starts(net: StackedNet, params: Params, x: Array) -> tuple[dict[str, Any], Any]:
+def _starts(net: StackedNet, params: Params, x: Array, kind: Any) -> tuple[dict[str, Any], Any]:
     """The initial states by refnet's names, and as torch takes them."""
     tensors = {f"h0{suffix}": _tensor(cell.initial_state(net.of(params, suffix), x)
-                                      ).requires_grad_()
+                                      ).to(kind).requires_grad_()
                for suffix, cell in net.every_cell.items()}
     stacked = _torch().stack(list(tensors.values()))
     if stacked.ndim == 3:
@@ -50,17 +50,18 @@ def _starts(net: StackedNet, params: Params, x: Array) -> tuple[dict[str, Any], 
 
 
 def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bool = False,
-                  bias: bool = True) -> Params:
+                  bias: bool = True, dtype: Any = None) -> Params:
     """Loss, outputs and gradients of torch's own layer, by refnet's names.
 
     A mask becomes a packed sequence; each sequence needs a step. ``bias``: False makes the layer
-    without biases; bh and bhn have to be zero then, and have no gradients.
+    without biases; bh and bhn have to be zero then, and have no gradients. ``dtype``: what torch
+    computes in, such as bfloat16-float32; by default the type of x.
     """
     _refuse(net)
     torch = _torch()
     rnn = torch.nn.utils.rnn
     T, B = batch.x.shape[:2]
-    kind = getattr(torch, np.dtype(batch.x.dtype).name)
+    kind = kind_of(batch.x.dtype if dtype is None else dtype)
     plain: RecurrentNet = net  # mypy takes the fields of a subclass for what may be assigned
     options: dict[str, Any] = {"nonlinearity": plain.activation.name} if net.cell == "rnn" else {}
     if net.projection:
@@ -69,12 +70,12 @@ def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bo
         net.inputs, net.hidden, net.layers, bias=bias, batch_first=batch_first,
         bidirectional=net.bidirectional, **options).to(kind)
     layer.load_state_dict(layer_state_dict(net, params, bias))
-    x = _tensor(batch.x).requires_grad_()
-    tensors, start = _starts(net, params, batch.x)
+    x = _tensor(batch.x).to(kind).requires_grad_()
+    tensors, start = _starts(net, params, batch.x, kind)
     given = x.transpose(0, 1).contiguous() if batch_first else x
     if batch.mask is not None:
-        given = rnn.pack_padded_sequence(given, _tensor(last_steps(batch.mask)), batch_first,
-                                         enforce_sorted=False)
+        lengths = torch.from_numpy(last_steps(batch.mask))  # torch wants these on the CPU
+        given = rnn.pack_padded_sequence(given, lengths, batch_first, enforce_sorted=False)
     h, end = layer(given, start)
     if batch.mask is not None:
         h, _ = rnn.pad_packed_sequence(h, batch_first, total_length=T)
@@ -82,7 +83,7 @@ def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bo
     end = end[0] if isinstance(end, tuple) else end
     directions = 1 + net.bidirectional
     rows = torch.cat(list(end[-directions:]), dim=1) if net.readout == "last" else h
-    head = {name: _tensor(params[name]).requires_grad_() for name in ("Why", "by")
+    head = {name: _tensor(params[name]).to(kind).requires_grad_() for name in ("Why", "by")
             if net.readout != "none"}
     outputs = rows @ head["Why"].T + head["by"] if head else rows
     kept, y = outputs, _tensor(batch.y)

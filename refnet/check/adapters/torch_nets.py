@@ -20,13 +20,14 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import exact_sum
+from refnet.check.arithmetic import arithmetic
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["as_function", "from_state_dict", "gradients", "orthogonal_results",
-           "results", "state_dict"]
+           "results", "state_dict", "use_device"]
 
 ACTIVATIONS = {"tanh": "Tanh", "relu": "ReLU", "sigmoid": "Sigmoid", "softsign": "Softsign",
                "elu": "ELU", "leaky_relu": "LeakyReLU", "identity": "Identity"}
@@ -41,11 +42,34 @@ def _torch() -> ModuleType:
 
 
 def _tensor(array: Array) -> Any:
-    return _torch().from_numpy(np.array(array, order="C"))
+    """A copy on torch's default device (``torch.set_default_device``)."""
+    return _torch().tensor(np.array(array, order="C"))
 
 
 def _array(tensor: Any) -> Array:
-    return np.asarray(tensor.detach().cpu().numpy())
+    """On the CPU; bfloat16, which NumPy lacks, as float32."""
+    torch, values = _torch(), tensor.detach().cpu()
+    return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+
+
+def use_device(name: str) -> str:
+    """Make ``name``, such as cuda, torch's default device, on which all of this then runs, and
+    say what it is. Raises ValueError if torch cannot use it."""
+    torch = _torch()
+    try:
+        torch.zeros(1, device=name).exp()
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"torch cannot use the device {name}: {str(error).splitlines()[0]}"
+                         ) from None
+    torch.set_default_device(name)
+    return torch.cuda.get_device_name(name) if name.startswith("cuda") else name
+
+
+def kind_of(dtype: Any) -> Any:
+    """torch's type for an arithmetic of ``refnet.check.arithmetic``; torch sums bfloat16 and
+    float16 in float32, and tf32 is a setting of its own for products of float32."""
+    name = arithmetic(dtype).name
+    return getattr(_torch(), "float32" if name == "tf32" else name.removesuffix("-float32"))
 
 
 def state_dict(net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
@@ -107,7 +131,7 @@ def _refuse(net: RecurrentNet) -> None:
 def module(net: Net, dtype: Any) -> Any:
     """torch's own net: ``rnn`` and ``head``, or a Sequential of Linear layers."""
     torch = _torch()
-    nn, kind = torch.nn, getattr(torch, np.dtype(dtype).name)
+    nn, kind = torch.nn, kind_of(dtype)
     if isinstance(net, FeedforwardNet):
         layers: list[Any] = []
         for before, after in zip(net.widths[:-2], net.widths[1:-1]):
@@ -135,17 +159,20 @@ def _reduction(net: Net) -> str:
     return net.reduction
 
 
-def results(net: Net, params: Params, batch: Batch, second_bias: bool = False) -> Params:
+def results(net: Net, params: Params, batch: Batch, second_bias: bool = False,
+            dtype: Any = None) -> Params:
     """Loss, outputs, states and gradients of torch's own layers, by refnet's names.
 
-    ``second_bias``: the gradient in bias_hh instead of that in bias_ih as dbh.
+    ``second_bias``: the gradient in bias_hh instead of that in bias_ih as dbh. ``dtype``: what
+    torch computes in, such as bfloat16-float32; by default the parameters' own type.
     Masks and h0 are left to functions of one's own (``gradients``).
     """
     if batch.mask is not None or "h0" in params:
         raise ValueError("results: torch's layers take no mask and no shared h0 by themselves; "
                          "write a loss on refnet's names and use gradients()")
-    made = module(net, params[next(iter(params))].dtype)
-    x = _tensor(batch.x).requires_grad_()
+    dtype = batch.x.dtype if dtype is None else dtype
+    made = module(net, dtype)
+    x = _tensor(batch.x).to(kind_of(dtype)).requires_grad_()
     if isinstance(net, FeedforwardNet):
         made.load_state_dict({f"{2 * (layer - 1)}.{kind}": _tensor(params[f"{name}{layer}"])
                               for layer in range(1, net.depth + 2)
