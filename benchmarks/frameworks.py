@@ -14,7 +14,8 @@ from refnet.check.tables import save
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = (*survey.DTYPES, "bfloat16-float32", "float16-float32")
-SURVEYS = {"torch": partial(survey.torch_rows, dtypes=DTYPES), "jax": survey.jax_rows, "onnx": survey.onnx_rows}
+SURVEYS = {"torch": partial(survey.torch_rows, dtypes=DTYPES), "jax": survey.jax_rows,
+           "onnx": survey.onnx_rows}
 
 
 def main(names: list[str]) -> int:
