@@ -23,8 +23,9 @@ CHECK = """examples:
       judge the installed torch.nn.RNN, LSTM, GRU (of 1 to 3 layers, in one direction and both,
       batch-first, packed, projected, with and without biases), Linear stacks and orthogonal
       parametrisations, in float32 and float64; refnet check jax judges Flax and Equinox, too
-  refnet check torch --device cuda --dtypes tf32 bfloat16-float32 --sizes 50,32,4
-      on a GPU, in other arithmetics: there PyTorch multiplies in TF32 unless it is forbidden
+  refnet check torch --dtypes tf32 bfloat16-float32 --sizes 4,3,2
+      in other arithmetics; with --device cuda on a GPU, where PyTorch's recurrent layers multiply
+      in TF32 unless that is switched off
   refnet check torch --function mine.py:loss --cell lstm --sizes 40,16,4
       judge a loss of your own: loss(p, x, y) takes tensors, p["Whh"], p["Wxh"], p["bh"],
       p["Why"], p["by"] and so on, and returns the mean cross-entropy, which PyTorch derives
