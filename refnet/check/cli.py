@@ -253,12 +253,12 @@ def _of_layers(args: argparse.Namespace) -> "Sizes":
 def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
                 ) -> Iterator[dict[str, Any]]:
     """The layers of every framework that the command judges; of those on JAX what is installed."""
-    from refnet.check import layers
+    from refnet.check import layers, survey
     packages = {"torch": ("torch",), "jax": ("flax", "equinox"), "keras": ("keras",)}[extra]
     for table in layers.TABLES:
         if table.package in packages and find_spec(table.package):
             for one in sizes or layers.SIZES:
-                yield from layers.rows(table, one, dtypes or layers.DTYPES, seed)
+                yield from layers.rows(table, one, dtypes or survey.DTYPES, seed)
     for package in packages:
         if find_spec(package) is None:
             print(f"{package} is not installed and was left out: pip install 'refnet[{package}]'",
