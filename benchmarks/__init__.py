@@ -1,7 +1,7 @@
 """Benchmarks and recorded runs; each module's docstring says how it is run.
 
 The process is set up as under the command line: this package is imported before NumPy is.
-Only MKL keeps its threads, for it is PyTorch's.
+MKL alone keeps its threads, because PyTorch computes with it.
 """
 
 import os

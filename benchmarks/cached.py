@@ -1,5 +1,5 @@
-"""The compiled cache and what is loaded from it, by several processes and threads, and damaged:
-each function tries that many times, and returns how often and what was not as promised
+"""The cache of compiled kernels, used by several processes and threads at once, and damaged. Each
+function makes ``trials`` trials and returns their number and whatever did not happen as promised
 (``benchmarks.campaign``).
 """
 

@@ -1,8 +1,8 @@
 """What a run survives, tried many times: ``python -m benchmarks.campaign [NAME ...]``.
 
 Kills, signals, full disks, files that may not be read, several processes at once, damaged caches
-and files, long runs: each part counts its trials and what was not as promised, and goes to
-benchmarks/results/campaign.json. Several processes may make different parts at once.
+and files, long runs: each part counts its trials and lists what did not happen as promised, and
+goes to benchmarks/results/campaign.json. Several processes may make different parts at once.
 The gate runs the same functions with few trials (tests/test_campaign.py). Needs Linux.
 """
 
@@ -43,7 +43,8 @@ PARTS: dict[str, tuple[Callable[[int], Row], int]] = {
 
 
 def recorded(name: str, found: Row) -> dict[str, Any]:
-    """The record with this part in it, as written: all its parts are of the present commit."""
+    """Write the record with this part in it, and return it. Parts made by another commit or
+    machine are dropped."""
     here = {"commit": commit(), "environment": environment()}
     record = {**here, "parts": {}}
     if RESULTS.exists():

@@ -57,7 +57,7 @@ def off(peers: dict[str, Refnet], exact: dict[str, np.ndarray]) -> dict[str, flo
 
 
 def peak(peer: Refnet) -> int:
-    """Bytes that a step allocates at its peak; its inputs are there before."""
+    """Bytes that a step allocates at its peak; its inputs, made before, do not count."""
     tracemalloc.start()
     peer.step()
     _, memory = tracemalloc.get_traced_memory()

@@ -186,7 +186,7 @@ def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes
 
 
 def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
-    """A zip archive with one damaged member, or one packed, whose checksums hold again."""
+    """A zip archive with one member damaged, or lengthened by zeros, and checksums that hold."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = sorted(members)[rng.integers(len(members))]
@@ -203,7 +203,7 @@ def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> byte
 
 
 def resealed_meta(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
-    """A checkpoint whose description is damaged, and whose digest holds again."""
+    """A checkpoint with a damaged description and a new digest that holds."""
     from refnet.runs.checkpoint import _digest
     with np.load(io.BytesIO(data)) as file:
         arrays = {name: file[name] for name in file.files}
@@ -236,7 +236,7 @@ def _peak() -> int:
 
 
 def _reset() -> int:
-    """Forget the largest resident set; the present one."""
+    """Start to measure the largest resident set; returns the present one."""
     Path("/proc/self/clear_refs").write_text("5")
     return _peak()
 

@@ -1,8 +1,8 @@
 """Every recurrent layer that frameworks ship, judged: ``python -m benchmarks.layers NAME``.
 
-NAME is PyTorch, Flax, Equinox, Keras or ONNX; results/check_layers.json keeps the rows of the
-others: of each the verdict, the worst quantity and its z. Flax and Keras, whose layers take seconds
-to compile, are judged with three layers.
+NAME is PyTorch, Flax, Equinox, Keras or ONNX. Its rows in results/check_layers.json are replaced
+and those of the others kept; a row has the verdict, the worst quantity and its z. Flax and Keras,
+whose layers take seconds to compile, are judged with three layers.
 """
 
 import json

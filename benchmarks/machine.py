@@ -29,7 +29,7 @@ COPIED = 2 ** 27
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _multiply_adds(context: Any, turns: Any, factor: Any) -> Any:
-    """``sums = factor sums + factor`` so many turns, and the sum of their first numbers."""
+    """``sums = factor sums + factor``, ``turns`` times; then the total of their first numbers."""
     def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
         element = ctx.get_data_type(factor)
         lanes = BYTES * 8 // factor.bitwidth
@@ -70,8 +70,8 @@ def _scale(first: int, last: int, factor: Any, to: Any, source: Any, count: int)
 
 
 def peak(dtype: Any, threads: int, operations: float = 1e9) -> tuple[Callable[[], None], float]:
-    """Something to time, and the floating-point operations that it makes: at least so many by
-    each thread, a multiply-add being two."""
+    """A function to time, and the number of floating-point operations that it makes: in each
+    thread at least ``operations``; a multiply-add counts as two."""
     dtype = np.dtype(dtype)
     each = 2 * INDEPENDENT * BYTES // dtype.itemsize
     turns = int(-(-operations // each))
@@ -80,8 +80,8 @@ def peak(dtype: Any, threads: int, operations: float = 1e9) -> tuple[Callable[[]
 
 
 def bandwidth(threads: int) -> tuple[Callable[[], None], float]:
-    """Something to time, and the bytes that it moves; without the line that most processors
-    read before they write to it, as STREAM counts."""
+    """A function to time, and the number of bytes that it moves. As in STREAM, a cache line that
+    the processor reads only because it is about to be written does not count."""
     count = COPIED // 8 // threads
     to, source = (aligned((threads * count,), np.dtype(float)) for _ in range(2))
     to[:] = source[:] = 1

@@ -1,15 +1,15 @@
 """One training step against the others: ``python -m benchmarks.peers [--quick]``.
 
 First every peer's loss and gradients are checked against float64's; then forward + backward +
-SGD step are timed. A process held to one core and one on two stand by with all peers, and one
-turn is given after the other, round by round: every ratio is one of times of the same seconds,
-each peer at its better number of cores. Medians over the rounds with their quartiles are
-printed and go to benchmarks/results/peers.json, and so does what each one's best round gives,
-where the machine is not quiet. It should have nothing else to do.
+SGD step are timed. Two processes, one held to one core and one to two, hold all peers, which take
+turns, round by round: every ratio is of times measured within the same seconds, with each peer at
+its better number of cores. Medians over the rounds with their quartiles are printed and go to
+benchmarks/results/peers.json, together with the ratios of the best rounds, for a machine that is
+not quiet. The machine should have nothing else to do.
 
 Yardsticks in the same rounds are a large product, and the roofline: a step takes at least its
 arithmetic at the processor's peak (benchmarks.machine), and at least the time to write and read
-back its tape. PyTorch is timed as it is, and in processes of its own that were told to
+back its tape. PyTorch is timed as it is, and in processes of its own that call
 ``torch.set_flush_denormal(True)`` before anything else, so that their threads count subnormal
 numbers as 0, as JAX's and refnet's do; NumPy has no such switch.
 """
@@ -79,7 +79,7 @@ def verify(size: tuple[Any, ...], dtype: str, only: str = "") -> tuple[dict[str,
 
 
 def demand(size: tuple[Any, ...], dtype: str) -> dict[str, float]:
-    """What a step cannot do without: operations of its products, forward, backward and for the
+    """The least that a step does: operations of its products, forward, backward and for the
     weight gradients, and bytes of the inputs and the tape, each moved twice."""
     problem = draw(*size).cast(dtype)
     net = problem.net
@@ -96,12 +96,12 @@ def demand(size: tuple[Any, ...], dtype: str) -> dict[str, float]:
 
 
 STEPS: dict[str, Any] = {}
-"""In a child: what can be timed."""
+"""In a child process: the steps that can be timed, by name."""
 
 
 def prepare(size: list[Any], dtype: str, cores: int) -> dict[str, dict[str, float]]:
-    """Make and verify all peers; how far each is off, what a step demands and what the yardsticks
-    make in one run."""
+    """Make and verify all peers. Returns how far each is off, what a step demands, and the
+    operations or bytes of one run of each yardstick."""
     peers, off = verify(tuple(size), dtype)
     a = np.ones((LARGE, LARGE), dtype)
     compute, operations = machine.peak(dtype, cores)
@@ -127,7 +127,7 @@ def prepare_flushed(size: list[Any], dtype: str) -> dict[str, float]:
 
 
 def timed(name: str) -> float:
-    """A turn of what was prepared."""
+    """Seconds of one of the prepared steps, in its turn."""
     return turn(STEPS[name])
 
 

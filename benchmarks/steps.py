@@ -121,7 +121,7 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
 
 
 def typical(found: list[dict[str, float]]) -> dict[str, Any]:
-    """Means over those whose time is between the quartiles, or all if there are few."""
+    """Means over the entries whose time is between the quartiles, or over all if there are few."""
     whole = sorted(found, key=lambda spent: sum(spent.values()))
     kept = whole[len(whole) // 4:-(-3 * len(whole) // 4)] if len(whole) > 3 else whole
     parts = {part: statistics.mean(spent[part] for spent in kept) for part in PARTS}
@@ -129,7 +129,7 @@ def typical(found: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def measure(name: str, budget: float) -> dict[str, Any]:
-    """One row of the record, of what so many seconds allow; T is a mean."""
+    """One row of the record, from the steps that ``budget`` seconds allow; T is a mean."""
     config = replace(preset(name.split(",")[0]), **RUNS[name])
     e = build(config)
     clock, steps, evaluations = Clock(), [], []
@@ -174,11 +174,11 @@ def measure(name: str, budget: float) -> dict[str, Any]:
 
 
 STEPPED: dict[str, Any] = {}
-"""In a child: the experiment that it trains, and how far it is."""
+"""In a child process: the experiment that it trains and the present state of its run, by name."""
 
 
 def step_for(name: str, budget: float) -> float:
-    """Train on for so many seconds; the median of the seconds of a step."""
+    """Go on training for ``budget`` seconds; the median of the seconds of a step."""
     if name not in STEPPED:
         e = build(replace(preset(name.split(",")[0]), **RUNS[name]))
         params, _ = e.start()

@@ -1,5 +1,6 @@
-"""Runs and commands that are killed, interrupted, or refused a file: each function tries one such
-thing many times, and returns how often and what was not as promised (``benchmarks.campaign``).
+"""Runs and commands that are killed, interrupted, or refused a file. Each function makes ``trials``
+trials of one such event and returns their number and whatever did not happen as promised
+(``benchmarks.campaign``).
 """
 
 import ctypes
@@ -213,12 +214,12 @@ DENIED: list[tuple[str, int, str, tuple[str, ...]]] = [
     ("shut", 0o500, "shut/rows.json", ("check", "rates", "--json", "shut/rows.json")),
     ("mine.py", 0o000, "mine.py", ("check", "function", "mine.py:gradients")),
 ]
-"""What is shut and how, the file that the error must name, and the command."""
+"""The path that is protected, its mode, the file that the error must name, and the command."""
 
 
 def obey_modes() -> None:
-    """From here on this process and those that it starts, even if they are root's, are refused
-    what a file's mode forbids."""
+    """Make the modes of files binding for this process and those that it starts, even if they are
+    root's."""
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP; only root may, only root needs to

@@ -32,9 +32,9 @@ Ours beside the printed numbers, from the rows recorded in `results/studies`. Ma
 recorded row carries its settings, seed, machine, versions and commit. Runs that have begun lie
 there with a checkpoint, and
 `refnet study NAME --folder benchmarks/results/studies` goes on with them on any machine. (Those of
-512 units on the Penn Treebank have large ones, which are not kept there.) Three seeds of each run
-count as all, of the examples five. What a seed needs was measured on a few steps of each kind of
-run, in one process, for all its iterations: a run that solves its task ends earlier.
+512 units on the Penn Treebank have large ones, which are not kept there.) A run is complete with
+three seeds, an example with five. What a seed needs was extrapolated from a few measured steps of
+each kind of run, in one process, to all its iterations: a run that solves its task ends earlier.
 
 """
 
@@ -79,7 +79,7 @@ def store_of(study: Study) -> Store:
 
 
 def seeds(study: Study) -> int:
-    """The seeds that the page shows: three, of the short examples five."""
+    """The number of seeds that the page shows."""
     return 5 if study is examples.STUDY else 3
 
 

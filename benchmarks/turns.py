@@ -1,4 +1,5 @@
-"""What is compared is timed by turns: processes held to some cores, ratios of the same seconds."""
+"""Timing in turns: what is compared runs in processes held to some cores, one after the other,
+round by round, so that each ratio is of times measured within the same seconds."""
 
 import json
 import os
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 TURN = 0.1
-"""Seconds that something steps untimed, and then timed, when it has its turn."""
+"""Seconds of a turn without timing, and then seconds with it."""
 
 
 def seconds(run: Any) -> float:
@@ -23,7 +24,7 @@ def seconds(run: Any) -> float:
 
 def turn(run: Any) -> float:
     """The median of the seconds a step takes once its threads are awake."""
-    time.sleep(TURN)  # idle threads of the peer before go on spinning for a while
+    time.sleep(TURN)  # idle threads of the peer that ran before go on spinning for a while
     for _ in ("untimed", "timed"):
         taken = []
         until = time.perf_counter() + TURN
@@ -34,7 +35,7 @@ def turn(run: Any) -> float:
 
 class Child:
     """A module in a process of its own, held to some cores before anything starts; its functions
-    of the name are called there. ``first``: the number of the first of the cores."""
+    are called there, by name. ``first``: the number of the first of the cores."""
 
     def __init__(self, module: str, cores: int, first: int = 0) -> None:
         held = sorted(os.sched_getaffinity(0))[first:first + cores]

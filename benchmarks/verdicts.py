@@ -1,9 +1,9 @@
 """How long a verdict takes, from a file to the exit status: ``python -m benchmarks.verdicts``.
 
 ``refnet check function`` on a program that runs refnet's own compiled net in float32, as whole
-processes: with nothing kept; again after an edit of the file, when certificate and sigmas are; and
-after an edit that makes the program wrong, which has to be named. Medians over ROUNDS rounds, each
-with an empty folder of the judge's, go to results/verdicts.json.
+processes: first with an empty cache; again after an edit of the file, when certificate and sigmas
+are in the cache; and after an edit that makes the program wrong, which the verdict has to name.
+Medians over ROUNDS rounds, each with a new cache, go to results/verdicts.json.
 """
 
 import os
@@ -34,7 +34,7 @@ EDITS = (("first", "", 0), ("edited", "# the same, written otherwise\n", 0),
 
 
 def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
-    """Of every edit, one after the other. Raises RuntimeError for another verdict than its."""
+    """Seconds of a verdict after each edit. Raises RuntimeError for an unexpected verdict."""
     file, found = folder / "mine.py", {}
     for name, text, status in EDITS:
         program = PROGRAM.replace("CELL", cell)

@@ -138,8 +138,8 @@ def basin(rate: float) -> Basin:
 
 @dataclass(frozen=True)
 class Experiment:
-    """The outcome of ``orthogonalization_experiment``; ``steps`` (runs,) as the text counts
-    them, the check that stops included, and 0 for a run that did not converge."""
+    """The outcome of ``orthogonalization_experiment``; ``steps`` (runs,) as the paper
+    counts them, with the check that stops as one, and 0 for a run that did not converge."""
 
     distribution: str
     size: int
@@ -173,7 +173,8 @@ class Experiment:
 
 
 BLOCK = 50
-"""Runs that descend together; each block has its own seed, so threads change nothing."""
+"""Runs that descend together. Each block has its own seed, so that the number of threads changes
+no result."""
 
 
 def _block_steps(distribution: str, size: int, rate: float, threshold: float, max_steps: int,

@@ -74,7 +74,8 @@ def he(shape: Shape, rng: Rng, gain: float = 2 ** 0.5) -> Array:
 def identity(shape: Shape, rng: Rng, scale: float = 1) -> Array:
     """``scale`` on the diagonal: the IRNN's start (Le et al. 2015), or a scaled one.
 
-    A rectangular one with scale .9 is Orhan & Pitkow's input matrix: it feeds a chain's head.
+    A rectangular one with scale .9 is Orhan & Pitkow's input matrix: it feeds the first units of a
+    chain.
 
     >>> identity((2, 3), np.random.default_rng(0), scale=0.5).tolist()
     [[0.5, 0.0, 0.0], [0.0, 0.5, 0.0]]
@@ -149,7 +150,7 @@ def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Ar
     """Unit i feeds unit i + 1: ``diagonal`` I + ``gain`` on the subdiagonal.
 
     Orhan & Pitkow (2020) write h W, with the superdiagonal; here W h needs the subdiagonal.
-    A superdiagonal would pass the input of unit 0 to nobody.
+    A superdiagonal would pass what enters unit 0 to no other unit.
 
     >>> chain((3, 3), np.random.default_rng(0), gain=2).tolist()
     [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]

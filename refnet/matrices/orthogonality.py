@@ -152,8 +152,8 @@ def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
 
     Each step checks, then updates ``W <- W - rate gradient``. Stops at a check when the cost
     is below ``stop_cost``, the gradient's Frobenius norm below ``stop_gradient`` (None: no
-    such criterion), or after ``max_steps`` updates. To reach these is not an error, but a
-    stopping criterion of its own, reported in ``Descent.stopped``.
+    such criterion), or after ``max_steps`` updates, which raises no error: ``Descent.stopped``
+    says why the descent ended.
 
     Any real dtype, kept; W itself is not changed. Raises ValueError before the first step for
     a start that can't get there: a rate or singular value too large, a singular value of 0,
@@ -187,7 +187,7 @@ def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
 @takes(weights=ARRAYS, parallel=instance(bool, "True or False"))
 def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
                          ) -> tuple[Params, list[dict[str, Any]]]:
-    """OINIT as a phase of a net: ``orthogonalize`` each of its matrices by itself.
+    """OINIT as the first phase of training: ``orthogonalize`` each of a net's matrices by itself.
 
     One after the other, or all at once in threads, with the same bits. ``options`` are those
     of ``orthogonalize``. Returns the new matrices under the same names, and for each one

@@ -97,14 +97,14 @@ def _factors(M: Array, G: Array, metric: str) -> tuple[Array, Array]:
 
 
 def _length(a: Array) -> float:
-    """``||a||_F``; 1 for numbers that are not floats, which nothing is cut off from."""
+    """``||a||_F``; 1 for exact numbers, with which systems are solved without truncation."""
     flat = a.ravel(order="K")
     return float(np.dot(flat, flat)) ** 0.5 if a.dtype.kind == "f" else 1.0
 
 
 def _corrected(a: Array, b: Array, scale: Number) -> Array:
-    """``(I + a)^-1 b``, of which ``scale`` times as much is taken from M: what that cuts off is
-    at most a quarter of an eps, in the Frobenius norm."""
+    """``(I + a)^-1 b``, for a step that subtracts ``scale`` times this from M: the error of the
+    truncated series in that step is at most eps / 4 in the Frobenius norm."""
     size = abs(float(scale)) * _length(b)
     return OnePlus(a).solve(b, 1 / size if size > 0 else 1)
 
@@ -198,7 +198,7 @@ def determinant(M: Array) -> int:
     """+1 or -1 for a square M, 0 for a tall one, whose determinant is not defined.
 
     No step can change it: the group O(N) has two components, and every retraction here is a
-    continuous path (erratum: the Cayley transform never reaches det -1 from det +1).
+    continuous path: from det +1 no Cayley step leads to det -1.
 
     >>> determinant(np.diag([1.0, -1.0]))
     -1

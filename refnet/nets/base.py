@@ -40,8 +40,8 @@ class NetTape(NamedTuple):
     pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
     the last step only). ``steps``: for a read-out at the last step, the index of each
     sequence's last state in h[0] .. h[T], one number if it is T for all; None for a read-out
-    at every step. Of a StackedNet ``cell`` is a dict by the cells' suffix, and ``steps`` each
-    sequence's length.
+    at every step. Of a StackedNet, ``cell`` is a dict of the cells' tapes by their suffix, and
+    ``steps`` holds each sequence's length.
     """
 
     p: Params
@@ -187,7 +187,7 @@ def _merge(a: Params, b: Params) -> Params:
 def pulled(net: "Matrices", params: Params, made: dict[str, Any],
            grads: Params, extra: Params | None) -> Params:
     """Add ``extra`` to the matrices' gradients, pull these back to their parts if the net's
-    transition made them, and add what of ``extra`` is for the parts themselves.
+    transition made them, and add the rest of ``extra``, which is for the parts themselves.
 
     >>> from refnet.nets.recurrent import RecurrentNet
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)

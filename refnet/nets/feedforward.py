@@ -40,7 +40,7 @@ class FeedforwardNet:
     >>> net.backward(params, tape, np.ones_like(outputs))["W2"].shape
     (3, 3)
 
-    Source: Manchev & Spratling, eqs. 5-6 as corrected: the output is ``W h + b`` too.
+    Source: Manchev & Spratling, eqs. 5-6 as corrected: the output layer has a bias, too.
     Checked by: tests/test_exact.py, tests/test_gradients.py.
     """
 
@@ -101,7 +101,7 @@ class FeedforwardNet:
 
     @cached_property
     def because(self) -> str:
-        """What decides the shapes, as errors say it."""
+        """Why the shapes are these, in the words of error messages."""
         return f"because the widths are {self.widths}"
 
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:

@@ -26,10 +26,10 @@ __all__ = ["Checkpoints", "Layer", "segments"]
 
 STRETCH = 10
 """Segments are up to this many times sqrt(T) long: what a cell spends on every call, such as
-starting threads, then costs a few per cent of one, for about five times the least memory."""
+starting threads, is then little beside the call itself, for about five times the least memory."""
 
 GAINED = ("Whh", "Wxh", "bh", "bhh", "bhn", "Wpi", "Wpf", "Wpo")
-"""The parameters of the pre-activation, by the names of every cell."""
+"""The parameters that make the pre-activation, of all cells."""
 
 Read = Callable[[int, Any], None]
 """Called forward in time with the first step of every segment and its tape."""
@@ -49,7 +49,7 @@ class Checkpoints(NamedTuple):
 
     @property
     def h(self) -> Array:
-        """There are none: the error says how to get them."""
+        """Not kept: the error says how to get the states."""
         raise AttributeError("a net with checkpoint='sqrt' keeps no states on its tape; run "
                              "dataclasses.replace(net, checkpoint='none')")
 
@@ -108,7 +108,7 @@ class Layer:
         return {**p, **{name: times(self.gain, p[name]) for name in GAINED if name in p}}
 
     def forward(self, p: Params, x: Array, h0: Array, read: Read) -> Any:
-        """The cell's tape, or Checkpoints; ``read`` is shown every segment.
+        """The cell's tape, or Checkpoints; ``read`` is called with every segment.
 
         Shapes: x (T, B, D); h0 (B, H) or, for the LSTM's [h0, c0], (2, B, H). Any dtype that the
         cell takes; the net checks the shapes.
@@ -131,8 +131,9 @@ class Layer:
         """The gradients of the cell's parameters, of h0 and, if ``inputs``, of x.
 
         ``pull`` gives the direct gradient at a segment's last states. ``carry`` is the complete
-        gradient at the state where the later segment starts: it joins the direct gradient at the
-        last state (the LSTM's cell state has no other) of this one. ``ended``: if given, the
+        gradient at the state where the later segment starts, which is this segment's last state:
+        it is added to the direct gradient there (an LSTM's cell state has none). ``ended``: if
+        given, the
         tapes are ``emptied`` of what follows that many steps of each sequence.
 
         Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints,

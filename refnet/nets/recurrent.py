@@ -128,7 +128,7 @@ class RecurrentNet:
 
     @cached_property
     def layer(self) -> Layer:
-        """The cell on this net's backend, with all that it is run by.
+        """The cell on this net's backend, with the settings that it runs with.
 
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
@@ -197,7 +197,7 @@ class RecurrentNet:
 
     @cached_property
     def because(self) -> str:
-        """What decides the shapes, as errors say it."""
+        """Why the shapes are these, in the words of error messages."""
         return self._sizes()
 
     def _sizes(self) -> str:
@@ -346,7 +346,7 @@ class RecurrentNet:
         if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
         if self.transition is None and not extra:
-            grads["Whh"] = grads.pop("Whh")  # the last entry in any case
+            grads["Whh"] = grads.pop("Whh")  # the last entry, as it is with a transition
             return self.pull_inputs(tape.p, grads)
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, -1)
         grads = pulled(self, tape.p, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)

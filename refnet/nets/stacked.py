@@ -128,7 +128,7 @@ class StackedNet(RecurrentNet):
 
     @cached_property
     def because(self) -> str:
-        """What decides the shapes, as errors say it."""
+        """Why the shapes are these, in the words of error messages."""
         directions = " in both directions" if self.bidirectional else ""
         return f"{self._sizes()}, and {self.layers} layers{directions}"
 
@@ -234,7 +234,7 @@ class StackedNet(RecurrentNet):
                 grads[name] = grads[name].sum(axis=-2)
             blocks = grads.pop(f"Whh{suffix}").reshape(len(cell.slots), self.hidden, -1)
             grads |= {slot + suffix: block for slot, block in zip(cell.slots, blocks)}
-        net: RecurrentNet = self  # mypy takes the fields of a subclass for what may be assigned
+        net: RecurrentNet = self  # mypy does not accept the subclass itself here
         grads = pulled(net, p, made, grads, extra)
         for suffix, cell in self.every_cell.items():
             own = cell.pull_inputs(self.of(p, suffix), {"Wxh": grads.pop(f"Wxh{suffix}")})

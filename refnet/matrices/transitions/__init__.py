@@ -26,7 +26,7 @@ TRANSITIONS: dict[str, type[Any]] = {
 
 SPEC = Kind(("dense", *TRANSITIONS),
             lambda name: {} if name == "dense" else field_options(TRANSITIONS[name]))
-"""What the text "svd:margin=0.1" may hold."""
+"""The names and options that a text such as "svd:margin=0.1" may hold."""
 
 
 def __dir__() -> list[str]:

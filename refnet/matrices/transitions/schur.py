@@ -35,7 +35,7 @@ class Schur(Manifold):
     block, so that every real matrix is one of these; T = 0 gives the normal matrices with
     eigenvalues g e^(+-i a). ``modulus_penalty``: strength of ``sum (g - 1)^2`` in the loss, as
     in the paper. ``step``, ``metric``: see Manifold.
-    For floats and balls; not for rational numbers, which have no cosines among them.
+    For floats and balls; not for rational numbers, whose cosines are not rational.
     Checked by: tests/test_transitions.py::test_complex_step.
     """
 
@@ -52,7 +52,7 @@ class Schur(Manifold):
 
     @property
     def rational(self) -> bool:
-        """Not where there are cosines."""
+        """No: it has cosines."""
         return False
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:

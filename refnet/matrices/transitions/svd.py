@@ -142,7 +142,7 @@ class SVD(Manifold):
 
     @property
     def _cut(self) -> bool:
-        """Whether there is a negative s to become 0."""
+        """Whether an s may be below 0 and is then replaced by 0."""
         return self.negative == "relu" and self._width is not None and self._width > 2
 
     def matrix(self, parts: Params) -> tuple[Array, tuple[Array, Array]]:
