@@ -168,6 +168,10 @@ def _train(args: argparse.Namespace) -> int:
     folder = args.resume or args.out or _new_folder(config)
     if args.threads is not None:
         import numba
+        most = numba.config.NUMBA_NUM_THREADS
+        if not 1 <= args.threads <= most:
+            raise ValueError(f"--threads is {args.threads}; need 1 to {most}, the number of cores "
+                             "or what the variable NUMBA_NUM_THREADS says")
         numba.set_num_threads(args.threads)
     from refnet.runs import progress
     from refnet.training import loop as train

@@ -45,6 +45,16 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
     assert "Traceback" not in printed.err and "error" in printed.err or printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments, said", [
+    (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
+    (["explain", "spectra", "--matrix", "nothing"], "matrix 'nothing' is unknown; choose one of "),
+    (["analyse", "nowhere"], "nowhere/config.toml: No such file or directory; need a TOML file "),
+])
+def test_an_error_names_what_was_given(arguments, said, capsys):
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"refnet {arguments[0]}: {said}")
+
+
 def test_debug_shows_the_traceback(capsys):
     assert cli.main(["train", "--resume", "nowhere"]) == 2
     assert "Traceback" not in capsys.readouterr().err

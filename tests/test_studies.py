@@ -419,7 +419,7 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     assert begun["curve"]["iteration"] == [10, 20] and begun["best"]["accuracy"] >= max(
         begun["curve"]["accuracy"]) - 1e-4
     text = status(tiny_study(), store)
-    assert "20 of 40" in text and text.count("at most") == 4 and "left of the whole" in text
+    assert "20 of 40" in text and text.count("at most") == 4 and "still to compute" in text
     study = grid("g", "G", [Cell("a", {"task": "copy"})],
                  [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")])
     line = study.table(lambda job: begun, 1, False).splitlines()[2].split("|")

@@ -1,4 +1,4 @@
-"""The planted bugs before the checkers that people use today.
+"""Which planted bugs the checkers find that people use today.
 
 Checked by: tests/test_errorrates.py::test_checkers_side_by_side.
 """

@@ -120,10 +120,10 @@ def add_commands(subparsers: Any) -> None:
     rates.add_argument("--implementations", metavar="NAMES", help="comma-separated, such as "
                        "'compiled,C pairwise,PyTorch' (default: all)")
     _common(rates, _measure_rates, verdicts=False)
-    checkers = _parser(judges, "checkers", "the planted bugs before gradcheck, check_grads and "
-                       "allclose", "example:\n  refnet check checkers --json FILE\n      which "
-                       "checker passes which bug, side by side; FILE has the seconds of each, "
-                       "too: some minutes\n")
+    checkers = _parser(judges, "checkers", "which planted bugs gradcheck, check_grads and "
+                       "allclose find, beside this judge", "example:\n  refnet check checkers "
+                       "--json FILE\n      which checker passes which bug, side by side; FILE has "
+                       "the seconds of each, too: some minutes\n")
     _common(checkers, _compare_checkers, verdicts=False)
 
     vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS)

@@ -18,7 +18,8 @@ from refnet.runs.files import write_atomically
 from refnet.runs.read import DAMAGE, contents
 from refnet.runs.rows import table
 from refnet.runs.unpack import npy_of
-from refnet.training.specs import read_spec
+from refnet.specs import read
+from refnet.training.specs import KINDS
 
 __all__ = ["LEGEND", "LINES", "Explanation", "Table", "check_figure", "draw_schur",
            "named_matrix", "save", "style"]
@@ -68,7 +69,7 @@ def check_figure(path: Path) -> str:
     if form not in ("png", "svg"):
         raise ValueError(f"--figure is {path}; need a path that ends in .png or .svg")
     if find_spec("matplotlib") is None:
-        raise ImportError("figures need Matplotlib: pip install 'refnet[cli]'")
+        raise ImportError("the figure needs Matplotlib: pip install 'refnet[cli]'")
     return form
 
 
@@ -117,5 +118,5 @@ def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:
             raise ValueError(f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "
                              "matrix, as numpy.save writes it")
         return np.asarray(W, np.float64)
-    name, options = read_spec("recurrent", spec)
+    name, options = read("matrix", KINDS["recurrent"], spec)
     return initialize(name, (size, size), rng, **options)

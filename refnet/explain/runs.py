@@ -267,7 +267,7 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
     runs = [load(folder) for folder in folders]
     metrics = {run.task.metric for run in runs}
     if len(metrics) > 1:
-        raise ValueError(f"compare: the runs are judged by {' and '.join(sorted(metrics))}; name "
+        raise ValueError(f"the runs are judged by {' and '.join(sorted(metrics))}; name "
                          "runs of one task")
     metric = metrics.pop()
     settings = [asdict(run.config) for run in runs]

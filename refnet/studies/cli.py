@@ -58,7 +58,8 @@ def add_command(commands: Any) -> None:
                         "make none")
     parser.add_argument("--table", action="store_true", help="show the table of what is done, and "
                         "make no runs")
-    parser.add_argument("--repeat", action="store_true", help="make runs that are done again")
+    parser.add_argument("--repeat", action="store_true",
+                        help="make the runs that are done once more")
     parser.set_defaults(run=_study)
 
 
@@ -113,7 +114,7 @@ def _study(args: argparse.Namespace) -> int:
             save(store.folder / "figure.png", study.figure(found, args.seeds, args.quick))
             print(f"figure: {store.folder / 'figure.png'}")
         except ImportError:
-            print("the figure needs matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
+            print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
     return 2 if failed else 0

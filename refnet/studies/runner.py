@@ -92,7 +92,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
     .get_executor(retries=3)``; without one, ``workers`` processes with one thread each. Workers
     need to see the store's folder only to go on with unfinished runs: rows come back to here.
-    ``repeat``: make the runs that are done again; new rows replace old ones.
+    ``repeat``: make the runs that are done once more; new rows replace old ones.
 
     A run whose worker was killed is sent again; one that another process is working on is tried
     again later. To stop, kill or interrupt this process: no row is lost, and of unfinished runs
@@ -172,9 +172,9 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False) -> s
                       f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
                       None if needs is None else f"{_hours(needs)} at most"])
     return (table(["run", "state", "iterations", "seconds", "left"], lines)
-            + f"\nleft of the whole: {_hours(left)} at most in one process"
-            + (f", without {unknown} runs of kinds that were not begun yet (refnet study "
-               f"{study.name} --measure)" if unknown else "") + "\n")
+            + f"\nstill to compute: {_hours(left)} at most in one process"
+            + (f", and {unknown} runs of which no time is known; measure it: refnet study "
+               f"{study.name} --measure" if unknown else "") + "\n")
 
 
 def _hours(seconds: float) -> str:

@@ -283,7 +283,10 @@ def from_toml(path: Path) -> dict[str, Any]:
     """
     try:
         settings = toml_of(contents(path, 2 ** 16))
-    except (OSError, *DAMAGE) as error:
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}; need a TOML file of settings, such "
+                         "as the config.toml of a run folder") from None
+    except DAMAGE as error:
         raise ValueError(f"{path}: not a readable TOML file: {error}") from None
     for name, value in settings.items():
         try:
