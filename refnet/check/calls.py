@@ -28,8 +28,8 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
 
     ``what`` and ``inputs``: a net, its parameters and a batch; or a function and its arrays, with
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
-    ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: of
-    a net loss, outputs, dWhh, dx, ..., of a function value and d + each argument's name.
+    ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
+    a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
     The certificate and the sigmas are kept for the next call with the same net or function

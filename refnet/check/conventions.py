@@ -30,7 +30,7 @@ STEP = 1e6
 PAIRS = 5000
 """The most pairs of mistakes that are tried."""
 COARSER = {2.0 ** -53: ("float32", 2.0 ** -24), 2.0 ** -24: ("float16 or TF32", 2.0 ** -11)}
-"""The type that arithmetic may have slipped into, and its unit roundoff, by one's own."""
+"""By a type's unit roundoff: a coarser type that part of the computation may be in, and its own."""
 
 
 class Readings:

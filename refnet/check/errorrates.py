@@ -1,6 +1,6 @@
 """How often the verdict is wrong: correct implementations and planted bugs by the thousand.
 
-And the same bugs before the checkers that people use today (``refnet.check.checkers``).
+The same bugs are put to the checkers that people use today in ``refnet.check.checkers``.
 Checked by: tests/test_errorrates.py.
 """
 
@@ -145,7 +145,7 @@ def bug_rows(seed: int = 0, cases: Iterable[int] = range(len(CASES)),
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts: false alarms among the correct, misses among the bugs, bugs by their name.
 
-    ``named``: bugs that are not rounding and have a name; ``by_their_own`` name.
+    ``named``: bugs found to be no rounding and given a name; ``by_their_own``: the right name.
     """
     correct = [row for row in rows if row["kind"] == "correct"]
     planted = [row for row in rows if row["kind"] == "bug"]

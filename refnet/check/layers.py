@@ -1,5 +1,5 @@
-"""Recurrent layers as frameworks ship them, before the judge: stacked, in both directions, in every
-form that they are used in.
+"""Recurrent layers as frameworks ship them, judged: stacked, in both directions, in every form that
+they are used in.
 
 Checked by: tests/test_torch_layers.py, tests/test_jax_layers.py, tests/test_onnx_layers.py.
 """

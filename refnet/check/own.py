@@ -1,4 +1,4 @@
-"""A function of one's own before the judge: the net that it has to compute, and its verdicts.
+"""A user's own function, judged: the net that it has to compute, and the verdicts.
 
 Checked by: tests/test_own.py.
 """

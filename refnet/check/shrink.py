@@ -31,7 +31,7 @@ __all__ = ["NetCut", "Shrunk", "shrunk"]
 
 SECONDS = 20.0
 RUNS = 12
-"""Of the spread: sigma is known to a fifth, and a mistake that shows is far beyond that."""
+"""Runs of the spread: they give sigma to a fifth, and a mistake that shows is far beyond that."""
 
 Sizes = dict[Any, int]
 Theirs = Callable[..., Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""Today's frameworks before the judge: one row for every layer, type and size.
+"""Today's frameworks, judged: one row for every layer, type and size.
 
 Checked by: tests/test_adapters.py::test_torch_is_judged and its like.
 """

@@ -72,7 +72,7 @@ def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _undisturbed(compile_: Callable[..., Any]) -> Callable[..., Any]:
-    """As it is, but without the garbage collector, which would look through the compiler's
+    """``compile_`` with the garbage collector off, which would look through the compiler's
     millions of objects again and again."""
     def call(*arguments: Any) -> Any:
         enabled = gc.isenabled()
@@ -87,7 +87,7 @@ def _undisturbed(compile_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def jit(function: Function, inner: bool = False, inline: str = "never") -> Function:
-    """Compile at the first call, for the types of that call; as it is if the JIT is off.
+    """Compile at the first call, for the types of that call; plain Python if the JIT is off.
 
     ``inner``: only kernels call it, so that it needs no way in from Python, which takes its
     time to compile too.
@@ -105,8 +105,8 @@ def jit(function: Function, inner: bool = False, inline: str = "never") -> Funct
 
 
 def direct(kernel: Any, dtype: Any) -> Any:
-    """What a kernel calls for arrays of that dtype, if that is compiled, or the kernel: it looks at
-    the type of every argument first, which takes microseconds where they come in groups."""
+    """The compiled code of a kernel for arrays of that dtype or, before there is any, the kernel:
+    that looks at the type of every argument first, which for tuples takes microseconds."""
     if _CACHE is not None:
         for signature, compiled in kernel.overloads.items():
             if any(getattr(kind, "dtype", None) == numba.from_dtype(dtype) for kind in signature):

@@ -98,7 +98,7 @@ def _row(line: bytes, number: int) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a run; a last line that a kill cut short is left out. None if there is no file.
+    """The rows of a run, [] if there is no file; a last line that a kill cut short is left out.
 
     Raises FileError, with the line, if another line is damaged.
     """

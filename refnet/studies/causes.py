@@ -163,7 +163,7 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      lambda rows: _solved(rows, f"{ADDING}: SGD at .01, criterion of the code")
      and _failed(rows, f"{ADDING}: SGD at .01 (text)", 101)),
 ]
-"""What was found or ruled out, and the rows that say so: a finding is told only if they do."""
+"""What was found or ruled out, and the rows that say so: a finding is stated only if they do."""
 
 _TABLE = grid(
     "causes", "Where ours and the printed numbers of Manchev & Spratling differ: controlled runs",

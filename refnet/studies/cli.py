@@ -46,7 +46,7 @@ def add_command(commands: Any) -> None:
                         "numbers are not the paper's")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell "
                         "(default: 3)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="the runs alone whose name, as "
+    parser.add_argument("--only", default="", metavar="TEXT", help="only the runs whose name, as "
                         "--status shows it, contains TEXT")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes, of one "
                         "thread each (default: 1)")

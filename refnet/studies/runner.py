@@ -147,8 +147,8 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def status(study: Study, store: Store, seeds: int = 3, quick: bool = False) -> str:
-    """A table of the study's runs, how far each is, and the time that all need that are left, as
-    those tell that have begun or ended. Read from the study's folder alone."""
+    """A table of the study's runs: how far each is, and the time that it still needs, estimated
+    from those that have begun or ended. Read from the study's folder alone."""
     found = shown(store)
     jobs = study.jobs(found, seeds, quick)
     rows = {job.key: found(job) for job in jobs}

@@ -2,8 +2,8 @@
 folder of each run that has begun, so that another process or machine can go on.
 
 A line is a JSON object: ``key``, ``settings``, what the run returned, and ``sha256``, the digest
-of the JSON text of all other entries (keys sorted, Python's default separators). Rows of before
-there was one have none, and a change of theirs is not noticed.
+of the JSON text of all other entries (keys sorted, Python's default separators). Older rows
+have no digest, and a change of theirs is not noticed.
 
 Checked by: tests/test_studies.py.
 """

@@ -32,7 +32,7 @@ class Study:
 
 
 def only(study: Study, text: str) -> Study:
-    """The study with those of its runs alone whose names contain the text; its table is whole."""
+    """The study with only the runs whose names contain the text; its table has all rows."""
     return replace(study, jobs=lambda found, seeds, quick: [
         job for job in study.jobs(found, seeds, quick) if text in job.name])
 

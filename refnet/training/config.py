@@ -20,8 +20,8 @@ __all__ = ["Config", "Declaration", "OWN", "Where", "applicable", "check", "chec
 
 
 OWN = ("task", "protocol", "seed", "dtype", "backend", "checkpoint", "watch")
-"""The settings that are the user's: no protocol has them. All others follow a protocol, so that
-none has a value that neither a text nor a code asks for."""
+"""The settings that are the user's. All others follow a protocol, so that every value comes from a
+paper's text or a released code."""
 
 
 class Where(NamedTuple):

@@ -3,7 +3,7 @@
 A protocol is a list of rules, each with the runs that it is for and the settings that it gives;
 later rules replace earlier ones. ``AUTHORS/text`` has what the text says and, where the text says
 nothing, the plainest choice; ``AUTHORS/code`` has what the released code does. Tables that print
-a rate or another parameter for each cell have a rule a cell, in both.
+a rate or another parameter for each cell have one rule per cell, in both protocols.
 
 Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
 appendix, and theirs; Orhan & Pitkow (2020), and theirs.
@@ -23,7 +23,8 @@ __all__ = ["DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences", "preset"
 
 
 class Rule(NamedTuple):
-    """``settings``, for the runs whose settings' names are as in ``when`` (a name or several)."""
+    """``settings`` for certain runs: those in which each setting in ``when`` has the name, or one
+    of the names, that are given there."""
 
     when: dict[str, str | tuple[str, ...]]
     settings: dict[str, Any]

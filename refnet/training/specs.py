@@ -1,4 +1,4 @@
-"""What the settings of a run with options of their own stand for.
+"""The settings of a run that have options of their own, and the names and options that each takes.
 
 Checked by: tests/test_config.py::test_options_have_types.
 """
