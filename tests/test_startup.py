@@ -62,6 +62,26 @@ if __name__ == "__main__":
     assert result.returncode == 0, result.stderr
 
 
+def test_machine_code_of_kernels_only(tmp_path):
+    """A function that only kernels call is linked into them, also from the cache: another cell
+    finds those of the first net there, and gives what it gives without a cache."""
+    code = (SMALL_RUN + "print(gradient())\nfrom refnet.compiled import _jit, layout, losses\n"
+            "from refnet.compiled._library import InnerLibrary\n"
+            "def plain(n): return n + 1\n"
+            "import numba; assert numba.njit(plain)(1) == 2\n"
+            "def libraries(k): return [type(found.library) for found in k.overloads.values()]\n"
+            "made = libraries(layout.product); assert set(made) == {InnerLibrary}, made\n"
+            "assert InnerLibrary not in libraries(rnn.WALK.kernels[0])\n")
+    double, lstm = (code.replace(old, new) for old, new in (
+        ("f4", "f8"), ("import rnn", "import lstm as rnn")))
+    lstm = lstm.replace("eye(4, ", "ones((16, 4), ").replace("ones((4, 1)", "ones((16, 1)").replace(
+        'zeros(4, "f4")', 'zeros(16, "f4")').replace("zeros((4, 4)", "zeros((2, 4, 4)")
+    for program in (code, double, lstm):
+        kept, alone = (run_python(program, NUMBA_CACHE_DIR=str(tmp_path / folder))
+                       for folder in ("kept", f"{hash(program)}"))
+        assert kept.returncode == 0 and kept.stdout == alone.stdout, kept.stderr + alone.stderr
+
+
 def test_nothing_is_compiled_at_import():
     result = run_python("from refnet.compiled import rnn, _jit; print(_jit.compiled_kernels())")
     assert result.stdout.strip() == "[]", result.stderr

@@ -22,6 +22,7 @@ import numba
 import numpy as np
 from numba import types
 from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 __all__ = ["JIT", "cache_place", "compiled_kernels", "direct", "inlined", "inner", "jit", "run"]
@@ -36,6 +37,10 @@ _PRIVATE = {
     "numba.core.registry:CPUDispatcher": ("compile", "get_call_template"),
     "numba.core.caching:_Cache": ("load_overload", "save_overload"),
     "numba.core.compiler:CompileResult": ("_rebuild", "_reduce", "entry_point"),
+    "numba.core.codegen:JITCodeLibrary": (
+        "_finalize_final_module", "_finalize_dynamic_globals", "serialize_using_bitcode",
+        "serialize_using_object_code"),
+    "numba.core.codegen:JITCPUCodegen": ("_library_class",),
     "numba.core:serialize": ("dumps",),
 }
 """What is used of Numba beside its public interface."""
@@ -71,17 +76,24 @@ def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
                                      {name: types.unliteral(kind) for name, kind in kws.items()})
 
 
-def _undisturbed(compile_: Callable[..., Any]) -> Callable[..., Any]:
-    """``compile_`` with the garbage collector off, which would look through the compiler's
-    millions of objects again and again."""
+def _compiling(kernel: Any, inner: bool) -> Callable[..., Any]:
+    """``kernel.compile``, into a library of its own kind if it is ``inner``, and without the
+    garbage collector, which would look through the compiler's millions of objects again and
+    again."""
+    from refnet.compiled._library import InnerLibrary, JITCodeLibrary
+    compile_, codegen = kernel.compile, kernel.targetctx.codegen()
+
     def call(*arguments: Any) -> Any:
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
-            return compile_(*arguments)
-        finally:
-            if enabled:
-                gc.enable()
+        with global_compiler_lock:
+            enabled, before = gc.isenabled(), codegen._library_class
+            gc.disable()
+            codegen._library_class = InnerLibrary if inner else JITCodeLibrary
+            try:
+                return compile_(*arguments)
+            finally:
+                codegen._library_class = before
+                if enabled:
+                    gc.enable()
 
     return call
 
@@ -96,7 +108,7 @@ def jit(function: Function, inner: bool = False, inline: str = "never") -> Funct
     kernel: Any = numba.njit(**_OPTIONS, **private, inline=inline)(function)
     if _CACHE is not None:
         kernel._cache = _CACHE(function)
-        kernel.compile = _undisturbed(kernel.compile)
+        kernel.compile = _compiling(kernel, inner)
         # or a function would be compiled again for every constant that it is called with
         kernel.get_call_template = _plainly(kernel.get_call_template)
     if JIT:

@@ -153,19 +153,19 @@ def pack(w: Any, at: int, depth: int, source: Any, first: int, rows: int, column
          transposed: bool) -> None:
     """Write a matrix into ``w``, which holds zeros, in the order in which ``product`` reads it:
     panel after panel, columns padded to whole vectors. It fills the rows from ``at`` on of (depth,
-    columns). The matrix is ``rows`` rows of ``columns`` in an array, from row ``first`` on; or,
+    columns). The matrix is ``rows`` rows of ``columns`` in a flat array, from row ``first`` on; or,
     with ``transposed``, the transposed one."""
-    start, numbers = first * columns, cut(source, 0, source.size)
+    start = first * columns
     count, H = (columns, rows) if transposed else (rows, columns)
     vectors = (H + lane - 1) // lane
     panels = _panels(vectors)
     for n in range(panels):
         left, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
-        to, breadth = left * depth + at * (last - left), min(last, H) - left
+        to, breadth = left * depth + at * (last - left), (last if last < H else H) - left
         if transposed:
-            turn(w, to, last - left, numbers, start + left * columns, columns, breadth, count)
+            turn(w, to, last - left, source, start + left * columns, columns, breadth, count)
         else:
-            copy_rows(w, to, last - left, numbers, start + left, columns, count, breadth)
+            copy_rows(w, to, last - left, source, start + left, columns, count, breadth)
 
 
 @inner

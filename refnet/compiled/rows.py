@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from refnet.compiled._jit import JIT
-from refnet.compiled.vector import BYTES, cut, fma_call
+from refnet.compiled.vector import BYTES, call_once, cut, fma_call, start_of
 
 __all__ = ["addresses_of", "dot", "held", "turn"]
 
@@ -30,12 +30,10 @@ if JIT:
         are dealt like two halves of a pack of cards into vectors 2 n and 2 n + 1."""
         size = to.dtype.bitwidth // 8
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-            place, found = (builder.gep(ctx.make_array(sig.args[n])(ctx, builder, args[n]).data,
-                                        [args[n + 1]]) for n in (0, 3))
-            step, stride, rows, count = args[2], args[5], args[6], args[7]
+        def write(builder: Any, place: Any, step: Any, found: Any, stride: Any, rows: Any,
+                  count: Any) -> None:
             lane = BYTES // size
-            vector, half = ir.VectorType(ctx.get_data_type(to.dtype), lane), lane // 2
+            vector, half = ir.VectorType(place.type.pointee, lane), lane // 2
             deals = [ir.Constant(ir.VectorType(ir.IntType(32), lane), [
                 first + n // 2 + lane * (n % 2) for n in range(lane)]) for first in (0, half)]
 
@@ -66,6 +64,11 @@ if JIT:
             with cgutils.for_range(builder, rows) as r:
                 inside = builder.icmp_signed("<", r.index, whole)
                 strip(r.index, builder.select(inside, wide, zero), count)
+
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            place, found = (start_of(ctx, builder, sig.args[n], args[n], args[n + 1])
+                            for n in (0, 3))
+            call_once(builder, f"refnet.turn.{size}", (place, args[2], found, *args[5:]), write)
             return ctx.get_dummy_value()
 
         ints = (types.intp,) * 2

@@ -6,6 +6,7 @@ of any type, Fractions included.
 Checked by: tests/test_vector.py.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -53,6 +54,7 @@ def lanes(dtype: Any) -> int:
 
 
 def fma_call(builder: Any, *values: Any) -> Any:
+    """``a b + c``, rounded once, of three LLVM values of one type: numbers, or whole vectors."""
     type_ = values[0].type
     vector = isinstance(type_, ir.VectorType)
     element = type_.element if vector else type_
@@ -61,6 +63,29 @@ def fma_call(builder: Any, *values: Any) -> Any:
         name = f"v{type_.count}{name}"
     return builder.call(cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(type_, [type_] * 3), f"llvm.fma.{name}"), values)
+
+
+def call_once(builder: Any, name: str, args: Any, write: Callable[..., None]) -> None:
+    """Call the function of that name, which ``write(builder, *args)`` writes if the module has
+    none. It is not inlined: to optimise a copy at every call would take most of a compilation.
+    Its pointers must not overlap."""
+    kind = ir.FunctionType(ir.VoidType(), [value.type for value in args])
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    if function.is_declaration:
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        for value in function.args:
+            if isinstance(value.type, ir.PointerType):
+                value.add_attribute("noalias")
+        body = ir.IRBuilder(function.append_basic_block())
+        write(body, *function.args)
+        body.ret_void()
+    builder.call(function, args)
+
+
+def start_of(ctx: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """The address of number ``at`` of a flat array."""
+    return builder.gep(ctx.make_array(kind)(ctx, builder, array).data, [at])
 
 
 if JIT:
@@ -96,11 +121,9 @@ if JIT:
         does not do by itself in a loop over such indices, and calls no memcpy for each row."""
         size = to.dtype.bitwidth // 8
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-            place, found = (builder.gep(ctx.make_array(sig.args[n])(ctx, builder, args[n]).data,
-                                        [args[n + 1]]) for n in (0, 3))
-            step, stride, rows, count = args[2], args[5], args[6], args[7]
-            number = ctx.get_data_type(to.dtype)
+        def write(builder: Any, place: Any, step: Any, found: Any, stride: Any, rows: Any,
+                  count: Any) -> None:
+            number = place.type.pointee
             vector = ir.VectorType(number, BYTES // size)
             lane = count.type(vector.count)
 
@@ -120,6 +143,12 @@ if JIT:
                         with cgutils.for_range_slice(builder, lane.type(0), last, lane) as (j, _):
                             move(row, other, j, vector)
                         move(row, other, last, vector)  # some numbers a second time
+
+        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            place, found = (start_of(ctx, builder, sig.args[n], args[n], args[n + 1])
+                            for n in (0, 3))
+            call_once(builder, f"refnet.copy_rows.{size}",
+                      (place, args[2], found, *args[5:]), write)
             return ctx.get_dummy_value()
 
         ints = (types.intp,) * 2

@@ -102,13 +102,14 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
         units = width // lane
         work = cut(work, boundary(work), room.end)
         w = cut(work, *room.w)
+        Whh, Wxh = cut(weights.Whh, 0, weights.Whh.size), cut(weights.Wxh, 0, weights.Wxh.size)
         clear(w, 0, len(w))
         for p in range(PRODUCTS):
             own, depth = cut(w, p * row * width, row * width), H * STATE[p] + (D + 1) * INPUTS[p]
             if STATE[p]:
-                pack(own, 0, depth, weights.Whh, GATE[p] * H, H, H, lane, True)
+                pack(own, 0, depth, Whh, GATE[p] * H, H, H, lane, True)
             if INPUTS[p]:
-                pack(own, depth - D - 1, depth, weights.Wxh, GATE[p] * H, H, D, lane, True)
+                pack(own, depth - D - 1, depth, Wxh, GATE[p] * H, H, D, lane, True)
                 pack(own, depth - 1, depth, weights.bh, GATE[p] * H, H, 1, lane, True)
         for b in range(begin, end):
             start, rows = starts[b], starts[b + 1] - starts[b]
@@ -182,14 +183,13 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
         whole, chunk, wants_dx = H // lane * lane, s.chunk * width, len(grads.dx) > 0
         work = cut(work, boundary(work), room.end)
         w, wx = cut(work, *room.w), cut(work, *room.wx)
+        Whh, Wxh = cut(weights.Whh, 0, weights.Whh.size), cut(weights.Wxh, 0, weights.Wxh.size)
         clear(work, 0, room.wx[0] + room.wx[1])
         for p in range(PRODUCTS):
             if STATE[p]:
-                pack(cut(w, p * H * width, H * width), 0, H, weights.Whh, GATE[p] * H, H, H, lane,
-                     False)
+                pack(cut(w, p * H * width, H * width), 0, H, Whh, GATE[p] * H, H, H, lane, False)
             if INPUTS[p] and wants_dx:
-                pack(cut(wx, p * H * padded, H * padded), 0, H, weights.Wxh, GATE[p] * H, H, D,
-                     lane, False)
+                pack(cut(wx, p * H * padded, H * padded), 0, H, Wxh, GATE[p] * H, H, D, lane, False)
         for b in range(begin, end):
             start, rows = starts[b], starts[b + 1] - starts[b]
             size, each = rows * width, GATES * H * (H + D + 1)
