@@ -121,7 +121,8 @@ def test_a_saved_spec_is_complete_and_a_given_one_is_completed(tmp_path):
 def test_prelus_slope_starts_where_it_is_told_to():
     experiment = build(Config(task="copy:samples=5", length=5, hidden=4,
                               activation="prelu:start=0.7"))
-    assert experiment.start()[0]["slope"] == np.float32(.7)
+    params = experiment.start()[0]
+    assert params["slope"] == experiment.report(params)["slope"] == np.float32(.7)
 
 
 @pytest.mark.parametrize("method", ["oinit", "open"])

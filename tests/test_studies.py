@@ -164,6 +164,21 @@ def test_a_run_that_another_process_holds_is_asked_for_again(tmp_path, monkeypat
     assert len(calls) == 2 and len(Store(tmp_path).rows()) == 1
 
 
+def test_a_run_that_another_process_begins_in_between_is_asked_for_again(tmp_path, monkeypatch):
+    from refnet.studies import runner
+    train = work.loop.train
+
+    def late(config, folder):
+        train(config, folder)
+        return train(config, folder)
+
+    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(work.loop, "train", late)
+    with ThreadPoolExecutor(1) as pool:
+        assert run(tiny_study(number=1), Store(tmp_path), executor=pool) == {}
+    assert len(Store(tmp_path).rows()) == 1
+
+
 @pytest.mark.parametrize("torn", [b'{"key": "abc', b'{"key": "abc"}'])
 def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
     store = Store(tmp_path)

@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from refnet.analysis.flow import gradient_norms
 from refnet.runs.plots import save
-from refnet.studies import causes, examples, flow
+from refnet.studies import causes, examples, flow, orhan, work
 from refnet.studies.catalogue import STUDIES
 from refnet.studies.grid import _curves
 from refnet.studies.spectra import evolution
@@ -48,6 +48,43 @@ def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
     assert [cell.split()[0] for cell in line[3:5]] == [low, high]
     save(tmp_path / "figure.png", STUDIES["figure-2-flow"].figure(found, 1, False))
     assert imread(tmp_path / "figure.png").std() > .01
+
+
+def test_a_study_draws_what_it_has_and_nothing_without_rows():
+    """Any seed's rows, those of runs of another kind, or none."""
+    def rows_of(name, text, row):
+        known = {job.key: row for job in STUDIES[name].jobs(lambda job: None, 3, False)
+                 if text in job.name}
+        assert known
+        return STUDIES[name].figure(lambda job: known.get(job.key), 3, False)
+
+    flow_of = flow_row("1", [[1., 1.], [1., 1.]])
+    assert len(rows_of("figure-2-flow", "margin 1, seed 1", flow_of).axes[4].images) == 1
+    curves = curve_row(mse=[3, 2, 1], spectral_radius=[None] * 3, gradient_norm=[1, 1, 1])
+    assert rows_of("examples", "LSTM", curves).axes[0].lines
+    assert rows_of("causes", "gradient in", {"ratio": 1}) is None
+    for study in STUDIES.values():
+        assert study.figure is None or study.figure(lambda job: None, 3, False) is None
+
+
+def test_a_curve_keeps_the_beginning_of_a_long_run():
+    job = STUDIES["table-ii"].jobs(lambda job: None, 1, False)[0]
+    rows = [{"iteration": 1000 * (n + 1)} for n in range(1000)]
+    kept = work._curve(job, rows)["iteration"]
+    assert len(kept) <= 100 and kept[:5] == [1000, 2000, 3000, 4000, 5000]
+    assert kept[-1] == 1_000_000 and max(np.diff(kept)) < 30_000
+    assert work._curve(job, rows[:100])["iteration"] == [row["iteration"] for row in rows[:100]]
+
+
+def test_losses_of_the_chain():
+    """Of tasks.Copy's batches, the loss and the same without probabilities below 1e-7."""
+    made = orhan.losses("chain", 0, 200, 12)
+    assert made["first_radius"] > .9 and made["median"] <= made["largest"]
+    assert made["clipped"] == pytest.approx(made["largest"]) and made["large"] == 0
+    jobs = {job.key: {**made, "largest": 3e14} for job in STUDIES["orhan-pitkow"].jobs(
+        lambda job: None, 1, False) if job.config is None}
+    line = STUDIES["orhan-pitkow"].table(lambda job: jobs.get(job.key), 1, False).splitlines()[-2]
+    assert line.split("|")[1].strip() == "chain" and "3e+14" in line
 
 
 def curve_row(state="finished", **columns):

@@ -18,7 +18,8 @@ matplotlib.rcParams["svg.hashsalt"] = "refnet"
 
 WORDS = {"bpc": "bits per character", "mse": "mean squared error",
          "cross_entropy": "cross-entropy in nats", "loss": "training loss, with penalties",
-         "s_min": "smallest singular value", "s_max": "largest singular value"}
+         "s_min": "smallest singular value", "s_max": "largest singular value",
+         "s_mean": "mean singular value", "s_sd": "s.d. of the singular values"}
 COLUMNS = 3
 
 

@@ -107,12 +107,13 @@ def _study(args: argparse.Namespace) -> int:
         print("Quick: shorter sequences, fewer steps or examples than the titles say; not the "
               "paper's runs.\n")
     print(study.table(found, args.seeds, args.quick))
-    if study.figure is not None and any(
-            map(found, study.jobs(lambda job: None, args.seeds, args.quick))):
+    if study.figure is not None:
         try:
             from refnet.runs.plots import save
-            save(store.folder / "figure.png", study.figure(found, args.seeds, args.quick))
-            print(f"figure: {store.folder / 'figure.png'}")
+            figure = study.figure(found, args.seeds, args.quick)
+            if figure is not None:
+                save(store.folder / "figure.png", figure)
+                print(f"figure: {store.folder / 'figure.png'}")
         except ImportError:
             print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
     for name, why in failed.items():

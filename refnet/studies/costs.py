@@ -36,7 +36,7 @@ class Cost(NamedTuple):
         """Both as a table shows them. A study without training runs has neither."""
         if not self.hours:
             return "minutes", "-"
-        return f"{self.hours:.2g}" if self.hours < 1 else f"{self.hours:.0f}", (
+        return f"{self.hours:.2g}" if self.hours < 9.95 else f"{self.hours:.0f}", (
             f"{self.megabytes:.3g}")
 
 

@@ -45,6 +45,8 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
                     if (row := found(METHODS[method].job(seed, quick, CURVE))) is not None]
             for method, label in (("plain", "plain"), ("oinit", "OINIT"), ("open", "OPEN"))}
     runs = {label: curves for label, curves in runs.items() if curves}
+    if not runs:
+        return _TABLE.figure and _TABLE.figure(found, seeds, quick)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axes, (column, label, scale) in zip(figure.subplots(1, 3), (
             ("accuracy", "test accuracy", "linear"),

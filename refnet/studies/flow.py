@@ -88,8 +88,11 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
     from matplotlib.figure import Figure
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
-    for place, margin, row in ((axes[n // 3][n % 3], margin, row) for n, margin in
-                               enumerate(MARGINS) for row in _rows(found, margin, 1, quick)):
+    rows = {margin: made[0] for margin in MARGINS if (made := _rows(found, margin, seeds, quick))}
+    if not rows:
+        return None
+    for margin, row in rows.items():
+        place = axes.flat[MARGINS.index(margin)]
         norms = np.array(row["norms"]).T
         # each update on its own: the paper's "normalized across the time dimension"
         image = place.imshow(norms / norms.max(axis=0), aspect="auto", origin="lower",

@@ -149,6 +149,8 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         from refnet.runs.plots import of_seeds
         rows = {cell.label: made for cell in chosen(quick)
                 if (made := rows_of(cell, found, seeds, quick))}
+        if not rows:
+            return None
         if draw:
             canvas, most = draw({label: made[0] for label, made in rows.items()}), 1
         else:

@@ -19,7 +19,8 @@ class Study:
     ``jobs(found, seeds, quick)``: the runs that are wanted, given those that are done; a ladder
     of lengths wants the next rung only when the last one is solved. ``quick``: a small version,
     of one or two minutes. ``table(found, seeds, quick)``: Markdown, our numbers beside the
-    printed ones. ``figure(found, seeds, quick)``: a Matplotlib figure, if the study has one.
+    printed ones. ``figure(found, seeds, quick)``: a Matplotlib figure, if the study has one, or
+    None while it has nothing to draw.
     ``search``: the study that searches this one's printed parameters again, in the same folder.
     """
 

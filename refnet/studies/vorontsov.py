@@ -63,7 +63,7 @@ def _rows(task: str, printed: list[tuple[str, str, tuple[str, ...]]], quick: dic
         settings = {"task": task, "protocol": PROTOCOL}
         settings |= ({"cell": "lstm"} if margin == "LSTM" else
                      {"transition": f"svd:margin={margin}", "recurrent": starts[start]})
-        cells.append(Cell(margin + (f", {start}" if start else ""), settings, numbers,
+        cells.append(Cell(f"margin {margin}, {start}" if start else margin, settings, numbers,
                           quick if margin == "0.1" else {}))
     return cells
 
@@ -196,13 +196,13 @@ STUDIES = [
          "gain 1.05 on MNIST", [
              *(Cell(f"copy T = 1000, {name}", {"task": "copy", "length": 1000, "activation": spec,
                                                "transition": "svd:margin=0.3",
-                                               "protocol": PROTOCOL}, (printed,),
+                                               "protocol": PROTOCOL}, tuple(printed),
                     quick={"task": "copy:samples=500", "length": 10, "iterations": 300})
-               for name, spec, printed in (
+               for name, spec, *printed in (
                    ("PReLU .5", "leaky_relu:alpha=0.5", "fails"),
                    ("PReLU .7", "leaky_relu:alpha=0.7", "fails"),
                    ("PReLU 1", "leaky_relu:alpha=1", "solved"),
-                   ("PReLU from .7, trained", "prelu:start=0.7", "slope .96"),
+                   ("PReLU from .7, trained", "prelu:start=0.7", "-", ".96"),
                    ("OPLU", "oplu", "as without"))),
              *(Cell(f"{task}, margin 0, gain 1.05", {
                  "task": task, "transition": "svd:margin=0", "gain": 1.05,
@@ -212,7 +212,9 @@ STUDIES = [
              Cell("permuted-mnist, OPLU, margin 0.1", {
                  "task": "permuted-mnist", "activation": "oplu", "protocol": PROTOCOL},
                  ("over 90",))],
-         [("accuracy, %", accuracy, ".2f")], ("accuracy",), _panel),
+         [("accuracy, %", accuracy, ".2f"),
+          ("slope at the end", lambda row: row["final"].get("slope"), ".2f")],
+         ("accuracy",), _panel),
     grid("copy-10000", "Figure 1 of Vorontsov et al., right: the copy task at T = 10,000",
          [Cell(f"T = 10000, margin {margin}", {
              "task": "copy", "length": 10_000, "transition": f"svd:margin={margin}",

@@ -11,9 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import refnet
 from refnet.runs import checkpoint
 from refnet.runs.files import write_text
+from refnet.runs.folder import BusyError
 from refnet.runs.read import contents, reading
 from refnet.runs.rows import environment, read_rows
 from refnet.studies.jobs import Job, code_digest
@@ -85,6 +88,8 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     begin: Callable[..., Any] = loop.resume if folder.exists() else loop.train
     try:
         summary = begin(config, folder)
+    except FileExistsError as error:  # another process has begun the run in between
+        raise BusyError(str(error)) from None
     except loop.NotFiniteError as error:
         rows = read_rows(folder / "rows.jsonl")
         return {"state": "diverged", "iterations": rows[-1]["iteration"] if rows else 0,
@@ -118,11 +123,14 @@ def shown(store: Store) -> Found:
 
 
 def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The columns wanted, at no more than POINTS evenly spaced rows, the last one included."""
+    """The columns wanted, at no more than POINTS rows, the first and the last among them: half of
+    them evenly spaced, the others closer together the earlier they are."""
     if not job.curve:
         return {}
-    every = -(-len(rows) // POINTS) or 1
-    kept = rows[::-1][::every][::-1]
+    kept, half, last = rows, POINTS // 2, len(rows) - 1
+    if len(rows) > POINTS:
+        kept = [rows[n] for n in sorted({*np.linspace(0, last, half).astype(int),
+                                         *np.geomspace(1, last, half).astype(int)})]
     return {name: [_rounded(row.get(name)) for row in kept] for name in ("iteration", *job.curve)}
 
 

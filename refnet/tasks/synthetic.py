@@ -184,7 +184,8 @@ class Adding(Generated):
     @property
     def criterion(self) -> str:
         return {"manchev-spratling": "no |error| of 1e-4 or more in the evaluation",
-                "manchev-spratling-code": "no squared error above .04 in the evaluation"}.get(
+                "manchev-spratling-code": "no squared error above .04 in the evaluation",
+                "orhan-pitkow": "mean squared error below .0025"}.get(
             self.protocol, f"mean squared error below a tenth of the baseline's, "
                            f"{self.baseline / 10:.4g}")
 
@@ -227,7 +228,7 @@ class Adding(Generated):
         by_count = {"manchev-spratling": "errors_text", "manchev-spratling-code": "errors_code"}
         if self.protocol in by_count:
             return metrics[by_count[self.protocol]] == 0
-        return metrics["mse"] < self.baseline / 10
+        return metrics["mse"] < (.0025 if self.protocol == "orhan-pitkow" else self.baseline / 10)
 
 
 @dataclass(frozen=True)

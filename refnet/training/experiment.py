@@ -141,12 +141,14 @@ class Experiment:
         return {**params, **moved.params}, len(moved.repaired)
 
     def report(self, params: Params) -> dict[str, float]:
-        """What the transition says of its parts, slot by slot."""
+        """The parameters that are one number, such as PReLU's slope, and what the transition says
+        of its parts, slot by slot."""
         transition, slots = self.net.transition, self.net.slots
+        own = {name: float(value) for name, value in params.items() if value.shape == ()}
         if transition is None:
-            return {}
-        return {name if len(slots) == 1 else f"{slot} {name}": value for slot in slots
-                for name, value in transition.report(parts(params, slot)).items()}
+            return own
+        return own | {name if len(slots) == 1 else f"{slot} {name}": value for slot in slots
+                      for name, value in transition.report(parts(params, slot)).items()}
 
 
 def _initializer(config: Config, setting: str) -> Initializer | None:
