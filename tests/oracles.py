@@ -1,12 +1,24 @@
-"""What a correct backward pass must satisfy; each takes the pass to judge as an argument."""
+"""What a correct backward pass must satisfy; each takes the pass to judge as an argument. And
+``planted``, which makes a wrong one of it."""
 
+import inspect
 from dataclasses import replace
+from textwrap import dedent
 
 import numpy as np
 
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import jvp, loss_and_gradients
+
+
+def planted(function, old, new):
+    """The function with a bug: with one piece of its source replaced."""
+    text = dedent(inspect.getsource(function))
+    assert text.count(old) == 1, old
+    scope = dict(function.__globals__)
+    exec(text.replace(old, new), scope)
+    return scope[function.__name__]
 
 
 def dot(a, b):

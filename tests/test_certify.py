@@ -12,6 +12,7 @@ from strategies import SMOOTH, feedforward_cases, rnn_cases
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
+from refnet.check.cases import random_batch, random_params
 from refnet.exact import certify, lift
 from refnet.exact.convert import lift_all, rounded
 from refnet.maths.activations import ACTIVATIONS
@@ -41,15 +42,7 @@ def contains(ball, number):
 
 def random_case(net, seed=0, T=6, B=3, dtype=np.float64):
     rng = np.random.default_rng(seed)
-    params = {name: value + rng.uniform(-0.3, 0.3, value.shape).astype(dtype)
-              for name, value in net.init(rng, dtype=dtype).items()}
-    recurrent = isinstance(net, RecurrentNet)
-    x = rng.normal(size=(T, B, net.inputs) if recurrent else (B, net.widths[0])).astype(dtype)
-    outputs = net.outputs if recurrent else net.widths[-1]
-    steps = (T, B) if recurrent and net.readout == "every" else (B,)
-    y = (rng.integers(0, outputs, steps) if net.loss == "cross_entropy"
-         else rng.normal(size=(*steps, outputs)).astype(dtype))
-    return params, Batch(x, y)
+    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5),

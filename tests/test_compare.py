@@ -13,6 +13,8 @@ from refnet.nets.recurrent import RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check import compare  # noqa: E402
+from refnet.check.cases import (random_batch, random_mask, random_params,  # noqa: E402
+                                reference_results as results)
 from refnet.check.noise import spread  # noqa: E402
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS, judgement  # noqa: E402
 from refnet.exact import certify  # noqa: E402
@@ -20,23 +22,8 @@ from refnet.exact import certify  # noqa: E402
 
 def make(net, seed=0, T=7, B=3, dtype=np.float32, mask=False):
     rng = np.random.default_rng(seed)
-    params = {name: value + rng.uniform(-0.5, 0.5, value.shape).astype(dtype)
-              for name, value in net.init(rng, dtype=dtype).items()}
-    recurrent = isinstance(net, RecurrentNet)
-    x = rng.normal(size=(T, B, net.inputs) if recurrent else (B, net.widths[0])).astype(dtype)
-    outputs = net.outputs if recurrent else net.widths[-1]
-    steps = (T, B) if recurrent and net.readout == "every" else (B,)
-    y = (rng.integers(0, outputs, steps) if net.loss == "cross_entropy"
-         else rng.normal(size=(*steps, outputs)).astype(dtype))
-    kept = np.arange(T)[:, None] < rng.integers(1, T, B) if mask else None
-    return params, Batch(x, y, kept)
-
-
-def results(net, params, batch):
-    """What the reference itself gives in the arrays' own dtype."""
-    found = loss_and_gradients(net, params, batch)
-    return {"loss": found.loss, "outputs": found.outputs,
-            **{f"d{name}": value for name, value in found.gradients.items()}}
+    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+    return params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
 
 
 SMALL = RecurrentNet(2, 5, 3, learn_h0=True)

@@ -32,6 +32,16 @@ def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: boo
             for name, value in start.items()}
 
 
+def with_drawn(net: Net, params: Params, starts: tuple[str, ...], rng: np.random.Generator,
+               batch: int) -> Params:
+    """``params`` and, from N(0, 1), all others of the net whose names start with one of
+    ``starts``; B = ``batch``."""
+    dtype = next(iter(params.values())).dtype
+    return params | {name: rng.normal(size=[batch if isinstance(n, str) else n for n in shapes[-1]]
+                                      ).astype(dtype)
+                     for name, shapes in net.shapes.items() if name.startswith(starts)}
+
+
 def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
     """Inputs from N(0, 1), classes or real targets at random; T = ``steps``, B = ``batch``."""
     predictions: tuple[int, ...] = (batch,)

@@ -17,7 +17,7 @@ from refnet.batch import Batch, Params
 from refnet.check.adapters import jax_layers, onnx_layers, torch_layers
 from refnet.check.adapters.onnx_nets import RUNTIMES
 from refnet.check.arithmetic import arithmetic, stored
-from refnet.check.cases import held, random_batch, random_params
+from refnet.check.cases import held, random_batch, random_mask, random_params, with_drawn
 from refnet.check.noise import spread
 from refnet.check.survey import DTYPES, Dtypes, Rows, refused, row
 from refnet.check.verdict import compare, compare_values
@@ -115,14 +115,11 @@ def cases(table: Table, sizes: tuple[int, int, int] = SIZES[0],
         if zero:
             params = {key: value * 0 if key.startswith(zero) else value
                       for key, value in params.items()}
-        added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}.get(variant)
-        if added:
-            params |= {key: rng.normal(size=[B if isinstance(n, str) else n for n in shapes[-1]]
-                                       ).astype(kind)
-                       for key, shapes in net.shapes.items() if key.startswith(added)}
+        added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
+        params = with_drawn(net, params, added.get(variant, ()), rng, B)
         params, batch = held(arithmetic(dtype), params, batch)
         if variant == "lengths":
-            batch = batch._replace(mask=np.arange(T)[:, None] < rng.integers(1, T + 1, B))
+            batch = batch._replace(mask=random_mask(rng, T, B))
         what = ", ".join(filter(None, (name, f"{depth} layer{'s' * (depth > 1)}",
                                        "both directions" if both else "", variant, readout)))
         yield Case(what, net, params, batch, dtype, variant)

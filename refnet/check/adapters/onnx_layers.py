@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters.onnx_nets import ACTIVATIONS, OPERATORS, _onnx, session_run
-from refnet.check.cases import random_batch, random_params
+from refnet.check.cases import random_batch, random_mask, random_params, with_drawn
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import constant, nonpositive, tanh, times
 from refnet.nets.recurrent import RecurrentNet
@@ -227,12 +227,9 @@ def _case(dtype: Any, sizes: tuple[int, int, int], seed: list[int], name: str, d
                      clip_forward=0.5 if variant == "clip" else None)
     rng = np.random.default_rng(seed)
     params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
-    added = {"initial states": ("h0",), "two biases": ("bhh",), "peepholes": ("Wp",)}.get(variant)
-    if added:
-        params |= {key: rng.normal(size=[B if isinstance(n, str) else n for n in shapes[-1]]
-                                   ).astype(dtype)
-                   for key, shapes in net.shapes.items() if key.startswith(added)}
+    added = {"initial states": ("h0",), "two biases": ("bhh",), "peepholes": ("Wp",)}
+    params = with_drawn(net, params, added.get(variant, ()), rng, B)
     if variant == "sequence_lens":
-        batch = batch._replace(mask=np.arange(T)[:, None] < rng.integers(1, T + 1, B))
+        batch = batch._replace(mask=random_mask(rng, T, B))
     what = ", ".join(filter(None, (name, direction, variant)))
     return LayerCase(what, net, params, batch, direction, int(variant == "layout 1"))
