@@ -127,6 +127,50 @@ def test_what_cannot_be_told_is_not_kept(made, own_folder):
     assert not own_folder.exists() and store.described(net) is None
 
 
+class Scaled:
+    factor = 2.0
+
+    def value(self, x):
+        return (self.factor * helper(x)).sum()
+
+
+OPTIONS, SCALED, ROOTS = {"scale": 2.0}, Scaled(), np.polynomial.Polynomial([0.0, 1.0])
+
+
+def attributed(x):
+    return (attributed.factor * x).sum()
+
+
+@pytest.mark.parametrize("what, change", [
+    (function, (sys.modules[__name__], "SCALE", 3.0)),
+    (function, (sys.modules[__name__], "helper", np.sin)),
+    (function, (function, "__defaults__", (3,))),
+    (lambda x: (x * OPTIONS["scale"]).sum(), (OPTIONS, "scale", 3.0)),
+    (SCALED.value, (SCALED, "factor", 3.0)),
+    (lambda x: SCALED.value(x), (SCALED, "factor", 3.0)),
+    (lambda x: (x * ROOTS(2.0)).sum(), (ROOTS, "coef", np.array([0.0, 2.0]))),
+    (attributed, (attributed, "factor", 3.0)),
+])
+@pytest.mark.parametrize("from_disk", [False, True])
+def test_no_verdict_is_stale(what, change, from_disk, monkeypatch, made):
+    monkeypatch.setattr(attributed, "factor", 2.0, raising=False)
+    judge(what, {}, X)
+    (monkeypatch.setitem if isinstance(change[0], dict) else monkeypatch.setattr)(*change)
+    if from_disk:
+        forget()
+    judge(what, {}, X)
+    assert made["certify_function"] == 2
+
+
+@pytest.mark.parametrize("text", [
+    "import own_helper; return own_helper.value(x)", "return x * np.load('numbers.npy')",
+    "return x * np.random.rand()", "return x * globals()['c']"])
+def test_what_is_read_from_elsewhere_is_not_known(text):
+    names = {"np": np}
+    exec(f"def f(x): {text}", names)
+    assert store.described(names["f"]) is None
+
+
 def test_a_damaged_file_is_made_again(made, own_folder):
     judge(NET, {}, PARAMS, BATCH)
     for path in own_folder.iterdir():

@@ -34,7 +34,8 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
 
     The certificate and the sigmas are kept for the next call with the same net or function
     and the same inputs, by their contents; a function is the same if it is the same object and
-    the numbers that it takes from outside are equal.
+    the numbers and functions that it takes from outside are equal. Where these cannot be read off
+    its code (methods, other modules, files) it is certified at each call.
 
     >>> import numpy as np
     >>> def cube(x):

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from inspect import getclosurevars
+from secrets import token_bytes
 from time import perf_counter
 from typing import Any
 
@@ -38,6 +38,8 @@ class Case:
 
     what: Any
     digest: str
+    known: bool
+    """Whether everything that decides it is in the digest, so that it may be kept on the disk."""
     inputs: tuple[Any, ...] = field(compare=False)
     cotangent: Any = field(compare=False)
     progress: Progress | None = field(compare=False)
@@ -46,7 +48,6 @@ class Case:
 def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progress | None
             ) -> Case:
     """The case; raises TypeError for what is neither a net nor a function."""
-    held: dict[str, Any] = {}
     if isinstance(what, Net):
         if len(inputs) != 2 or not isinstance(inputs[0], Mapping):
             raise TypeError("judge: a net is judged with its parameters and a batch: judge(net, "
@@ -56,27 +57,19 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
         if not callable(what):
             raise TypeError(f"judge: {type(what).__name__} is neither a net of refnet nor a "
                             "function written in NumPy")
-        try:
-            found = getclosurevars(what)
-            held = {name: value for name, value in {**found.globals, **found.nonlocals}.items()
-                    if isinstance(value, (np.ndarray, np.generic, float, int, tuple, list, str))}
-        except TypeError:  # an object that is called
-            pass
+    own = described(what if isinstance(what, Net) else (what, inputs))
     digest = sha256()
-    for piece in pieces((inputs, cotangent, held)):
+    for piece in (*pieces((inputs, cotangent)), *(own or ())):
         digest.update(len(piece).to_bytes(8, "little") + piece)
-    return Case(what, digest.hexdigest(), deepcopy(inputs), deepcopy(cotangent), progress)
+    if own is None and not isinstance(what, Net):  # equal to no other case
+        digest.update(token_bytes())
+    return Case(what, digest.hexdigest(), own is not None, deepcopy(inputs), deepcopy(cotangent),
+                progress)
 
 
 def _key(case: Case, dtype: Any = None) -> str | None:
     """The name under which a certificate, or its sigma in a type, lies on the disk."""
-    own = described(case.what)
-    if own is None:
-        return None
-    digest = sha256(case.digest.encode())
-    for piece in own:
-        digest.update(len(piece).to_bytes(8, "little") + piece)
-    return f"{digest.hexdigest()} {'' if dtype is None else arithmetic(dtype)}"
+    return f"{case.digest} {'' if dtype is None else arithmetic(dtype)}" if case.known else None
 
 
 @lru_cache(KEPT)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from dis import get_instructions
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,9 @@ LARGEST = MOST // 4
 PLAIN = (bool, int, float, str, type(None))
 TRUSTED = ("numpy", "scipy", "math", "refnet")
 """What a function may take from modules: their versions, or refnet's own code, are in the hash."""
+OUTSIDE = {"open", "eval", "exec", "globals", "__import__", "load", "loadtxt", "genfromtxt",
+           "fromfile", "memmap", "random"}
+"""Names of what reads from elsewhere; no hash covers it."""
 
 
 def folder() -> Path | None:
@@ -77,6 +81,8 @@ def _describe(value: Any, found: list[bytes], seen: set[int]) -> bool:
     if isinstance(value, (tuple, list)):
         found.append(repr(len(value)).encode())
         return all(_describe(entry, found, seen) for entry in value)
+    if type(value) is dict:
+        return _describe(list(value.items()), found, seen)
     if isinstance(value, Activation):
         found.append(f"{value.name} {value.alpha!r}".encode())
         return ACTIVATIONS.get(value.name) is value
@@ -86,12 +92,23 @@ def _describe(value: Any, found: list[bytes], seen: set[int]) -> bool:
     if isinstance(value, ModuleType):
         found.append(value.__name__.encode())
         return value.__name__.split(".")[0] in TRUSTED
-    if isinstance(value, FunctionType) and value.__module__.split(".")[0] not in TRUSTED:
+    if isinstance(value, FunctionType) and str(value.__module__).split(".")[0] not in TRUSTED:
         return _describe_function(value, found, seen)
-    home = str(getattr(value, "__module__", None) or type(value).__module__)
-    found.append(f"{home}.{getattr(value, '__qualname__', getattr(value, '__name__', ''))}"
-                 .encode())
-    return callable(value) and home.split(".")[0] in (*TRUSTED, "builtins")
+    return _described_by_name(value, found)
+
+
+def _described_by_name(value: Any, found: list[bytes]) -> bool:
+    """Functions and classes of the trusted modules: what their name leads to. Objects that were
+    made, such as np.vectorize(f), hold more than their name says."""
+    name = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
+    homes = ("numpy", "scipy.special") if isinstance(value, np.ufunc) else (
+        str(getattr(value, "__module__", None)),)
+    for home in homes:
+        if home.split(".")[0] in (*TRUSTED, "builtins") and value is getattr(
+                sys.modules.get(home), name, None):
+            found.append(f"{home}.{name}".encode())
+            return True
+    return False
 
 
 def _describe_function(function: FunctionType, found: list[bytes], seen: set[int]) -> bool:
@@ -102,13 +119,17 @@ def _describe_function(function: FunctionType, found: list[bytes], seen: set[int
     held = dict(zip(function.__code__.co_freevars, (
         cell.cell_contents for cell in function.__closure__ or ())))
     for code in _codes(function.__code__):
+        if OUTSIDE & {*code.co_names} or any(
+                one.opname == "IMPORT_NAME" and one.argval.split(".")[0] not in TRUSTED
+                for one in get_instructions(code)):
+            return False
         found += [code.co_code, *(repr(part).encode() for part in (
             code.co_names, code.co_varnames, code.co_argcount,
             [one for one in code.co_consts if not isinstance(one, CodeType)]))]
         held |= {name: function.__globals__[name] for name in code.co_names
                  if name in function.__globals__}
     return all(_describe(one, found, seen) for one in (
-        function.__defaults__, tuple((function.__kwdefaults__ or {}).items()),
+        function.__defaults__, function.__kwdefaults__, vars(function),
         *(held[name] for name in sorted(held))))
 
 
