@@ -1,14 +1,14 @@
-"""Certified gradients: balls contain the truth, rationals are the truth, rounding is correct."""
+"""Certified gradients: balls contain the truth, rationals are the truth."""
 
 import re
 from dataclasses import replace
 from fractions import Fraction
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from strategies import SMOOTH, feedforward_cases, rnn_cases
+from test_balls import contains
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
@@ -30,72 +30,9 @@ balls = pytest.importorskip("refnet.exact.balls")
 FEW = settings(max_examples=25)
 
 
-def exactly(arf):
-    man, exp = (int(part) for part in arf.man_exp())
-    return Fraction(man) * Fraction(2) ** exp
-
-
-def contains(ball, number):
-    ball = flint.arb(ball)
-    return abs(exactly(ball.mid()) - number) <= exactly(ball.rad())
-
-
 def random_case(net, seed=0, T=6, B=3, dtype=np.float64):
     rng = np.random.default_rng(seed)
     return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
-
-
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5),
-       st.sampled_from(["fraction", "rational"]))
-def test_lift_and_round_are_inverse(values, kind):
-    array = np.array(values, float)
-    assert (rounded(lift(array, kind)) == array).all()
-    nearest, known, _ = balls.decided(lift(array, "ball"))
-    assert known.all() and (nearest == array).all()
-
-
-@given(st.fractions(max_denominator=10**6))
-def test_rounding_is_that_of_fractions(number):
-    third = np.array([number / 3], object)
-    with balls.precision(200):
-        nearest, known, _ = balls.decided(lift(third, "ball"))
-    assert known.all() and nearest[0] == float(number / 3) == rounded(third)[0]
-
-
-def test_rounding_beyond_the_range():
-    huge = np.array([Fraction(10) ** 400, -Fraction(10) ** 400, Fraction(1, 10**400)], object)
-    assert rounded(huge).tolist() == [np.inf, -np.inf, 0]
-
-
-def test_lift_takes_every_float_exactly():
-    for dtype in (np.float16, np.float32, np.float64, np.longdouble):
-        tenth = np.array([dtype(1) / dtype(10)])
-        assert lift(tenth, "fraction")[0] == Fraction(*tenth[0].as_integer_ratio())
-        assert contains(lift(tenth, "ball")[0], lift(tenth, "fraction")[0])
-        assert lift(tenth, "ball")[0].is_exact()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("kind", ["fraction", "rational", "ball"])
-def test_lift_names_what_is_not_finite(bad, kind):
-    with pytest.raises(ValueError, match=r"Whh: entry \(0, 1\) is (nan|inf)"):
-        lift_all({"Whh": np.array([[1, bad]])}, kind)
-
-
-def test_ball_that_is_not_decided_is_not_called_known():
-    with balls.precision(20):
-        _, known, _ = balls.decided(np.array([flint.arb(1) / 3, flint.arb(1) / 4, 0], object))
-    assert known.tolist() == [False, True, True]
-
-
-def test_ball_product_contains_rational_product():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(3, 4)), rng.normal(size=(4, 2))
-    true = lift(a, "rational") @ lift(b, "rational")
-    with balls.precision(30):
-        product = balls.MATMUL[flint.arb](lift(a, "ball"), lift(b, "ball"))
-    assert all(contains(x, y) for x, y in zip(product.flat, lift(true, "fraction").flat))
-    assert (balls.MATMUL[flint.fmpq](lift(a, "rational"), lift(b, "rational")) == true).all()
 
 
 def check_contains(case):

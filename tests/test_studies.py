@@ -1,4 +1,4 @@
-"""Studies: keys of runs, going on after a kill, nothing twice, tables from rows."""
+"""Studies: keys of runs, rows on the disk, going on after a kill, nothing twice."""
 
 import json
 import os
@@ -15,14 +15,12 @@ import pytest
 
 from refnet.runs.folder import BusyError
 from refnet.runs.read import FileError
-from refnet.studies import costs, work
-from refnet.studies.catalogue import STUDIES, find
+from refnet.studies import work
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
-from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
 from refnet.studies.runner import run, status
 from refnet.studies.store import Store
-from refnet.studies.study import Study, spread
+from refnet.studies.study import Study
 from refnet.training import loop
 from refnet.training.config import Config, applicable
 
@@ -360,66 +358,6 @@ def test_a_cluster_that_loses_a_worker_loses_no_run(tmp_path):
     assert len(store.path.read_text().splitlines()) == 4
 
 
-def found_in(rows):
-    return lambda job: rows.get(job.name)
-
-
-def row(state="finished", iterations=100, **best):
-    return {"state": state, "iterations": iterations, "best": best, "final": best}
-
-
-def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
-    study = grid("g", "G", [
-        Cell("a", {"task": "copy"}, ("94.10",)), Cell("b", {"task": "copy", "length": 9}, ()),
-        Cell("c", {"task": "copy", "length": 8}, ("7",))],
-        [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")])
-    rows = {"a, seed 0": row(accuracy=.5, test_accuracy=.25), "a, seed 1": row(accuracy=.75),
-            "b, seed 0": row("solved", 40, accuracy=1.0)}
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]]
-             for line in study.table(found_in(rows), 2, False).splitlines()]
-    assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs"]
-    assert lines[2:] == [
-        ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "not solved", "2 finished"],
-        ["b", "100.0 (one seed)", "-", "40 (one seed)", "1 solved"],
-        ["c", "not run", "7", "not run", "-"]]
-
-
-def test_a_ladder_climbs_until_a_length_is_not_solved():
-    solved = {_rung("adding", "plain", T, 0, False).name: row("solved") for T in (10, 20, 30)}
-    reached, job = _climb(found_in(solved), "adding", "plain", 0, False)
-    assert reached == 30 and job.config.length == 40
-    ended = {**solved, job.name: row("finished")}
-    assert _climb(found_in(ended), "adding", "plain", 0, False) == (30, None)
-    study = find("table-i")
-    assert len(study.jobs(found_in({}), 1, False)) == 12
-    text = study.table(found_in(solved), 1, False)
-    assert "at least 30, not finished" in text and "not run" in text
-    assert "30 (one seed)" in study.table(found_in(ended), 1, False)
-    assert str(PRINTED["random-permutation"]["oinit"]) in text
-
-
-def test_the_search_climbs_with_every_candidate_and_names_the_best():
-    search = find("table-i").search
-    first = search.jobs(found_in({}), 1, False)
-    assert len(first) == 4 * (5 + 5 + 25) == len({job.key for job in first})
-    # the printed parameters' runs are Table I's own
-    assert {job.key for job in find("table-i").jobs(found_in({}), 1, False)} < {
-        job.key for job in first}
-    rows = {_rung("adding", "oinit", 10, 0, False, chosen=(rate,)).name: row(
-        "solved" if rate < .01 else "finished") for rate in GRID[0]}
-    rows[_rung("adding", "oinit", 20, 0, False, chosen=(.001,)).name] = row("solved")
-    text = search.table(found_in(rows), 1, False)
-    line = next(line for line in text.splitlines() if "adding, oinit" in line).split("|")
-    assert [part.strip() for part in line[2:7]] == [
-        "100", "alpha 0.01", "20 (one seed)", "alpha 0.001", "2 of 5"]
-    rows[_rung("adding", "oinit", 20, 0, False, chosen=(.0001,)).name] = row("solved")
-    assert "| alpha 0.001; alpha 0.0001 |" in search.table(found_in(rows), 1, False)
-    del rows[_rung("adding", "oinit", 20, 0, False, chosen=(.0001,)).name]
-    wanted = search.jobs(found_in(rows), 1, False)
-    assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
-        20, 20, 30]
-
-
 def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     """A folder with a run's small checkpoint, copied: tables and status say how far it is, and
     the study goes on from there."""
@@ -447,69 +385,3 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     assert work.begun(replace(job, config=replace(job.config, rate=.5)), Store(tmp_path)) is None
     (tmp_path / "a/unfinished" / job.key / "run/checkpoint.npz").write_bytes(b"x")
     assert work.begun(job, Store(tmp_path / "a")) is None
-
-
-def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
-    path = tmp_path / "new" / "studies.json"
-    assert costs.remembered(path) == {}
-    costs.remember(path, {"a": costs.Cost(1.5, 20)})
-    costs.remember(path, {"b": costs.Cost(.25, 3)})
-    assert costs.remembered(path) == {"a": (1.5, 20), "b": (.25, 3)}
-    monkeypatch.setattr(costs, "machine", lambda: "another one")
-    assert costs.remembered(path) == {} != costs.remembered(path, everywhere=True)
-    path.write_text("{")
-    with pytest.raises(FileError, match="measure again"):
-        costs.remembered(path)
-
-
-def test_every_study_has_runs_of_different_keys_and_a_table():
-    for study in STUDIES.values():
-        for quick in (False, True):
-            jobs = study.jobs(lambda job: None, 2, quick)
-            assert len({job.key for job in jobs}) == len(jobs) == len({job.name for job in jobs})
-            assert jobs and "not run" in study.table(lambda job: None, 1, quick), study.name
-
-
-def test_spread():
-    assert (spread([]), spread([1.0]), spread([1, 2])) == (
-        "not run", "1.00 (one seed)", "1.50 (1.00 to 2.00, 2 seeds)")
-
-
-def test_the_command_line(tmp_path, monkeypatch, capsys):
-    from refnet.cli import main
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert main(["study", "--list"]) == 0 and "table-iii" in capsys.readouterr().out
-    assert main(["study", "orhan-pitkow", "--measure", "--quick"]) == 0
-    line = capsys.readouterr().out.splitlines()[2].split("|")
-    assert 0 < float(line[3]) < 1 and 0 < float(line[4]) < 100
-    assert main(["study", "--protocols"]) == 0 and "spectrum_factor" in capsys.readouterr().out
-    assert main(["study", "table-iii", "--status"]) == 0
-    assert capsys.readouterr().out.count("not run") == 9
-    assert main(["study", "table-iii", "--table"]) == 0
-    assert "97.03" in capsys.readouterr().out
-    assert main(["study", "table-x"]) == 2
-    assert "choose one of" in capsys.readouterr().err
-    assert main(["study", "table-iii", "--workers", "0"]) == 2
-    assert main(["study", "table-i", "--search", "--status"]) == 0
-    assert "open, 0.1, 0.01, T = 10, seed 0" in capsys.readouterr().out
-    assert main(["study", "table-i", "--search", "--only", "adding, oinit", "--status"]) == 0
-    assert capsys.readouterr().out.count("| adding, oinit") == 15
-    assert main(["study", "table-iii", "--only", "RNN"]) == 2
-    assert "no run has that in its name" in capsys.readouterr().err
-    assert main(["study", "table-iii", "--search"]) == 2
-    assert "such as table-i" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
-
-
-def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
-    from benchmarks import studies
-    assert studies.PAGE.read_text(encoding="utf-8") == studies.page()
-    assert "66e63926" in studies.commits() and "c1224ee" in studies.commits()
-    # and it follows the rows: one fewer, another page
-    folder = studies.FOLDER
-    monkeypatch.setattr(studies, "FOLDER", tmp_path)
-    (tmp_path / "orthogonalisation").mkdir()
-    lines = (folder / "orthogonalisation" / "rows.jsonl").read_text().splitlines()
-    (tmp_path / "orthogonalisation" / "rows.jsonl").write_text("\n".join(lines[:-2]) + "\n")
-    assert studies.PAGE.read_text(encoding="utf-8") != studies.page()

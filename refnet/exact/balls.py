@@ -4,7 +4,7 @@ A ball (arb) is a midpoint and a radius that provably contain the true value; ev
 operation rounds outwards. Importing this module registers the matrix products and the
 exponential; lifting to these types (``refnet.exact.convert.lift``) imports it.
 Source: Johansson (2017), "Arb".
-Checked by: tests/test_certify.py::test_ball_product_contains_rational_product.
+Checked by: tests/test_balls.py::test_ball_product_contains_rational_product.
 """
 
 from collections.abc import Callable, Iterator

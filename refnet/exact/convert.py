@@ -1,6 +1,6 @@
 """Arrays to exact numbers and back: floats are taken at their exact binary values.
 
-Checked by: tests/test_certify.py::test_lift_and_round_are_inverse.
+Checked by: tests/test_balls.py::test_lift_and_round_are_inverse.
 """
 
 from collections.abc import Callable

@@ -140,7 +140,7 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     >>> sorted(classified(np.array([[2.0, 1.0], [0.0, 5.0]]), np.array([0, 0])))
     ['count', 'errors', 'loss']
 
-    Checked by: tests/test_tasks.py::test_classified.
+    Checked by: tests/test_scores.py::test_classified.
     """
     admit_labels(outputs, labels)
     # one row a class: NumPy is slow along many short rows
