@@ -16,8 +16,7 @@ def settle() -> None:
 
     The last bits of a BLAS result depend on its number of threads, and its idle threads occupy
     processor cores that the compiled kernels need. glibc would return each step's tape to the
-    system, which then clears every page for the next one while all threads wait: up to a sixth
-    of a step's time.
+    system, which then clears every page for the next one while all threads wait.
 
     Call it before NumPy is imported, as the command line does:
 
