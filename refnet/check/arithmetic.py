@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array
 
-__all__ = ["NAMED", "Arithmetic", "arithmetic", "rounded_to", "stored"]
+__all__ = ["NAMED", "Arithmetic", "Kind", "arithmetic", "rounded_to", "stored"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,11 @@ NAMED = {one.name: one for one in (
 PyTorch and JAX compute them; float32 whose matrix products round their factors to TF32."""
 
 
-def arithmetic(dtype: Any) -> Arithmetic:
+Kind = Arithmetic | DTypeLike
+"""What ``arithmetic`` takes."""
+
+
+def arithmetic(dtype: Kind) -> Arithmetic:
     """An arithmetic of ``NAMED``, by its name, or that of NumPy's float16, float32 or float64.
 
     Raises ValueError or TypeError for any other.
@@ -74,7 +79,7 @@ def arithmetic(dtype: Any) -> Arithmetic:
     return Arithmetic(kind.name, u, u, 0, float(info.tiny), info.bits)
 
 
-def stored(dtype: Any) -> Any:
+def stored(dtype: Kind) -> Any:
     """The type of NumPy's in which the numbers of an arithmetic travel."""
     kind = arithmetic(dtype)
     return np.dtype(np.float32 if kind.name in NAMED else kind.name)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from refnet.batch import Params
+from refnet.check.arithmetic import Kind
 from refnet.check.conventions import Readings
 from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.report import report
@@ -22,7 +23,7 @@ __all__ = ["assert_gradients", "judge"]
 
 
 def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[..., Any],
-          *inputs: Any, cotangent: Any = None, dtype: Any = None,
+          *inputs: Any, cotangent: Any = None, dtype: Kind | None = None,
           required: tuple[str, ...] | None = None, progress: Progress | None = None) -> Verdict:
     """Judge another implementation's gradients of a net, or of a function written in NumPy.
 
@@ -52,7 +53,7 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
 
 
 def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = None,
-            dtype: Any = None, required: tuple[str, ...] | None = None,
+            dtype: Kind | None = None, required: tuple[str, ...] | None = None,
             progress: Progress | None = None) -> tuple[Verdict, Mapping[str, Any], Case, Params]:
     """The verdict, their arrays, the case, and its sigmas."""
     case = case_of(what, inputs, cotangent, progress)
@@ -97,7 +98,7 @@ def _long(case: Case) -> bool:
         case.inputs[1].x[..., 0].size * case.what.hidden > LONG)
 
 
-def _named_early(case: Case, theirs: Callable[..., Any], dtype: Any) -> str:
+def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None) -> str:
     """The mistake's name from the first steps of some sequences, or "" if it does not show or has
     none there: a search there takes a second, and half a minute over hundreds of steps."""
     cut = NetCut(case)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Batch, Params
-from refnet.check.arithmetic import arithmetic
+from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.check.store import described, keep, kept, pieces
@@ -67,7 +67,7 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
                 progress)
 
 
-def _key(case: Case, dtype: Any = None) -> str | None:
+def _key(case: Case, dtype: Kind | None = None) -> str | None:
     """The name under which a certificate, or its sigma in a type, lies on the disk."""
     return f"{case.digest} {'' if dtype is None else arithmetic(dtype)}" if case.known else None
 
@@ -109,7 +109,7 @@ def _remade(case: Case, arrays: Params) -> Certified | CertifiedFunction:
 
 
 @lru_cache(2 * KEPT)
-def sigma_of(case: Case, dtype: Any) -> Params:
+def sigma_of(case: Case, dtype: Kind) -> Params:
     """The spread of rounding in ``dtype``."""
     key = _key(case, dtype)
     found = None if key is None else kept(key)

@@ -7,12 +7,11 @@ Checked by: tests/test_noise.py, tests/test_compare.py.
 from __future__ import annotations
 
 from math import log2
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.arithmetic import arithmetic
+from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.noisy import Source, Split, noisy, power_of_two, running, runs_of
 from refnet.exact.enclose import Certified, Lift
 from refnet.exact.functions import CertifiedFunction
@@ -25,7 +24,7 @@ LARGE = 50_000
 """The number of entries in all quantities from which on the runs are done in two halves."""
 
 
-def unit(dtype: Any) -> float:
+def unit(dtype: Kind) -> float:
     """The unit roundoff u: half the distance from 1 to the next number of this arithmetic."""
     return arithmetic(dtype).u
 
@@ -38,7 +37,7 @@ def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
     return lambda array, name: (noisy(array) if made or name == "x" else np.asarray(array, float))
 
 
-def _passes(certified: Certified | CertifiedFunction, dtype: Any, seed: int, columns: Array,
+def _passes(certified: Certified | CertifiedFunction, dtype: Kind, seed: int, columns: Array,
             runs: int, clock: Clock) -> Params:
     """Every quantity in the given runs, (R, *shape); runs that part at a kink go on alone."""
     source = Source(dtype, seed, columns, runs, clock.tick)
@@ -54,7 +53,7 @@ def _passes(certified: Certified | CertifiedFunction, dtype: Any, seed: int, col
     return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
 
 
-def _all_passes(certified: Certified | CertifiedFunction, dtype: Any, runs: int, seed: int,
+def _all_passes(certified: Certified | CertifiedFunction, dtype: Kind, runs: int, seed: int,
                 clock: Clock) -> Params:
     """Every quantity in every run, (R, *shape). Long computations are done in two halves, side by
     side on two cores: the same bits with one."""
@@ -68,7 +67,7 @@ def _all_passes(certified: Certified | CertifiedFunction, dtype: Any, runs: int,
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 
 
-def spread(certified: Certified | CertifiedFunction, dtype: Any, runs: int = RUNS, seed: int = 0,
+def spread(certified: Certified | CertifiedFunction, dtype: Kind, runs: int = RUNS, seed: int = 0,
            progress: Progress | None = None) -> Params:
     """The standard deviation that rounding in ``dtype`` explains, entry by entry.
 

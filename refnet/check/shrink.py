@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
+from refnet.check.arithmetic import Kind
 from refnet.check.cases import random_batch, random_params
 from refnet.check.kept import Case
 from refnet.check.noise import spread
@@ -46,8 +47,9 @@ class Shrunk:
     tried: int
 
 
-def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str], dtype: Any = None,
-           required: tuple[str, ...] | None = None, seconds: float = SECONDS) -> Shrunk | None:
+def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
+           dtype: Kind | None = None, required: tuple[str, ...] | None = None,
+           seconds: float = SECONDS) -> Shrunk | None:
     """The smallest sizes at which a gradient (or, if none was, another quantity) that was not
     ``fine`` in ``verdict`` still is not; None if that shows at no size below those of ``case``, or
     none was found in ``seconds``."""
@@ -96,7 +98,7 @@ def _rising(end: int) -> Iterator[int]:
 
 
 def _verdict(certified: Certified | CertifiedFunction, inputs: tuple[Any, ...], theirs: Theirs,
-             dtype: Any, required: tuple[str, ...] | None) -> Verdict:
+             dtype: Kind | None, required: tuple[str, ...] | None) -> Verdict:
     arrays = theirs(*deepcopy(inputs))
     types, _ = judged_types(arrays, dtype)
     spreads = {kind: spread(certified, kind, RUNS) for kind in set(types.values())}

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from refnet.batch import Array
-from refnet.check.arithmetic import arithmetic
+from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.kept import case_of, certificate, sigma_of
 from refnet.check.verdict import LIMITS
 from refnet.exact.enclose import Progress
@@ -26,7 +26,7 @@ class Tolerance(NamedTuple):
     atol: float
 
 
-def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Any = None,
+def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Kind | None = None,
                cotangent: Any = None, progress: Progress | None = None) -> dict[str, Tolerance]:
     """Of each quantity the rtol and atol that rounding in ``dtype`` warrants at these inputs.
 

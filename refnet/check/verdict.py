@@ -20,7 +20,7 @@ import numpy as np
 
 from refnet.arguments import instance, takes
 from refnet.batch import Array, Params
-from refnet.check.arithmetic import NAMED, arithmetic
+from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.conventions import Readings
 from refnet.check.forms import deviation, forms, once
 from refnet.check.noise import RUNS, spread, unit
@@ -146,7 +146,7 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgeme
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
        certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"))
 def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction, *,
-            dtype: Any = None, required: tuple[str, ...] | None = None,
+            dtype: Kind | None = None, required: tuple[str, ...] | None = None,
             sigma: Params | None = None, runs: int = RUNS, seed: int = 0,
             variants: dict[str, Params] | None = None, readings: Readings | None = None
             ) -> Verdict:
@@ -207,7 +207,7 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     return Verdict(verdict, parts, convention, ", ".join(sorted(judged)), rule, assumed)
 
 
-def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Any,
+def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Kind,
                    required: tuple[str, ...]) -> Verdict:
     """The verdict alone, from certified values and their sigma."""
     parts = [judgement(name, theirs[name], true[name], sigma[name]) if name in true else
@@ -242,7 +242,7 @@ def _finite(theirs: Mapping[str, Any], true: Params) -> Params:
             if value is not None and np.isfinite(value).all()}
 
 
-def judged_types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any], str]:
+def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[str, Any], str]:
     """The type in which each quantity is taken to be computed, under "" that of those that do
     not say; and a sentence about it.
 
@@ -274,7 +274,7 @@ def judged_types(theirs: Mapping[str, Any], dtype: Any) -> tuple[dict[str, Any],
         "each array is judged by its own type, " + "; ".join(text))
 
 
-def _asked(dtype: Any) -> Any:
+def _asked(dtype: Kind) -> Any:
     """A float type of NumPy's, or an arithmetic of ``NAMED``."""
     kind = arithmetic(dtype)
     return kind if kind.name in NAMED else np.dtype(kind.name)

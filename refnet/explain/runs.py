@@ -46,7 +46,7 @@ def _matrices(run: Loaded) -> Table:
 
 
 def _first(run: Loaded) -> Batch:
-    return run.task.batch(run.iteration, SEQUENCES, run.config.seed)  # type: ignore[no-any-return]
+    return run.task.batch(run.iteration, SEQUENCES, run.config.seed)
 
 
 def analyse(folder: Path | str) -> Explanation:

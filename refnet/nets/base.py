@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.arguments import Shape, admit, array, choice, kind, short
 from refnet.batch import Array, Params
@@ -162,7 +163,7 @@ def matrix_of(what: str, draw: Initializer | str, shape: tuple[int, int],
     return W
 
 
-def float_type(dtype: Any) -> Any:
+def float_type(dtype: DTypeLike) -> np.dtype[Any]:
     """The dtype that start values are rounded to; ValueError unless its numbers are floats.
 
     >>> float_type(np.float32)

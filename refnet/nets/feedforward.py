@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.arguments import Shapes, admit, choice, generator, short, whole
 from refnet.batch import Array, Params
@@ -112,7 +113,7 @@ class FeedforwardNet:
             raise ValueError(f"{where}: a mask is for sequences; pass None")
         admit(where, params, self.shapes, sizes, self.because, self.required)
 
-    def init(self, rng: np.random.Generator, dtype: Any = np.float32,
+    def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None
              ) -> Params:

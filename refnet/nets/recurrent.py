@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.arguments import (NUMBERS, Shapes, admit, admit_mask, choice, generator, kind, number,
                               whole)
@@ -217,7 +218,7 @@ class RecurrentNet:
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
 
-    def init(self, rng: np.random.Generator, dtype: Any = np.float32,
+    def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
              gates: Initializer | str | None = None, **cell_options: Any) -> Params:

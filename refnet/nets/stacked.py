@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.arguments import Shapes, generator, kind, whole
 from refnet.batch import Array, Params, last_steps
@@ -132,7 +133,7 @@ class StackedNet(RecurrentNet):
         directions = " in both directions" if self.bidirectional else ""
         return f"{self._sizes()}, and {self.layers} layers{directions}"
 
-    def init(self, rng: np.random.Generator, dtype: Any = np.float32,
+    def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
              gates: Initializer | str | None = None, **cell_options: Any) -> Params:

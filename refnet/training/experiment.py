@@ -17,6 +17,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, Penalty
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from refnet.tasks.base import Task
 from refnet.training.config import Config, check
 from refnet.training.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer,
                                         weight_decay)
@@ -38,7 +39,7 @@ class Experiment:
     """
 
     config: Config
-    task: Any
+    task: Task
     net: Net
     optimizer: Optimizer
     hidden: tuple[str, ...]
@@ -172,7 +173,7 @@ def _check_methods(config: Config, made: Transition | None) -> None:
                          "as a penalty go with it")
 
 
-def _net(config: Config, task: Any) -> Net:
+def _net(config: Config, task: Task) -> Net:
     name, options = read_spec("activation", config.activation)
     act = activation(name, **options)
     kind, arguments = read_spec("transition", config.transition)

@@ -9,6 +9,7 @@ from refnet.batch import Params
 from refnet.nets.gradients import Net
 from refnet.runs import checkpoint
 from refnet.runs.rows import read_rows
+from refnet.tasks.base import Task
 from refnet.training.config import Config, from_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.loop import Run, identity
@@ -40,7 +41,7 @@ class Loaded:
         return self.experiment.net
 
     @property
-    def task(self) -> Any:
+    def task(self) -> Task:
         """The task."""
         return self.experiment.task
 

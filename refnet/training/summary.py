@@ -7,6 +7,7 @@ from typing import Any
 
 from refnet.runs.files import write_text
 from refnet.runs.rows import plain, table
+from refnet.tasks.base import Task
 from refnet.training.config import Config
 
 __all__ = ["Summary", "write_reports"]
@@ -25,7 +26,7 @@ class Summary:
     reason: str = ""
 
 
-def write_reports(folder: Path, config: Config, task: Any, rows: list[dict[str, Any]],
+def write_reports(folder: Path, config: Config, task: Task, rows: list[dict[str, Any]],
                   summary: Summary) -> None:
     """summary.md and summary.json, and curves.png where matplotlib is installed.
 
