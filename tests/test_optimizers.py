@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from refnet.cells import rnn
+from refnet.compiled.elementwise import sum_of_squares
 from refnet.maths.activations import activation
 from refnet.training.optimizers import (OPTIMIZERS, RMSPROP_FORMS, SGD, Adam, Momentum, Nesterov,
                                         RMSprop, clip_by_norm, clip_by_value, optimizer,
@@ -210,6 +211,22 @@ def test_clip_by_norm():
     assert (scaled.grads["A"] == [[1.5, 0]]).all() and scaled.grads["B"] == -2
     zero = {"A": np.zeros(2), "B": np.zeros(0)}
     assert clip_by_norm(zero, 1) == (zero, 1, 0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ">f4", np.float16, np.longdouble])
+def test_sum_of_squares(dtype):
+    """To float64's rounding, over several arrays of any memory order and of no whole vectors, and
+    the same bits whatever the order in memory."""
+    rng = np.random.default_rng(0)
+    shapes = (300, 7), (1,), (0, 3), (511,)
+    arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+    exact = sum(F(float(value)) ** 2 for g in arrays for value in g.ravel())
+    found = sum_of_squares(arrays)
+    assert abs(F(found) - exact) <= exact * F(EPS) * 8
+    assert sum_of_squares([np.asfortranarray(g) for g in arrays]) == found
+    assert sum_of_squares([]) == 0 and math.isnan(sum_of_squares([*arrays, np.full(3, np.nan)]))
+    with pytest.raises(TypeError, match="complex"):
+        sum_of_squares([np.ones(2, complex)])
 
 
 @pytest.mark.parametrize("dtype, size", [(np.float32, 1e38), (np.float64, 1e300), (float, 5e-324)])

@@ -264,8 +264,9 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     """Scale all gradients by ``limit / norm`` if their common 2-norm exceeds ``limit``.
 
     Pascanu et al. (2013). Give it the parameters' gradients only, not that of x. The norm is
-    computed in float64 without overflow. If an entry is not finite, nothing can repair the
-    gradient: it comes back unchanged and ``norm`` says nan or inf. Floats only: ValueError for
+    computed in float64 without overflow, in an order that depends on the sizes alone
+    (``refnet.compiled.elementwise.sum_of_squares``). If an entry is not finite, nothing can repair
+    the gradient: it comes back unchanged and ``norm`` says nan or inf. Floats only: ValueError for
     exact numbers, whose norm is in general irrational.
 
     >>> found = clip_by_norm({"W": np.array([3.0, 4.0])}, limit=1)
@@ -276,13 +277,14 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
         if g.dtype == object:
             raise ValueError(f"clip_by_norm: the gradient of {name} holds exact numbers, whose "
                              "norm is in general irrational; use clip_by_value, or float64")
-    # of float32 no square overflows or underflows in float64
-    flat = np.concatenate([np.zeros(0), *(g.ravel() for g in grads.values())], dtype=np.float64)
+    from refnet.compiled.elementwise import sum_of_squares  # Numba is slow to import
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        square = float((flat * flat).sum())
+        square = sum_of_squares(grads.values())
+    # of float32 no square overflows or underflows in float64
     if 1e-200 < square < 1e200:
         norm = square ** 0.5
     else:
+        flat = np.concatenate([np.zeros(0), *(g.ravel() for g in grads.values())], dtype=float)
         # np.max, unlike max, lets a NaN through
         largest = float(np.abs(flat).max(initial=0))
         if largest == 0 or not np.isfinite(largest):
