@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction as F
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -190,6 +191,34 @@ def test_optimizer_errors():
     refused("limit is nan", lambda: clip_by_value(params, math.nan))
     with pytest.raises(TypeError, match="sqrt of Fraction"):
         run(Adam(F(1)), {"W": array(F(1))}, [{"W": array(F(1))}])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_large_steps(name, dtype):
+    """Compiled, on any number of threads, to the bits that NumPy gives each parameter alone."""
+    rng = np.random.default_rng(0)
+    shapes = {"W": (300, 700), "V": (513, 257), "b": (77,), "c": ()}
+    params, grads = ({key: rng.standard_normal(shape).astype(dtype) for key, shape in
+                      shapes.items()} for _ in range(2))
+    params["V"], grads["W"] = np.asfortranarray(params["V"]), np.asfortranarray(grads["W"])
+    params["b"].flags.writeable = False
+    rule = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)})
+    state = rule.init(params)
+    threads, found = numba.get_num_threads(), []
+    try:
+        for count in {1, threads}:
+            numba.set_num_threads(count)
+            found.append(rule.step(params, grads, state)[0])
+    finally:
+        numba.set_num_threads(threads)
+    for key, value in params.items():
+        own = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)} if key == "V" else {})
+        for part in np.array_split(np.arange(value.size), 5 if value.ndim else 1):
+            one, other = ({key: all_[key].ravel()[part].copy()} for all_ in (params, grads))
+            alone = own.step(one, other, own.init(one))[0][key]
+            assert all((alone == moved[key].ravel()[part]).all() for moved in found)
+    assert all(moved["V"].shape == (513, 257) and moved["c"].shape == () for moved in found)
 
 
 def test_weight_decay():

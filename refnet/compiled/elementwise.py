@@ -1,20 +1,26 @@
 """What a training step does with every number of every parameter, in one pass over them."""
 
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
+import numba
 import numpy as np
 
 from refnet.batch import Array
-from refnet.compiled._jit import jit
+from refnet.compiled._jit import jit, run
 from refnet.compiled.layout import normal
+from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.vector import cut
 
-__all__ = ["sum_of_squares"]
+__all__ = ["descended", "sum_of_squares"]
 
 SUMS = 256
 """The number of sums that are made side by side: enough for whole vectors, few enough for the
 nearest cache."""
+
+BLOCK = 2 ** 14
+"""Numbers that one thread takes at least."""
 
 
 def sum_of_squares(arrays: Iterable[Array]) -> float:
@@ -47,3 +53,37 @@ def _add_squares(flat: Any, sums: Any) -> None:
         for j in range(len(part)):
             value = np.float64(part[j])
             sums[j] += value * value
+
+
+def descended(values: list[Array], rates: list[float], directions: list[Array]) -> list[Array]:
+    """``value - rate direction`` of each of them, all float32 or all float64 and none empty; the
+    product and the difference are rounded.
+
+    >>> descended([np.array([1.0, 2.0])], [0.5], [np.array([2.0, -2.0])])[0].tolist()
+    [0.0, 3.0]
+
+    Checked by: tests/test_optimizers.py::test_large_steps.
+    """
+    dtype = values[0].dtype
+    moved = [np.empty(value.shape, dtype) for value in values]
+    arrays = [*(normal(array, dtype) for array in (*values, *directions)), *moved]
+    starts = np.array([0, *accumulate(value.size for value in values)])
+    blocks = -(-int(starts[-1]) // BLOCK)
+    threads = max(min(numba.get_num_threads(), blocks // 8), 1)
+    run(_descend, blocks, np.empty((threads, 0)), starts, np.array(rates, dtype),
+        addresses_of(arrays))
+    return moved
+
+
+@jit
+def _descend(begin: int, end: int, work: Any, starts: Any, rates: Any, places: Any) -> None:
+    """For the numbers of the blocks from ``begin`` to ``end``, if all arrays stood in a row."""
+    N = len(rates)
+    for n in range(N):
+        first = max(begin * BLOCK, starts[n]) - starts[n]
+        last = min(end * BLOCK, starts[n + 1]) - starts[n]
+        if first < last:
+            value, direction, moved = held(places, n, last, rates), held(
+                places, N + n, last, rates), held(places, 2 * N + n, last, rates)
+            for i in range(first, last):
+                moved[i] = value[i] - rates[n] * direction[i]

@@ -34,6 +34,22 @@ RULES = {"rate": real("[0, inf)"), "momentum": real("[0, 1]"), "decay": real("[0
 """Name of an optimiser's field -> what it has to be."""
 
 
+LARGE = 2 ** 16
+"""Parameters from which on compiled loops are faster than NumPy's."""
+
+
+def _descended(values: list[Array], rates: list[Number], directions: list[Array]) -> list[Array]:
+    """``value - rate direction`` of each of them, to the same bits at any size."""
+    sizes = [value.size for value in values]
+    if sum(sizes) >= LARGE and all(sizes):
+        dtypes = {array.dtype for array in (*values, *directions)}
+        if dtypes in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+            from refnet.compiled.elementwise import descended  # Numba is slow to import
+            return descended(values, list(map(float, rates)), directions)
+    changes = [np.asarray(times(*pair)) for pair in zip(rates, directions)]
+    return [np.subtract(value, change, out=change) for value, change in zip(values, changes)]
+
+
 @dataclass(frozen=True)
 class Optimizer:
     """What all have: the learning ``rate``, ``rates`` that multiply it for single parameters,
@@ -76,7 +92,9 @@ class Optimizer:
         """One step: new parameters and new state. Entries of grads that are no parameter
         (such as the gradient in x) are ignored."""
         steps = int(state["steps"]) + 1
-        moved, after = dict(params), {"steps": np.asarray(steps, np.int64)}
+        after: Params = {"steps": np.asarray(steps, np.int64)}
+        names: list[str] = []
+        values, rates, directions = [], [], []
         for name, value in params.items():
             if name in self.skip:
                 continue
@@ -90,11 +108,12 @@ class Optimizer:
                 g = join(f"the gradient of {name}", g, name, value)
             places = [f"{name}/{accumulator}" for accumulator in self.accumulators]
             direction, kept = self.move(g, tuple(map(state.__getitem__, places)), steps)
-            rate = product(self.rate, self.rates[name]) if name in self.rates else self.rate
-            change = np.asarray(times(rate, direction))
-            moved[name] = np.subtract(value, change, out=change)
+            names.append(name)
+            values.append(value)
+            rates.append(product(self.rate, self.rates[name]) if name in self.rates else self.rate)
+            directions.append(direction)
             after.update(zip(places, map(np.asarray, kept)))
-        return moved, after
+        return {**params, **dict(zip(names, _descended(values, rates, directions)))}, after
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int
              ) -> tuple[Array, tuple[Array, ...]]:
