@@ -19,7 +19,7 @@ FLOATS = [np.float32, np.float64, np.longdouble, np.complex128, np.clongdouble]
 
 @given(st.data())
 def test_solve(data):
-    """On rationals the solution is exact, and a singular matrix is told from a regular one."""
+    """On rationals the solution is exact, and a singular matrix is not taken for a regular one."""
     n, k = data.draw(st.integers(0, 4)), data.draw(st.integers(1, 2))
     a, x = data.draw(arrays((n, n), True)), data.draw(arrays((n, k), True))
     try:

@@ -206,7 +206,7 @@ def test_steps_at_the_papers_rate_solve_nothing(dtype, monkeypatch):
 
 @pytest.mark.parametrize("retraction", RETRACTIONS)
 def test_determinant_never_changes(retraction):
-    """The Cayley transform never reaches det -1 from det +1, whatever the rate; det -1 is told."""
+    """The Cayley transform never reaches det -1 from det +1, at any rate; det -1 is reported."""
     rng = np.random.default_rng(3)
     for sign in (1, -1):
         M, G = random_point(4, 4, np.float64)

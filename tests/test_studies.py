@@ -270,7 +270,7 @@ def start(script, options, *arguments):
 
 
 def await_rows(process, store, lines):
-    """Until some unfinished run has so many rows."""
+    """Until some unfinished run has that number of rows."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()[0].decode()

@@ -148,8 +148,8 @@ def test_a_small_input_matrix_lets_the_gradient_through():
     assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2
 
 
-def test_a_finding_is_told_only_if_the_rows_say_so():
-    """Every finding has rows that make it true and rows that do not; without rows none is told."""
+def test_a_finding_is_stated_only_if_the_rows_say_so():
+    """Every finding has rows that make it true and rows that do not; none without rows."""
     labels = {cell.label: cell.job(0, False, causes.CURVE).key for cell in causes.CELLS}
 
     def best(label):

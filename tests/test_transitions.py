@@ -280,7 +280,7 @@ def test_soft_penalty_is_exact():
     (name, shape) for name in ("orthogonal", "product", "svd with margin")
     for shape in ((6, 6), (6, 2), (3, 6)))])
 def test_retract_descends_and_reports(step, name, shape):
-    """The parts move by their full names, down the loss <G, W>, and their defects are told."""
+    """The parts move by their full names, down the loss <G, W>, and their defects are reported."""
     made = make(name, step=step)
     at = made.init(start(name, shape))
     params = {f"W1.{part}": value.astype(np.float32) for part, value in at.items()}

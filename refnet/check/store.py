@@ -69,7 +69,7 @@ def pieces(value: Any) -> Iterable[bytes]:
 
 
 def described(what: Any) -> list[bytes] | None:
-    """What decides what a net or a function computes; None if that cannot be told from here."""
+    """What decides what a net or a function computes; None if that cannot be found out here."""
     found: list[bytes] = []
     return found if _describe(what, found, set()) else None
 

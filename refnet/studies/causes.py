@@ -203,14 +203,14 @@ def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
 
 def _table(found: Found, seeds: int, quick: bool) -> str:
     rows = {cell.label: found(cell.job(0, quick, CURVE)) for cell in CELLS}
-    told = [text for text, holds in FINDINGS if holds(rows)]
+    stated = [text for text, holds in FINDINGS if holds(rows)]
     ratios = [[task, FADING[task], start, spread([row["ratio"] for seed in range(seeds)
                for job in _gradients(seed) if job.arguments["task"] == task
                and job.arguments["start"] == start and (row := found(job))], ".2g")]
               for task in FADING for start in STARTS]
     return _TABLE.table(found, seeds, quick) + (
-        "\nWhat these runs show (first seed):\n\n" + "".join(f"- {text}\n" for text in told)
-        if told and not quick else "") + (
+        "\nWhat these runs show (first seed):\n\n" + "".join(f"- {text}\n" for text in stated)
+        if stated and not quick else "") + (
         "\nHow much of the last step's gradient arrives at the first step, before training:\n\n"
         + table(["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios))
 
