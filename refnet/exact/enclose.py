@@ -82,8 +82,10 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     The inputs are taken at their exact binary values; the reference's own source runs on
     python-flint's balls (extra ``certify``), with the precision doubled, up to ``max_bits``,
     until both ends of every ball round to the same float64 (``radius=None``) or no radius is
-    above ``radius``. It starts at ``bits``, by default 128 + 4.5 T: balls widen by about two bits
-    a step in each direction of time.
+    above ``radius``. It starts at ``bits``, by default 128 + 4.5 T (balls widen by about two bits
+    a step in each direction of time), and what the first steps lose if there are more than LONG.
+    Then errors that go through the recurrent weights are not widened entry by entry, but followed
+    by their norms, where the net admits it: ``refnet.exact.transport``.
 
     ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
     transition are rational; None takes rationals if params holds Fraction or fmpq already
@@ -119,9 +121,13 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
                  for name, value in found.items()}
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
-    named, bits = search(lambda: _balls(net, params, batch), "certify",
-                         bits or _start_bits(net, params, batch), 2, radius, max_bits, max_seconds,
-                         progress)
+    run = net
+    if isinstance(net, RecurrentNet) and len(batch.x) > LONG:
+        from refnet.exact.transport import followed
+        run = followed(net)
+    named, bits = search(lambda: _balls(run, params, batch), "certify",
+                         bits or _start_bits(run, params, batch, run is not net), 2, radius,
+                         max_bits, max_seconds, progress)
     return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
 
 
@@ -168,7 +174,8 @@ def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None 
 
 
 LONG, FIRST = 50, (8, 24)
-"""Sequences of more steps than that are looked at through their first ones."""
+"""Sequences of more steps than that are looked at through their first ones: so many, or an eighth
+and a quarter where errors are followed."""
 WORK = 3e6
 """The multiplications of a step, times steps, from which on a batch is computed in halves."""
 LARGE = 50_000
@@ -177,26 +184,34 @@ SUMS = 256
 """The precision that sums over all steps and sequences start at."""
 
 
-def _start_bits(net: Net, params: Params, batch: Batch) -> int:
-    """The precision that should suffice: 110 bits besides what the steps lose."""
+def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
+    """The precision that should suffice: 95 bits besides what the steps lose, for the rounding of
+    millions of numbers, the smallest of which know fewer bits than most."""
     steps = len(batch.x) if isinstance(net, RecurrentNet) else net.depth
     if steps <= LONG or not isinstance(net, RecurrentNet):
         return int(128 + 4.5 * steps)
+    first, second = (steps // 8, steps // 4) if followed else FIRST
+    short, long = side_by_side(lambda: _lost(net, params, batch, first),
+                               lambda: _lost(net, params, batch, second),
+                               packed_floats, unpacked_floats)
+    slope = max(long["lost"] - short["lost"], 0) / (second - first)
+    return int(95 + long["lost"] + slope * (steps - second))
+
+
+def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params:
+    """The bits that the first steps of one sequence lose in most entries of a quantity."""
     from refnet.exact import balls
-    lost = []
     one = {name: value[..., :1, :] if for_each(net, name, value) else value
            for name, value in params.items()}
-    for first in FIRST:
-        y = np.zeros(1, int) if net.readout == "last" else np.zeros((first, 1), int)
-        if net.loss != "cross_entropy":
-            y = np.zeros((*y.shape, net.outputs))
-        with balls.precision(512):
-            found = _run(net, one, Batch(batch.x[:first, :1], y), "ball")
-        known = [ball.rel_accuracy_bits() for value in found.values()
-                 for ball in map(balls.arb, value.ravel().tolist())]
-        lost.append(512 - max(min((bits for bits in known if bits > 0), default=0), 0))
-    slope = max(lost[1] - lost[0], 0) / (FIRST[1] - FIRST[0])
-    return int(110 + lost[1] + 1.05 * slope * (steps - FIRST[1]))
+    y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
+    if net.loss != "cross_entropy":
+        y = np.zeros((*y.shape, net.outputs))
+    with balls.precision(512):
+        found = _run(net, one, Batch(batch.x[:steps, :1], y), "ball")
+    lost = [np.median(bits) for bits in (
+        [512 - ball.rel_accuracy_bits() for ball in map(balls.arb, value.ravel().tolist())
+         if not ball.is_exact()] for value in found.values()) if bits]
+    return {"lost": np.clip(max(lost, default=0), 0, 512)}
 
 
 def _balls(net: Net, params: Params, batch: Batch) -> Params:

@@ -1,0 +1,318 @@
+"""Certificates of long sequences: how far an error in a state can go.
+
+A step widens balls entry by entry, by ``|J|``, J the step's Jacobian, though an error grows by J
+alone: at H = 100 that costs three bits a step, in each direction of time. So here products of a
+state with the recurrent weights take midpoints (``balls.centred``), radii do not grow, and what is
+left out of every product, d[t], is followed apart. A step is ``s[t+1] = G(s[t], W h[t])``, s being
+h, or h and c. With s' the sequence that is computed, by the mean value theorem::
+
+    s[t+1] - s'[t+1] = A[t] (s[t] - s'[t]) - L[t] W d[t],   A = K + L W,  K = dG/ds,  L = dG/d(Wh)
+
+with the derivatives at points between, and backward, where K and L are those at s itself::
+
+    e[t] - e'[t] = A[t]' (e[t+1] - e'[t+1]) - W' d[t]
+
+So ``||s[t] - s'[t]||`` is at most the sum of ``||A[t-1] .. A[u+1]|| ||L[u]|| ||W|| ||d[u]||``
+over u. The norms of products of many A are far below the product of their norms: they are computed
+in float64 for 2, 4, 8, ... steps, with bounds of all that is rounded. Then the balls get these
+radii. Bounds are held as their log2, rounded upwards by SLACK.
+
+Source: Moore, Kearfott & Cloud (2009), 6.1, mean value form; Lohner (1987), who moves the error of
+an enclosure by products of Jacobians; rounding of matrix products: Higham (2002), 3.5.
+Checked by: tests/test_transport.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.cells import CELLS, cifg
+from refnet.exact import balls
+from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+
+__all__ = ["followed"]
+
+SLACK = 1e-6
+"""More than the rounding of a log2 below 2^20, of sums of two bounds, and of norms."""
+THIN = -52
+"""log2 of what states, gates and weights may differ by from their float64, besides its rounding."""
+ROUGH = 2.0 ** -44
+"""Bound of the error of an entry of K and L in float64, in units of the largest factor: they are
+sums of products of a few factors, of three large ones at most, each off by 2^-50 of the
+largest."""
+
+Local = Callable[[Any, Params, Activation, Any], tuple[Array, Array, Array]]
+
+
+def _log2(value: Any) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log2(value)) + SLACK
+
+
+def _add(a: Array, b: Array) -> Array:
+    return np.asarray(np.logaddexp2(a, b)) + SLACK
+
+
+# ---- products of Jacobians
+
+@dataclass
+class Span:
+    """The steps ``first <= t < end``: ``gain`` (B,) bounds the norm of the product of their
+    Jacobians, ``noise`` (B,) the error at one end that the span's own defects make."""
+
+    first: int
+    end: int
+    gain: Array
+    parts: tuple["Span", ...] = ()
+    noise: Array = field(default_factory=lambda: np.empty(0))
+
+
+def _span(step: Callable[[int], tuple[Array, Array]], first: int, end: int
+          ) -> tuple[Span, Array, Array]:
+    """The span, the product (B, N, N) in float64, and a bound of its error's norm (B,)."""
+    parts: tuple[Span, ...] = ()
+    if end - first == 1:
+        product, error = step(first)
+    else:
+        middle = first + 2 ** ((end - first - 1).bit_length() - 1)
+        left, a, a_error = _span(step, first, middle)
+        right, b, b_error = _span(step, middle, end)
+        parts, product = (left, right), b @ a
+        a_norm, b_norm = _frobenius(a), _frobenius(b)
+        error = (np.exp2(right.gain) * a_error + np.exp2(left.gain) * b_error
+                 + (_unit(a) * a_norm * b_norm + 1e-300)) * (1 + SLACK)
+    gain = _norm(product, error, 1 if end - first > 2 else 0)
+    if parts:
+        gain = np.fmin(gain, parts[0].gain + parts[1].gain + SLACK)
+    return Span(first, end, gain, parts), product, error
+
+
+def _unit(a: Array) -> float:
+    """n u / (1 - n u), with room for the rounding of the bound itself."""
+    return float(max(a.shape[1:])) * 2.0 ** -52
+
+
+def _frobenius(a: Array) -> Array:
+    return np.asarray(np.sqrt((a * a).sum(axis=(1, 2))))
+
+
+def _norm(a: Array, error: Array | float, squarings: int) -> Array:
+    """log2 of a bound of the spectral norm of matrices (B, M, N) that are off by ``error`` (B,).
+
+    ``||a||^2 = ||a'a||`` and ``||s||^2 = ||s s||`` for a symmetric s; after k squarings the
+    Frobenius norm, as a bound, is too large by at most a factor of ``N^(1 / 2^(k + 1))``.
+    """
+    if not squarings:
+        return _log2(_frobenius(a) + error)
+    size = _frobenius(a) + 1e-300
+    a = a / size[:, None, None]
+    found, root = np.log2(size), 1.0
+    off = np.full(len(a), 2.0 ** -50)  # by the division, and below by products
+    for n in range(squarings):
+        a = a.transpose(0, 2, 1) @ a
+        root, off = root / 2, 2.1 * off + 2 * _unit(a)
+        size = _frobenius(a) + off
+        found = found + root * np.log2(size)
+        a, off = a / size[:, None, None], off / size + 2.0 ** -50
+    return _add(found + SLACK, _log2(error))
+
+
+def _errors(span: Span, defects: Array, backward: bool) -> Array:
+    """Bounds of the error at every time, (T + 1, B), from those of the defects (T, B)."""
+    found = np.full((len(defects) + 1, defects.shape[1]), -np.inf)
+    _collect(span, defects, backward)
+    found[span.first if backward else span.end] = span.noise
+    _hand_down(span, found, backward)
+    return found
+
+
+def _collect(span: Span, defects: Array, backward: bool) -> None:
+    if not span.parts:
+        span.noise = defects[span.first]
+        return
+    for part in span.parts:
+        _collect(part, defects, backward)
+    early, late = span.parts[::-1] if backward else span.parts
+    span.noise = _add(late.gain + early.noise, late.noise)
+
+
+def _hand_down(span: Span, found: Array, backward: bool) -> None:
+    if not span.parts:
+        return
+    early = span.parts[1 if backward else 0]
+    start = span.end if backward else span.first
+    found[span.parts[0].end] = _add(early.gain + found[start], early.noise)
+    for part in span.parts:
+        _hand_down(part, found, backward)
+
+
+def _jacobian(L: Array, K: Array, W: Array) -> Array:
+    """A of one step, (B, S H, S H), from L (B, S, G, H), K (B, S, S, H) and W (G, H, H)."""
+    B, S, _, H = L.shape
+    J = np.zeros((B, S, H, S, H))
+    J[:, :, :, 0] = np.einsum("bsgj,gjk->bsjk", L, W)
+    own = np.arange(H)
+    J[:, :, own, :, own] += K.transpose(3, 0, 1, 2)
+    return J.reshape(B, S * H, S * H)
+
+
+# ---- the derivatives of a step: L by products and by pre-activations (T, B, S, G, H), and
+# K (T, B, S, S, H), in float64
+
+def _rnn(tape: Any, p: Params, act: Activation, gate: Any
+         ) -> tuple[Array, Array, Array]:
+    L = act.backward(tape.a, tape.h[1:], np.ones_like(tape.a), p)[0][:, :, None, None]
+    return L, L, np.zeros_like(L)
+
+
+def _gru(tape: Any, p: Params, act: Activation, gate: Any
+         ) -> tuple[Array, Array, Array]:
+    r, z, n = (tape.v[:, :, k] for k in range(3))
+    one = np.ones_like(tape.v[:, :, :2])
+    dr, dz = np.moveaxis(gate.backward(tape.a[:, :, :2], tape.v[:, :, :2], one, p)[0], 2, 0)
+    dn = (1 - z) * act.backward(tape.a[:, :, 2], n, np.ones_like(n), p)[0]
+    by = np.stack([dn * tape.u * dr, (tape.h[:-1] - n) * dz, dn], axis=2)[:, :, None]
+    L = by.copy()
+    L[:, :, 0, 2] *= r
+    return L, by, z[:, :, None, None]
+
+
+def _lstm(tape: Any, p: Params, act: Activation, gate: Any
+          ) -> tuple[Array, Array, Array]:
+    i, f, g, o = (tape.v[:, :, n] for n in range(4))
+    di, df, _, do = np.moveaxis(gate.backward(tape.a, tape.v, np.ones_like(tape.v), p)[0], 2, 0)
+    dg, dk = (act.backward(a, value, np.ones_like(a), p)[0]
+              for a, value in ((tape.a[:, :, 2], g), (tape.c[1:], tape.k)))
+    c = np.stack([g * di, tape.c[:-1] * df, i * dg, np.zeros_like(g)], axis=2)
+    own = f + p.get("Wpi", 0) * c[:, :, 0] + p.get("Wpf", 0) * c[:, :, 1]
+    through = o * dk + p.get("Wpo", 0) * tape.k * do
+    h = through[:, :, None] * c
+    h[:, :, 3] = tape.k * do
+    zero = np.zeros_like(f)
+    K = np.stack([np.stack([zero, through * own], axis=2),
+                  np.stack([zero, own], axis=2)], axis=2)
+    L = np.stack([h, c], axis=2)
+    return L, L, K
+
+
+LOCAL: dict[str, Local] = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+
+
+# ---- a cell whose errors are followed
+
+@dataclass
+class Followed:
+    """The passes of a cell of that name on balls: forward once, then backward once."""
+
+    name: str
+
+    def forward(self, p: Params, x: Array, h0: Array, act: Activation,
+                gate: Activation | None = None) -> Any:
+        """The cell's tape, which contains the true one."""
+        p, weights = _marked(p)
+        with balls.centred(weights) as dropped:
+            tape = CELLS[self.name].forward(p, x, h0, act, *_given(gate))
+        held, wide = _in_float64({**tape._asdict(), "x": None})
+        own, wide_own = _in_float64({key: p[key] for key in ("Whh", *CELLS[self.name].OPTIONAL)
+                                     if key in p})
+        W = own.pop("Whh")
+        G, H = len(CELLS[self.name].GATES), W.shape[1]
+        peepholes = sum(abs(value).max() for value in own.values())
+        largest = max(1.0, peepholes, *(abs(held[key]).max() for key in "hvcu" if key in held))
+        L, by, K = LOCAL[self.name](type(tape)(**held), own, act, gate)
+        S, off = L.shape[2], ROUGH * largest ** 3
+        self.norm = float(_norm(W[None], 2.0 ** wide_own * W.size, 5)[0])
+        self.reach, self.by = (_log2(np.sqrt((one * one).sum(axis=(2, 3)).max(axis=2))
+                                     + S * G * off) for one in (L, by))
+        error = np.full(x.shape[1], off * S * (G * np.sqrt((W * W).sum()) + H))
+        with np.errstate(over="ignore", invalid="ignore"):  # such products have no use
+            self.span, *_ = _span(lambda t: (_jacobian(L[t], K[t], W.reshape(G, H, H)), error),
+                                  0, len(x))
+        d = np.stack(dropped)
+        E = _errors(self.span, self.reach + self.norm + d, False)
+        of_a = _log2(2 * largest * (np.sqrt((W * W).sum(axis=1).max()) + peepholes)) + np.maximum(
+            np.maximum(E[:-1], d) + 1, E[1:])
+        if not max(wide, wide_own, of_a.max(), E.max()) <= THIN:
+            raise ArithmeticError("states are not narrow enough for their errors to be followed")
+        widths = {"h": E, "c": E, "a": of_a, "v": of_a, "u": of_a, "k": E[1:]}
+        return type(tape)(**{
+            key: value if key == "x" else _widened(value, widths[key].reshape(
+                *widths[key].shape, *(1,) * (value.ndim - 2)))
+            for key, value in tape._asdict().items()})
+
+    def backward(self, p: Params, tape: Any, dh: Array, act: Activation, inputs: bool = True,
+                 gate: Activation | None = None) -> Params:
+        """The gradients, which contain the true ones."""
+        p, weights = _marked(p)
+        with balls.centred(weights) as dropped:
+            grads = CELLS[self.name].backward(p, tape, dh, act, inputs, *_given(gate))
+        E = _errors(self.span, self.norm + np.stack(dropped[::-1]), True)
+        da = np.maximum(self.reach, self.by) + E[1:]
+        if not max(da.max(), E.max()) < np.inf:
+            raise ArithmeticError("gradients are not narrow enough for their errors to be followed")
+        total = np.logaddexp2.reduce(da, axis=None) + da.size * SLACK
+        seen = {"Whh": tape.h, "Wxh": tape.x, **{
+            key: tape.c for key in CELLS[self.name].OPTIONAL if key in p}}
+        rows = p["Wxh"]
+        widths = {"h0": E[0][:, None],
+                  "x": (da + _size(rows) + np.log2(len(rows)) + SLACK)[..., None]}
+        return {key: _widened(value, widths[key] if key in widths else
+                              total + _size(seen[key]) if key in seen else total)
+                for key, value in grads.items()}
+
+
+def _given(gate: Activation | None) -> tuple[Activation, ...]:
+    return () if gate is None else (gate,)
+
+
+def _marked(p: Params) -> tuple[Params, Array]:
+    weights = p["Whh"].copy()
+    weights.flags.writeable = False
+    return {**p, "Whh": weights[...]}, weights
+
+
+def _in_float64(arrays: dict[str, Any]) -> tuple[dict[str, Any], float]:
+    """The midpoints of balls in float64, and log2 of the largest radius of them all."""
+    found = {name: None if value is None else balls.centres(value)
+             for name, value in arrays.items()}
+    return ({name: None if one is None else one[0] for name, one in found.items()},
+            max(one[1] for one in found.values() if one is not None))
+
+
+def _size(array: Array) -> float:
+    """log2 of a bound of the largest entry of balls."""
+    middle, radius = balls.centres(array)
+    return float(_log2(abs(middle).max() + 2.0 ** radius))
+
+
+def _widened(array: Array, width: Array) -> Array:
+    """The balls with radii 2^width added; both of shapes that broadcast."""
+    return np.asarray(array + balls.around_zero(width), object)
+
+
+def followed(net: RecurrentNet) -> RecurrentNet:
+    """A copy of the net whose layers follow their errors, to be run on balls; the net itself if
+    they cannot be: ``gru_before`` multiplies the state before its product with the weights, a
+    projection makes the state by a product of its own, and other activations than tanh and the
+    sigmoid, as well as clipping, have a kink or values without a bound.
+    """
+    smooth = (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"])
+    if (net.cell not in (*LOCAL, "cifg") or net.projection or net.clip_step is not None
+            or net.clip_forward is not None or not {net.activation, net.gate} <= {*smooth}):
+        return net
+    net = replace(net)
+    cells = net.every_cell.values() if isinstance(net, StackedNet) else [net]
+    for cell in cells:
+        passes: Any = Followed("lstm" if net.cell == "cifg" else net.cell)
+        if net.cell == "cifg":
+            passes = SimpleNamespace(forward=partial(cifg.forward, run=passes.forward),
+                                     backward=partial(cifg.backward, pull=passes.backward))
+        cell.__dict__["layer"] = replace(cell.layer, passes=passes)
+    return net
