@@ -66,6 +66,7 @@ def test_contains_what_balls_alone_enclose(net, scale):
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_rounds_to_the_same_numbers(net, monkeypatch):
     params, batch = case(net)
+    monkeypatch.setattr(enclose, "FOLLOWED", 0)
     found = enclose.certify(net, params, batch)
     monkeypatch.setattr(transport, "followed", lambda net: net)
     alone = enclose.certify(net, params, batch)
@@ -76,7 +77,7 @@ def test_rounds_to_the_same_numbers(net, monkeypatch):
 @pytest.mark.parametrize("label", [label for label, (net, _) in CASES.items() if hasattr(
     net, "cell") and transport.followed(net) is not net])
 def test_contains_mpmath(label, monkeypatch):
-    monkeypatch.setattr(enclose, "LONG", 0)
+    monkeypatch.setattr(enclose, "FOLLOWED", 0)
     net, options = CASES[label]
     checked, outside, misrounded = faults(net, *draw(net, **options), bits=250)
     assert checked > 50 and not outside and not misrounded
@@ -215,12 +216,31 @@ def test_products_that_take_midpoints(exact):
             assert -105 < off - np.log2(float(sum(v * v for v in a[row])) ** 0.5) < -90
 
 
-def test_too_few_bits_are_raised():
+def test_too_few_bits_are_raised(monkeypatch):
+    monkeypatch.setattr(enclose, "FOLLOWED", 0)
     net = NETS["lstm"]
     params, batch = case(net)
     assert enclose.certify(net, params, batch, bits=40).bits in (160, 320)
     with pytest.raises(ArithmeticError, match="not narrow enough for their errors.*at 60 bits"):
         enclose.certify(net, params, batch, bits=40, max_bits=60)
+
+
+def test_long_sequences_need_fewer_bits(monkeypatch):
+    """Of 220 steps, whose first ones predict what all lose."""
+    net = RecurrentNet(2, 12, 3, "lstm")
+    params, _ = case(net)
+    batch = random_batch(net, np.random.default_rng(0), np.float32, 220, 1)
+    params["h0"] = params["h0"][:, :1]
+    searched = []
+    search = enclose.search
+    monkeypatch.setattr(enclose, "search", lambda run, name, bits, *rest: (
+        searched.append(bits), search(run, name, bits, *rest))[1])
+    found = enclose.certify(net, params, batch)
+    monkeypatch.setattr(transport, "followed", lambda net: net)
+    alone = enclose.certify(net, params, batch)
+    assert searched == [found.bits, alone.bits] and 2 * found.bits < alone.bits
+    for name, one in alone.named().items():
+        assert (found.named()[name].value == one.value).all(), name
 
 
 @pytest.mark.parametrize("net", [

@@ -83,9 +83,9 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     python-flint's balls (extra ``certify``), with the precision doubled, up to ``max_bits``,
     until both ends of every ball round to the same float64 (``radius=None``) or no radius is
     above ``radius``. It starts at ``bits``, by default 128 + 4.5 T (balls widen by about two bits
-    a step in each direction of time), and what the first steps lose if there are more than LONG.
-    Then errors that go through the recurrent weights are not widened entry by entry, but followed
-    by their norms, where the net admits it: ``refnet.exact.transport``.
+    a step in each direction of time), or by what the first of more than LONG steps lose. Errors
+    of more than FOLLOWED steps are not widened entry by entry where they go through the recurrent
+    weights, but followed by their norms, if the net admits it: ``refnet.exact.transport``.
 
     ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
     transition are rational; None takes rationals if params holds Fraction or fmpq already
@@ -122,7 +122,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
                  for name, value in found.items()}
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
     run = net
-    if isinstance(net, RecurrentNet) and len(batch.x) > LONG:
+    if isinstance(net, RecurrentNet) and len(batch.x) > FOLLOWED:
         from refnet.exact.transport import followed
         run = followed(net)
     named, bits = search(lambda: _balls(run, params, batch), "certify",
@@ -174,8 +174,11 @@ def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None 
 
 
 LONG, FIRST = 50, (8, 24)
-"""Sequences of more steps than that are looked at through their first ones: so many, or an eighth
-and a quarter where errors are followed."""
+"""Sequences of more steps than that are looked at through their first ones: these, or an eighth
+and a quarter of all where errors are followed."""
+FOLLOWED = 200
+"""Sequences of more steps than that have their errors followed; it takes longer for shorter ones.
+"""
 WORK = 3e6
 """The multiplications of a step, times steps, from which on a batch is computed in halves."""
 LARGE = 50_000

@@ -166,33 +166,33 @@ def _jacobian(L: Array, K: Array, W: Array) -> Array:
 # ---- the derivatives of a step: L by products and by pre-activations (T, B, S, G, H), and
 # K (T, B, S, S, H), in float64
 
-def _rnn(tape: Any, p: Params, act: Activation, gate: Any
-         ) -> tuple[Array, Array, Array]:
-    L = act.backward(tape.a, tape.h[1:], np.ones_like(tape.a), p)[0][:, :, None, None]
+def _slope(act: Activation, value: Array) -> Array:
+    """Of tanh and the sigmoid, whose value gives it."""
+    return act.backward(value, value, np.ones_like(value), {})[0]
+
+
+def _rnn(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
+    L = _slope(act, tape.h[1:])[:, :, None, None]
     return L, L, np.zeros_like(L)
 
 
-def _gru(tape: Any, p: Params, act: Activation, gate: Any
-         ) -> tuple[Array, Array, Array]:
+def _gru(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
     r, z, n = (tape.v[:, :, k] for k in range(3))
-    one = np.ones_like(tape.v[:, :, :2])
-    dr, dz = np.moveaxis(gate.backward(tape.a[:, :, :2], tape.v[:, :, :2], one, p)[0], 2, 0)
-    dn = (1 - z) * act.backward(tape.a[:, :, 2], n, np.ones_like(n), p)[0]
-    by = np.stack([dn * tape.u * dr, (tape.h[:-1] - n) * dz, dn], axis=2)[:, :, None]
+    dn = (1 - z) * _slope(act, n)
+    by = np.stack([dn * tape.u * _slope(gate, r), (tape.h[:-1] - n) * _slope(gate, z), dn],
+                  axis=2)[:, :, None]
     L = by.copy()
     L[:, :, 0, 2] *= r
     return L, by, z[:, :, None, None]
 
 
-def _lstm(tape: Any, p: Params, act: Activation, gate: Any
-          ) -> tuple[Array, Array, Array]:
+def _lstm(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
     i, f, g, o = (tape.v[:, :, n] for n in range(4))
-    di, df, _, do = np.moveaxis(gate.backward(tape.a, tape.v, np.ones_like(tape.v), p)[0], 2, 0)
-    dg, dk = (act.backward(a, value, np.ones_like(a), p)[0]
-              for a, value in ((tape.a[:, :, 2], g), (tape.c[1:], tape.k)))
-    c = np.stack([g * di, tape.c[:-1] * df, i * dg, np.zeros_like(g)], axis=2)
+    do = _slope(gate, o)
+    c = np.stack([g * _slope(gate, i), tape.c[:-1] * _slope(gate, f), i * _slope(act, g),
+                  np.zeros_like(g)], axis=2)
     own = f + p.get("Wpi", 0) * c[:, :, 0] + p.get("Wpf", 0) * c[:, :, 1]
-    through = o * dk + p.get("Wpo", 0) * tape.k * do
+    through = o * _slope(act, tape.k) + p.get("Wpo", 0) * tape.k * do
     h = through[:, :, None] * c
     h[:, :, 3] = tape.k * do
     zero = np.zeros_like(f)
@@ -219,7 +219,7 @@ class Followed:
         p, weights = _marked(p)
         with balls.centred(weights) as dropped:
             tape = CELLS[self.name].forward(p, x, h0, act, *_given(gate))
-        held, wide = _in_float64({**tape._asdict(), "x": None})
+        held, wide = _in_float64({**tape._asdict(), "x": None, "a": None})
         own, wide_own = _in_float64({key: p[key] for key in ("Whh", *CELLS[self.name].OPTIONAL)
                                      if key in p})
         W = own.pop("Whh")
