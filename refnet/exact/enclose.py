@@ -188,7 +188,7 @@ SUMS = 256
 
 
 def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
-    """The precision that should suffice: 95 bits besides what the steps lose, for the rounding of
+    """The precision that should suffice: 115 bits besides what the steps lose, for the rounding of
     millions of numbers, the smallest of which know fewer bits than most."""
     steps = len(batch.x) if isinstance(net, RecurrentNet) else net.depth
     if steps <= LONG or not isinstance(net, RecurrentNet):
@@ -198,7 +198,7 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
                                lambda: _lost(net, params, batch, second),
                                packed_floats, unpacked_floats)
     slope = max(long["lost"] - short["lost"], 0) / (second - first)
-    return int(95 + long["lost"] + slope * (steps - second))
+    return int(115 + long["lost"] + 1.05 * slope * (steps - second))
 
 
 def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params:

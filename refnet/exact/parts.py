@@ -26,6 +26,8 @@ __all__ = ["Clock", "Progress", "for_each", "halves", "joined", "packed_balls", 
            "side_by_side", "unpacked_balls", "unpacked_floats"]
 
 Result = TypeVar("Result")
+EXACT = 2**20
+"""Bits with which the numbers that travel are made as they were."""
 Progress = Callable[[int, int, float], None]
 """Called a few times a second with the bits, the matrix products done with them, the seconds."""
 
@@ -171,10 +173,10 @@ def packed_balls(arrays: Params) -> bytes:
                 raise ArithmeticError("a ball is not finite; raise the precision")
             man, exponent = ball.mid().man_exp()
             wide, scale = ball.rad().man_exp()
-            man, exponent, wide, scale = int(man), int(exponent), int(wide), int(scale)
-            size = man.bit_length() // 8 + 1
-            numbers.append(man.to_bytes(size, "little", signed=True))
-            lengths.append((size, exponent, wide, scale))
+            whole = int(man)
+            size = whole.bit_length() // 8 + 1
+            numbers.append(whole.to_bytes(size, "little", signed=True))
+            lengths.append((size, int(exponent), int(wide), int(scale)))
     header = json.dumps({name: value.shape for name, value in arrays.items()}).encode()
     table = np.array(lengths, np.int64).reshape(-1, 4).tobytes()
     return b"".join([len(header).to_bytes(8, "little"), header,
@@ -190,15 +192,22 @@ def unpacked_balls(data: bytes) -> Params:
     rows = iter(np.frombuffer(data, np.int64, size // 8, start + 8).reshape(-1, 4).tolist())
     start += 8 + size
     arrays: Params = {}
+    powers: dict[int, Any] = {}
+    ctx = flint().ctx
+    before, ctx.prec = ctx.prec, EXACT
     for name, shape in shapes.items():
         values: list[Any] = []
         for _ in range(prod(shape)):
             length, exponent, wide, scale = next(rows)
-            man = int.from_bytes(data[start:start + length], "little", signed=True)
+            for power in (exponent, scale):
+                if power not in powers:
+                    powers[power] = arb((1, power))
+            ball = arb(int.from_bytes(data[start:start + length], "little", signed=True))
             start += length
-            ball = arb((man, exponent))
-            values.append(arb(ball, arb((wide, scale))) if wide else ball)
+            ball *= powers[exponent]
+            values.append(arb(ball, arb(wide) * powers[scale]) if wide else ball)
         out = np.empty(len(values), object)
         out[:] = values
         arrays[name] = out.reshape(shape)
+    ctx.prec = before
     return arrays
