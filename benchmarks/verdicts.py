@@ -17,8 +17,9 @@ from tempfile import TemporaryDirectory
 from refnet.check.tables import save
 
 RESULT = Path(__file__).parent / "results" / "verdicts.json"
-CASES = (("gru", "300,100,4"), ("lstm", "300,100,4"))
-ROUNDS = 3
+CASES = (("rnn", "300,100,4", 3), ("gru", "300,100,4", 3), ("lstm", "300,100,4", 3),
+         ("lstm", "784,128,16", 1))
+"""Cell, T, H and B, and the rounds."""
 PROGRAM = '''
 from refnet import Batch, RecurrentNet, loss_and_gradients
 
@@ -52,12 +53,12 @@ def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     rows = []
-    for cell, sizes in CASES:
+    for cell, sizes, number in CASES:
         rounds = []
-        for _ in range(ROUNDS):
+        for _ in range(number):
             with TemporaryDirectory() as folder:
                 rounds.append(seconds(cell, sizes, Path(folder)))
-        rows.append({"cell": cell, "sizes": sizes, **{
+        rows.append({"cell": cell, "sizes": sizes, "rounds": number, **{
             name: median(one[name] for one in rounds) for name, *_ in EDITS}})
         print(rows[-1])
     save(RESULT, rows)
