@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from refnet.compiled import _jit, elementary, layout, vector
+from refnet.compiled import _jit, dots, elementary, layout, vector
 
 
 @_jit.jit
@@ -118,3 +118,25 @@ def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
         _packed_product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak,
                         packed, w.reshape(-1), depth, rows, vectors, lane, add)
         assert np.array_equal(out.reshape(want.shape), want)
+
+
+@_jit.jit
+def _dots(c, cs, a, ar, w, depth, rows, columns, lane):
+    dots.dots(c, cs, a, ar, w, depth, rows, columns, lane)
+
+
+@given(st.integers(1, 40), st.integers(0, 9), st.integers(1, 11), st.sampled_from(["f4", "f8"]),
+       st.integers(0, 99))
+@settings(max_examples=60)
+def test_dots_are_a_product(depth, rows, columns, dtype, seed):
+    """Integers small enough to be exact; NaN on every side, none of which is read."""
+    rng = np.random.default_rng(seed)
+    a, w = (rng.integers(-9, 10, (count, depth)).astype(dtype) for count in (rows, columns))
+    padded = np.full((rows + 1, depth + 9), np.nan, dtype)
+    padded[:rows, :depth] = a
+    around = np.full(w.size + 40, np.nan, dtype)
+    around[20:-20] = w.ravel()
+    out = np.full((rows + 1, columns + 3), -1, dtype)
+    _dots(out.reshape(-1), columns + 3, padded.reshape(-1), depth + 9, around[20:-20], depth, rows,
+          columns, vector.lanes(w.dtype))
+    assert np.array_equal(out[:rows, :columns], a @ w.T) and np.all(out[rows] == -1)

@@ -1,10 +1,9 @@
 """The deep feedforward net, layer by layer, as ``refnet.nets.feedforward`` writes it.
 
 Each thread takes some rows of the batch through all layers, forward and back, and then some rows
-of the matrices for their gradients. A layer's rows lie on the tape as [h | 1], padded to whole
-vectors, so that one product makes ``W h + b`` and one the gradients of W and b. One example alone
-is a matter of reading each matrix once: its products are dot products with the rows of W as they
-lie.
+of the matrices for their gradients. Matrices are read as they lie, for to rearrange one takes as
+long as its product with 10 rows: forward, by dot products along its rows (``dots``); back, by
+sums of its rows. Only if many rows of the batch meet short rows of a matrix is it packed.
 
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
 Checked by: tests/test_compiled_feedforward.py.
@@ -19,11 +18,12 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.compiled._jit import direct, inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
+from refnet.compiled.dots import COLUMNS, dots
 from refnet.compiled.layout import APART, borrow, boundary, common, give_back, normal, pack, product
 from refnet.compiled.plan import CHUNK
-from refnet.compiled.rows import addresses_of, dot, held
+from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.step import Rule
-from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, float_control, fma, lanes
+from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
 
 __all__ = ["Tape", "backward", "forward"]
@@ -40,45 +40,42 @@ SHARE = 2 ** 15
 ALONE = 2 ** 18
 """Multiplications in a pass for which a second thread is not worth its waking."""
 
-
-class Sizes(NamedTuple):
-    """``widths`` (layers + 1,), the numbers of a row [h | 1] of each, ``strides``, and the sums of
-    those before it, ``at``; where the gradient of each W and b begins, ``W`` and ``b``; ``starts``
-    (blocks + 1,), the first row of each block of the batch, and B; ``tasks`` (tasks, 3), each a
-    layer, the first of some rows of its matrix, and how many; and the numbers that a thread packs
-    a matrix into, ``room``, or sums in, ``sums``."""
-
-    dtype: Any
-    B: int
-    lane: int
-    widths: Any
-    strides: Any
-    at: Any
-    W: Any
-    b: Any
-    starts: Any
-    tasks: Any
-    room: int
-    sums: int
+SHORT, MANY = 256, 64
+"""A matrix with rows up to SHORT is packed for a batch of MANY and more: the last sum of a dot
+product, of the lanes of a vector, takes as long as 30 numbers of a row."""
 
 
 class Layers(NamedTuple):
-    """The part of Sizes that the kernels take."""
+    """``widths`` (layers + 1,), the numbers from a row of each to the next, ``strides``, and the
+    sums of those before it, ``at``; whether the matrix after each is packed, ``packs``; where the
+    gradient of each W and b begins, ``W`` and ``b``; ``starts`` (blocks + 1,), the first row of
+    each block of the batch, and B; ``tasks`` (tasks, 3), each a layer, the first of some rows of
+    its matrix, and how many."""
 
     B: int
     lane: int
     widths: Any
     strides: Any
     at: Any
+    packs: Any
     W: Any
     b: Any
     starts: Any
     tasks: Any
 
 
+class Sizes(NamedTuple):
+    """All that follows from the sizes: what the kernels take, and the numbers that a thread packs
+    a matrix into, ``room``."""
+
+    dtype: Any
+    layers: Layers
+    room: int
+
+
 class Tape(NamedTuple):
-    """The rows [h | 1] of all layers, the inputs' first and the outputs' last, one array after the
-    other; likewise the pre-activations, or None if no slope needs them; the matrices and biases,
+    """The rows of all layers, the inputs' first and the outputs' last, one array after the other,
+    padded; likewise the pre-activations, or None if no slope needs them; the matrices and biases,
     and where they lie."""
 
     h: Array
@@ -88,10 +85,13 @@ class Tape(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> tuple[Sizes, Layers]:
+def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     """What follows from the sizes alone."""
     lane, K = lanes(dtype), np.array(widths)
-    strides = (K + lane) // lane * lane
+    pad = max(lane, COLUMNS)
+    # more than K: a column of rows that lay a power of two apart would compete for a few places of
+    # the cache
+    strides = (K + pad) // pad * pad
     W = np.concatenate([[0], np.cumsum(K[1:] * K[:-1])])
     b = W[-1] + np.concatenate([[0], np.cumsum(K[1:])])
     share = min(max(W[-1] // TASKS, 1), SHARE)
@@ -102,12 +102,10 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> tuple[Sizes, Layers]:
         tasks += [(layer, first, last - first) for first, last in zip(edges, edges[1:])]
     blocks = max(-(-B // ROWS), 1)
     starts = np.array([B * n // blocks for n in range(blocks + 1)])
-    most = max(rows for _, _, rows in tasks)
-    vectors = -(-K // lane) * lane
-    room = int(max(((K[:-1] + 1) * vectors[1:]).max(), (K[1:] * vectors[:-1]).max()))
-    made = Sizes(dtype, B, lane, K, strides, np.concatenate([[0], np.cumsum(strides)]), W, b,
-                 starts, np.array(tasks), room, int(most * strides.max()))
-    return made, Layers(*[getattr(made, name) for name in Layers._fields])
+    packs = (K <= SHORT) & (B >= MANY)
+    room = int((K[:-1] * packs[:-1] * (K[1:] + lane)).max())
+    return Sizes(dtype, Layers(B, lane, K, strides, np.concatenate([[0], np.cumsum(strides)]),
+                               packs, W, b, starts, np.array(tasks)), room)
 
 
 @inner
@@ -143,15 +141,19 @@ def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: 
         seen = cut(h, s.B * s.at[layer - 1] + first * below, rows * below)
         now = cut(h, start, rows * stride)
         W, b = held(places, layer - 1, H * K, x), held(places, last + layer - 1, H, x)
-        for r in range(rows):
-            seen[r * below + K] = 1
-        if s.B == 1:
-            for j in range(H):
-                now[j] = dot(W, j * K, seen, 0, K) + b[j]
+        if s.packs[layer - 1]:
+            pack(w, 0, K, W, 0, H, K, lane, True)
+            product(now, stride, seen, below, 1, w, 0, K, rows, units, lane, False)
         else:
-            pack(w, 0, K + 1, W, 0, H, K, lane, True)
-            pack(w, K, K + 1, b, 0, H, 1, lane, True)
-            product(now, stride, seen, below, 1, w, 0, K + 1, rows, units, lane, False)
+            for r in range(0, rows, CHUNK):
+                dots(cut(now, r * stride, (rows - r) * stride), stride,
+                     cut(seen, r * below, (rows - r) * below), below, W, K, min(CHUNK, rows - r),
+                     H, lane)
+        for r in range(rows):
+            row = cut(now, r * stride, stride)
+            for j in range(H):
+                row[j] += b[j]
+            clear(row, H, stride - H)
         if layer < last:
             if len(a):
                 copy_rows(a, start, 0, now, 0, 0, 1, rows * stride)
@@ -166,7 +168,7 @@ def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: 
 def _deltas(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, doutputs: Any, h: Any,
             a: Any, deltas: Any, dq: Any, dx: Any) -> None:
     mode = float_control(-1, FLUSH)
-    w, lane, last = cut(work, boundary(work), work.size - boundary(work)), s.lane, len(s.widths) - 1
+    lane, last = s.lane, len(s.widths) - 1
     first, rows, C = s.starts[begin], s.starts[end] - s.starts[begin], s.widths[last]
     copy_rows(deltas, s.B * s.at[last] + first * s.strides[last], s.strides[last], doutputs,
               first * C, C, rows, C)
@@ -181,8 +183,14 @@ def _deltas(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, dout
         if s.B == 1:
             _combine(e, own, W, H, K)
         else:
-            pack(w, 0, H, W, 0, H, K, lane, False)
-            product(e, below, own, stride, 1, w, 0, H, rows, (K + lane - 1) // lane, lane, False)
+            units = (K + lane - 1) // lane
+            inside = max(H + 1 - (units * lane + K - 1) // K, 0)
+            product(e, below, own, stride, 1, W, K, inside, rows, units, lane, False)
+            for j in range(inside, H):  # whole vectors would reach past the end of the matrix
+                for r in range(rows):
+                    only, row, to = own[r * stride + j], cut(W, j * K, K), cut(e, r * below, K)
+                    for k in range(K):
+                        to[k] = fma(only, row[k], to[k])
         if layer > 1:
             for block in range(begin, end):
                 skip = (s.starts[block] - first) * below
@@ -201,7 +209,7 @@ def _deltas(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, dout
 @jit
 def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads: Any) -> None:
     mode = float_control(-1, FLUSH)
-    sums, lane = cut(work, boundary(work), work.size - boundary(work)), s.lane
+    lane = s.lane
     for task in range(begin, end):
         layer, first, rows = s.tasks[task, 0], s.tasks[task, 1], s.tasks[task, 2]
         K, below, stride = s.widths[layer - 1], s.strides[layer - 1], s.strides[layer]
@@ -209,43 +217,54 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
         own = cut(deltas, s.B * s.at[layer], s.B * stride)
         dW = cut(grads, s.W[layer - 1] + first * K, rows * K)
         db = cut(grads, s.b[layer - 1] + first, rows)
-        if s.B == 1:
+        clear(db, 0, rows)
+        for r in range(s.B):
+            row = cut(own, r * stride + first, rows)
             for j in range(rows):
-                row, d = cut(dW, j * K, K), own[first + j]
-                for k in range(K):
-                    row[k] = d * seen[k]
-                db[j] = d
-        else:
-            clear(sums, 0, rows * below)
-            for start in range(0, s.B, CHUNK):
-                depth = min(CHUNK, s.B - start)
-                product(sums, below, cut(own, start * stride + first, depth * stride - first), 1,
-                        stride, cut(seen, start * below, depth * below), below, depth, rows,
-                        below // lane, lane, True)
-            copy_rows(dW, 0, K, sums, 0, below, rows, K)
-            copy_rows(db, 0, 1, sums, K, below, rows, 1)
+                db[j] += row[j]
+        if s.B <= 1 or K < lane:
+            clear(dW, 0, rows * K)
+            for j in range(rows):
+                row = cut(dW, j * K, K)
+                for r in range(s.B):
+                    d, other = own[r * stride + first + j], cut(seen, r * below, K)
+                    for k in range(K):
+                        row[k] = fma(d, other[k], row[k])
+            continue
+        whole = K // lane
+        at, last = 0, 0 if K % lane == 0 else min(whole, VECTORS[-1])
+        for vectors in (whole + (last > 0) - last, last):
+            if vectors:
+                for start in range(0, s.B, CHUNK):
+                    depth = min(CHUNK, s.B - start)
+                    product(cut(dW, at, rows * K - at), K,
+                            cut(own, start * stride + first, depth * stride - first), 1, stride,
+                            cut(seen, start * below + at, depth * below - at), below, depth, rows,
+                            vectors, lane, start > 0)
+            at = K - last * lane  # some columns a second time, as nothing fits beside a row
     float_control(0, mode)
 
 
 _DIRECT: dict[tuple[Any, Any], Any] = {}
 
 
-def _run(kernel: Any, made: Sizes, blocks: int, room: int, *arguments: Any) -> None:
-    worth = 1 + int(made.W[-1]) * made.B // ALONE
+def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any) -> None:
+    worth = 1 + int(made.layers.W[-1]) * made.layers.B // ALONE
     threads = max(min(numba.get_num_threads(), blocks, worth), 1)
-    work = borrow((threads, room + APART // made.dtype.itemsize), made.dtype)
+    work = borrow((threads, made.room + APART // made.dtype.itemsize), made.dtype)
     entry = _DIRECT.get((kernel, made.dtype.char))
-    run(entry or kernel, blocks, work, *arguments)
+    run(entry or kernel, blocks, work, made.layers, *arguments)
     if entry is None:
         _DIRECT[kernel, made.dtype.char] = direct(kernel, made.dtype)
     give_back(work)
 
 
 def _rule(made: Sizes, p: Params, act: Activation) -> Rule:
-    own = np.zeros(made.at[-1], made.dtype)
+    widths, at = made.layers.widths, made.layers.at
+    own = np.zeros(at[-1], made.dtype)
     for name, *_ in act.start:
-        for layer in range(1, len(made.widths) - 1):
-            own[made.at[layer]:made.at[layer] + made.widths[layer]] = p[f"{name}{layer}"]
+        for layer in range(1, len(widths) - 1):
+            own[at[layer]:at[layer] + widths[layer]] = p[f"{name}{layer}"]
     return Rule(*settings(act, made.dtype), own)
 
 
@@ -256,17 +275,16 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     Raises TypeError for dtypes other than float32 and float64.
     """
     dtype = common(where, x, *p.values())
-    made, layers = sizes(dtype, len(x), widths)
+    made = sizes(dtype, len(x), widths)
+    at, strides = made.layers.at, made.layers.strides
     count = range(1, len(widths))
     weights = [normal(p[f"{name}{layer}"], dtype) for name in "Wb" for layer in count]
     places = addresses_of(weights)
-    h, outputs = np.empty(len(x) * made.at[-1], dtype), np.empty((len(x), widths[-1]), dtype)
-    if dtype.kind != "f":
-        h[:] = 0
+    h, outputs = np.empty(len(x) * at[-1], dtype), np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
-    _run(_forward, made, len(made.starts) - 1, made.room, layers, _rule(made, p, act),
-         places, normal(x, dtype), h, h[:0] if a is None else a, outputs)
-    rows = h[len(x) * made.at[-3]:len(x) * made.at[-2]].reshape(len(x), made.strides[-2])
+    _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), places,
+         normal(x, dtype), h, h[:0] if a is None else a, outputs)
+    rows = h[len(x) * at[-3]:len(x) * at[-2]].reshape(len(x), strides[-2])
     return outputs, rows[:, :widths[-2]], Tape(h, a, weights, places)
 
 
@@ -279,25 +297,26 @@ def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[i
     """
     dtype = common(where, tape.h, doutputs)
     B, last = len(doutputs), len(widths) - 1
-    made, layers = sizes(dtype, B, widths)
-    blocks = len(made.starts) - 1
+    made = sizes(dtype, B, widths)
+    layers = made.layers
+    blocks = len(layers.starts) - 1
     a = tape.h[:0] if tape.a is None else tape.a
-    deltas = borrow((B * made.at[-1],), dtype)
-    dq = np.zeros((blocks, made.at[last]), dtype)
+    deltas = borrow((B * layers.at[-1],), dtype)
+    dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
-    grads = np.empty(made.b[-1], dtype)
-    _run(_deltas, made, blocks, made.room, layers, _rule(made, p, act), tape.places,
+    grads = np.empty(layers.b[-1], dtype)
+    _run(_deltas, made, blocks, _rule(made, p, act), tape.places,
          normal(doutputs, dtype), tape.h, a, deltas, dq, dx)
-    _run(_weights, made, len(made.tasks), made.sums, layers, tape.h, deltas, grads)
+    _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
     found: Params = {}
     for layer in range(1, last + 1):
-        own, start = widths[layer], made.W[layer - 1]
-        found[f"W{layer}"] = grads[start:made.W[layer]].reshape(own, widths[layer - 1])
-        found[f"b{layer}"] = grads[made.b[layer - 1]:made.b[layer]]
+        own, start = widths[layer], layers.W[layer - 1]
+        found[f"W{layer}"] = grads[start:layers.W[layer]].reshape(own, widths[layer - 1])
+        found[f"b{layer}"] = grads[layers.b[layer - 1]:layers.b[layer]]
     if act.start:
         for layer in range(1, last):
-            own = np.add.reduce(dq[:, made.at[layer]:made.at[layer] + widths[layer]])
+            own = np.add.reduce(dq[:, layers.at[layer]:layers.at[layer] + widths[layer]])
             found |= {f"{name}{layer}": own if p[f"{name}{layer}"].ndim else np.asarray(own.sum())
                       for name, *_ in act.start}
     if inputs:

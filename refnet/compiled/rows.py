@@ -1,6 +1,5 @@
-"""What a layer needs beside the tile of a product: rows turned into columns, the dot product of two
-rows, and arrays by their addresses. As in ``refnet.compiled.vector``, each intrinsic has a plain
-Python version below.
+"""What a layer needs beside its products: rows turned into columns, and arrays by their addresses.
+As in ``refnet.compiled.vector``, each intrinsic has a plain Python version below.
 
 Checked by: tests/test_vector.py.
 """
@@ -16,9 +15,9 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from refnet.compiled._jit import JIT
-from refnet.compiled.vector import BYTES, call_once, cut, fma_call, start_of
+from refnet.compiled.vector import BYTES, call_once, cut, start_of
 
-__all__ = ["addresses_of", "dot", "held", "turn"]
+__all__ = ["addresses_of", "held", "turn"]
 
 if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
@@ -75,49 +74,6 @@ if JIT:
         return types.void(to, *ints, source, *ints, *ints), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def dot(context: Any, a: Any, ai: Any, b: Any, bi: Any, count: Any) -> Any:
-        """``sum_k a[ai + k] b[bi + k]``, k < count: the sums of four vectors and of what is left
-        over, added up in an order that ``count`` alone decides."""
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-            size = a.dtype.bitwidth // 8
-            lane = BYTES // size
-            left, right = (builder.gep(ctx.make_array(sig.args[n])(ctx, builder, args[n]).data,
-                                       [args[n + 1]]) for n in (0, 2))
-            vector = ir.VectorType(ctx.get_data_type(a.dtype), lane)
-            sums = [cgutils.alloca_once_value(builder, ir.Constant(kind, value)) for kind, value in
-                    [(vector, [0.0] * lane)] * 4 + [(vector.element, 0.0)]]
-
-            def add(place: Any, k: Any) -> None:
-                kind = place.type.pointee
-                one, other = (builder.load(builder.bitcast(builder.gep(side, [k]),
-                                                           kind.as_pointer()), align=size)
-                              for side in (left, right))
-                builder.store(fma_call(builder, one, other, builder.load(place)), place)
-
-            count = args[4]
-            ends = [builder.sub(count, builder.srem(count, count.type(by))) for by in
-                    (4 * lane, lane)]
-            with cgutils.for_range_slice(builder, count.type(0), ends[0], count.type(4 * lane)
-                                         ) as (k, _):
-                for n in range(4):
-                    add(sums[n], builder.add(k, k.type(n * lane)))
-            with cgutils.for_range_slice(builder, ends[0], ends[1], count.type(lane)) as (k, _):
-                add(sums[0], k)
-            with cgutils.for_range_slice(builder, ends[1], count, count.type(1)) as (k, _):
-                add(sums[4], k)
-            one, two, three, four, rest = (builder.load(place) for place in sums)
-            total = builder.fadd(builder.fadd(one, two), builder.fadd(three, four))
-            while lane > 1:
-                lane //= 2
-                halves = (ir.Constant(ir.VectorType(ir.IntType(32), lane),
-                                      list(range(n, n + lane))) for n in (0, lane))
-                total = builder.fadd(*(builder.shuffle_vector(total, total, half)
-                                       for half in halves))
-            return builder.fadd(builder.extract_element(total, ir.IntType(32)(0)), rest)
-
-        return a.dtype(a, types.intp, b, types.intp, types.intp), generate
-
-    @intrinsic  # type: ignore[untyped-decorator]
     def held(context: Any, addresses: Any, n: Any, count: Any, like: Any) -> Any:
         """The ``count`` numbers, of the type of those of ``like``, at ``addresses[n]``, which
         ``addresses_of`` gives: arrays that a kernel takes without being compiled for their
@@ -147,10 +103,6 @@ else:
         for r in range(rows):
             for j in range(count):
                 to[at + j * step + r] = source[start + r * stride + j]
-
-    def dot(a: Any, ai: int, b: Any, bi: int, count: int) -> Any:
-        """Number by number."""
-        return sum([a[ai + k] * b[bi + k] for k in range(count)], a.dtype.type(0))
 
     def held(addresses: Any, n: int, count: int, like: Any) -> Any:
         """The array itself."""
