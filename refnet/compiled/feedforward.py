@@ -3,7 +3,7 @@
 Each thread takes some rows of the batch through all layers, forward and back, and then some rows
 of the matrices for their gradients. Matrices are read as they lie, for to rearrange one takes as
 long as its product with 10 rows: forward, by dot products along its rows (``dots``); back, by
-sums of its rows. Only if many rows of the batch meet short rows of a matrix is it packed.
+sums of its rows. Only a small matrix that meets many rows of the batch is packed.
 
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
 Checked by: tests/test_compiled_feedforward.py.
@@ -40,9 +40,10 @@ SHARE = 2 ** 15
 ALONE = 2 ** 18
 """Multiplications in a pass for which a second thread is not worth its waking."""
 
-SHORT, MANY = 256, 64
-"""A matrix with rows up to SHORT is packed for a batch of MANY and more: the last sum of a dot
-product, of the lanes of a vector, takes as long as 30 numbers of a row."""
+SMALL, MANY = 2 ** 17, 64
+"""A matrix of up to SMALL numbers is packed for a batch of MANY and more: dot products add up the
+lanes of vectors at their ends, which takes time where rows are short, and their prefetches save
+none where the matrix stays in the core's own cache."""
 
 
 class Layers(NamedTuple):
@@ -65,12 +66,19 @@ class Layers(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """All that follows from the sizes: what the kernels take, and the numbers that a thread packs
-    a matrix into, ``room``."""
+    """All that follows from the sizes: what the kernels take; the numbers of a tape, ``numbers``;
+    where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread packs a matrix
+    into, ``room``; for how many threads there is work, ``worth``; the names of the parameters, and
+    for each its part of the gradients and its shape, ``parts``."""
 
     dtype: Any
     layers: Layers
+    numbers: int
+    rows: slice
     room: int
+    worth: int
+    names: tuple[str, ...]
+    parts: tuple[tuple[str, slice, tuple[int, ...]], ...]
 
 
 class Tape(NamedTuple):
@@ -95,17 +103,23 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     W = np.concatenate([[0], np.cumsum(K[1:] * K[:-1])])
     b = W[-1] + np.concatenate([[0], np.cumsum(K[1:])])
     share = min(max(W[-1] // TASKS, 1), SHARE)
-    tasks = []
+    tasks: list[tuple[int, int, int]] = []
+    parts: list[tuple[str, slice, tuple[int, ...]]] = []
     for layer in range(1, len(K)):
-        parts = max(min(round(K[layer - 1] * K[layer] / share), -(-K[layer] // 4)), 1)
-        edges = [K[layer] * n // parts for n in range(parts + 1)]
+        below, own = widths[layer - 1:layer + 1]
+        pieces = max(min(round(below * own / share), -(-own // 4)), 1)
+        edges = [own * n // pieces for n in range(pieces + 1)]
         tasks += [(layer, first, last - first) for first, last in zip(edges, edges[1:])]
+        parts += [(f"W{layer}", slice(*map(int, W[layer - 1:layer + 1])), (own, below)),
+                  (f"b{layer}", slice(*map(int, b[layer - 1:layer + 1])), (own,))]
     blocks = max(-(-B // ROWS), 1)
     starts = np.array([B * n // blocks for n in range(blocks + 1)])
-    packs = (K <= SHORT) & (B >= MANY)
-    room = int((K[:-1] * packs[:-1] * (K[1:] + lane)).max())
-    return Sizes(dtype, Layers(B, lane, K, strides, np.concatenate([[0], np.cumsum(strides)]),
-                               packs, W, b, starts, np.array(tasks)), room)
+    packs = (K[1:] * K[:-1] <= SMALL) & (B >= MANY)
+    room = int((packs * K[:-1] * (K[1:] + lane)).max())
+    at = np.concatenate([[0], np.cumsum(strides)])
+    return Sizes(dtype, Layers(B, lane, K, strides, at, packs, W, b, starts, np.array(tasks)),
+                 B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room,
+                 1 + int(W[-1]) * B // ALONE, tuple(name for name, *_ in parts), tuple(parts))
 
 
 @inner
@@ -140,7 +154,7 @@ def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: 
         start, units = s.B * s.at[layer] + first * stride, (H + lane - 1) // lane
         seen = cut(h, s.B * s.at[layer - 1] + first * below, rows * below)
         now = cut(h, start, rows * stride)
-        W, b = held(places, layer - 1, H * K, x), held(places, last + layer - 1, H, x)
+        W, b = held(places, 2 * layer - 2, H * K, x), held(places, 2 * layer - 1, H, x)
         if s.packs[layer - 1]:
             pack(w, 0, K, W, 0, H, K, lane, True)
             product(now, stride, seen, below, 1, w, 0, K, rows, units, lane, False)
@@ -150,10 +164,9 @@ def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: 
                      cut(seen, r * below, (rows - r) * below), below, W, K, min(CHUNK, rows - r),
                      H, lane)
         for r in range(rows):
-            row = cut(now, r * stride, stride)
+            row = cut(now, r * stride, H)
             for j in range(H):
                 row[j] += b[j]
-            clear(row, H, stride - H)
         if layer < last:
             if len(a):
                 copy_rows(a, start, 0, now, 0, 0, 1, rows * stride)
@@ -179,7 +192,7 @@ def _deltas(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, dout
         below, stride = s.strides[layer - 1], s.strides[layer]
         own = cut(deltas, s.B * s.at[layer] + first * stride, rows * stride)
         e = cut(deltas, s.B * s.at[layer - 1] + first * below, rows * below)
-        W = held(places, layer - 1, H * K, doutputs)
+        W = held(places, 2 * layer - 2, H * K, doutputs)
         if s.B == 1:
             _combine(e, own, W, H, K)
         else:
@@ -222,14 +235,17 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
             row = cut(own, r * stride + first, rows)
             for j in range(rows):
                 db[j] += row[j]
-        if s.B <= 1 or K < lane:
-            clear(dW, 0, rows * K)
-            for j in range(rows):
-                row = cut(dW, j * K, K)
-                for r in range(s.B):
-                    d, other = own[r * stride + first + j], cut(seen, r * below, K)
-                    for k in range(K):
-                        row[k] = fma(d, other[k], row[k])
+        if s.B == 1 or K < lane:
+            for r in range(s.B):
+                other = cut(seen, r * below, K)
+                for j in range(rows):
+                    row, d = cut(dW, j * K, K), own[r * stride + first + j]
+                    if r:
+                        for k in range(K):
+                            row[k] = fma(d, other[k], row[k])
+                    else:
+                        for k in range(K):
+                            row[k] = d * other[k]
             continue
         whole = K // lane
         at, last = 0, 0 if K % lane == 0 else min(whole, VECTORS[-1])
@@ -249,8 +265,7 @@ _DIRECT: dict[tuple[Any, Any], Any] = {}
 
 
 def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any) -> None:
-    worth = 1 + int(made.layers.W[-1]) * made.layers.B // ALONE
-    threads = max(min(numba.get_num_threads(), blocks, worth), 1)
+    threads = max(min(numba.get_num_threads(), blocks, made.worth), 1)
     work = borrow((threads, made.room + APART // made.dtype.itemsize), made.dtype)
     entry = _DIRECT.get((kernel, made.dtype.char))
     run(entry or kernel, blocks, work, made.layers, *arguments)
@@ -276,15 +291,15 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     """
     dtype = common(where, x, *p.values())
     made = sizes(dtype, len(x), widths)
-    at, strides = made.layers.at, made.layers.strides
-    count = range(1, len(widths))
-    weights = [normal(p[f"{name}{layer}"], dtype) for name in "Wb" for layer in count]
+    weights = [normal(p[name], dtype) for name in made.names]
     places = addresses_of(weights)
-    h, outputs = np.empty(len(x) * at[-1], dtype), np.empty((len(x), widths[-1]), dtype)
+    h, outputs = np.empty(made.numbers, dtype), np.empty((len(x), widths[-1]), dtype)
+    if dtype.kind != "f":
+        h[:] = 0
     a = np.empty_like(h) if needs_a(act) else None
     _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), places,
          normal(x, dtype), h, h[:0] if a is None else a, outputs)
-    rows = h[len(x) * at[-3]:len(x) * at[-2]].reshape(len(x), strides[-2])
+    rows = h[made.rows].reshape(len(x), made.layers.strides[-2])
     return outputs, rows[:, :widths[-2]], Tape(h, a, weights, places)
 
 
@@ -301,19 +316,15 @@ def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[i
     layers = made.layers
     blocks = len(layers.starts) - 1
     a = tape.h[:0] if tape.a is None else tape.a
-    deltas = borrow((B * layers.at[-1],), dtype)
+    deltas = borrow((made.numbers,), dtype)
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
-    grads = np.empty(layers.b[-1], dtype)
+    grads = (np.empty if B else np.zeros)(layers.b[-1], dtype)
     _run(_deltas, made, blocks, _rule(made, p, act), tape.places,
          normal(doutputs, dtype), tape.h, a, deltas, dq, dx)
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
-    found: Params = {}
-    for layer in range(1, last + 1):
-        own, start = widths[layer], layers.W[layer - 1]
-        found[f"W{layer}"] = grads[start:layers.W[layer]].reshape(own, widths[layer - 1])
-        found[f"b{layer}"] = grads[layers.b[layer - 1]:layers.b[layer]]
+    found = {name: grads[part].reshape(shape) for name, part, shape in made.parts}
     if act.start:
         for layer in range(1, last):
             own = np.add.reduce(dq[:, layers.at[layer]:layers.at[layer] + widths[layer]])
