@@ -78,12 +78,12 @@ that are drawn once; copy is solved with 99% of the symbols right, not at a loss
 permutation of MNIST's pixels is the same for all seeds.
 
 The mean loss of copy's first iterations from the chain is above 1e11 with seed 0, which follows
-from the published settings. All eigenvalues of a chain are 0, and they are as sensitive as a matrix of this
-size can have them: one step of RMSprop takes the spectral radius to about 1, the next ones above.
-elu has no upper bound, so a state can grow by that factor at each of 500 steps, and does at a few
-iterations; the gradient's norm is clipped at 10, and the net goes on as before. The
-released code has the same start, rate and clipping, but Keras takes no logarithm of a probability
-below {LEAST:g}, so that its loss at a step cannot exceed 16.1; refnet's is not clipped.
+from the published settings. All eigenvalues of a chain are 0, and they are as sensitive as a matrix
+of this size can have them: one step of RMSprop takes the spectral radius to about 1, the next ones
+above. elu has no upper bound, so a state can grow by that factor at each of 500 steps, and does at
+a few iterations; the gradient's norm is clipped at 10, and the net goes on as before. The released
+code has the same start, rate and clipping, but Keras takes no logarithm of a probability below
+{LEAST:g}, so that its loss at a step cannot exceed 16.1; refnet's is not clipped.
 "clipped" is the largest mean loss of a batch, from the same outputs, if it is:
 
 """
