@@ -7,7 +7,7 @@ import mgu_compiled
 import numpy as np
 import pytest
 from test_compiled import EXACT_RUN, draw_gated
-from test_startup import run_python
+from test_startup import run_on_fractions
 
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.dual import dual_array, parts
@@ -68,6 +68,4 @@ def test_the_source_is_exact_on_fractions():
         """(import_module(f"refnet.{room}.{cell}") for room in ("cells", "compiled"))""",
         "map(import_module, ('mgu', 'mgu_compiled'))")
     folder = os.path.dirname(mgu.__file__)
-    result = run_python(f"import sys; sys.path.insert(0, {folder!r})\n{code}",
-                        NUMBA_DISABLE_JIT="1")
-    assert result.returncode == 0 and int(result.stdout) > 100, result.stderr
+    assert run_on_fractions(f"import sys; sys.path.insert(0, {folder!r})\n{code}") > 100
