@@ -83,7 +83,10 @@ def _descend(begin: int, end: int, work: Any, starts: Any, rates: Any, places: A
         first = max(begin * BLOCK, starts[n]) - starts[n]
         last = min(end * BLOCK, starts[n + 1]) - starts[n]
         if first < last:
-            value, direction, moved = held(places, n, last, rates), held(
-                places, N + n, last, rates), held(places, 2 * N + n, last, rates)
-            for i in range(first, last):
-                moved[i] = value[i] - rates[n] * direction[i]
+            count, rate = last - first, rates[n]
+            # counted from 0: a loop whose indices could be below it is not vectorised
+            value = cut(held(places, n, last, rates), first, count)
+            direction = cut(held(places, N + n, last, rates), first, count)
+            moved = cut(held(places, 2 * N + n, last, rates), first, count)
+            for i in range(count):
+                moved[i] = value[i] - rate * direction[i]
