@@ -67,6 +67,24 @@ def test_cotangents_labels_and_constants():
     assert set(certified.named()) == {"value", "dx"}
 
 
+def test_what_a_function_does_to_its_arguments_does_not_count():
+    def centred(x, labels):
+        x -= x.mean()
+        labels += 1
+        return (x[:, labels] ** 2).sum()
+
+    x, labels = np.arange(8.0).reshape(2, 4) ** 2, np.array([0, 1, 2])
+    certified = certify_function(centred, x, labels)
+    assert np.array_equal(x, np.arange(8.0).reshape(2, 4) ** 2) and labels.tolist() == [0, 1, 2]
+    assert certified.value.value == centred(x.copy(), labels.copy())
+    assert np.array_equal(certified.arguments["x"], x)
+
+
+def test_every_argument_has_a_name_of_its_own():
+    certified = certify_function(lambda x1, *others: (x1 * others[0]).sum(), np.ones(2), np.ones(2))
+    assert list(certified.gradients) == ["x1", "x2"]
+
+
 def test_a_constant_is_rounded_once_in_each_run():
     """A leak of 0.01 at every step is one float32 number, off in one direction at all steps."""
     def leaky(x):

@@ -17,6 +17,13 @@ ROWS = np.array([0, 2, 0])
 ORDER = np.array([[3, 0, 1, 2], [1, 1, 0, 3], [2, 3, 1, 0]])
 
 
+def written_to(x, y):
+    sums, clipped = np.zeros_like(x[0]), y.copy()
+    np.sum(x * x, axis=0, out=sums)
+    clipped.clip(-0.5, 0.5, out=clipped)
+    return (sums * clipped).sum()
+
+
 def assigned(x, y):
     out = np.zeros_like(x)
     out[0] = x[1] * y[0]
@@ -93,6 +100,14 @@ CASES = {
         "entries": lambda x, y: x[0, 1] * y[2, 2] - x[..., -1].sum(),
         "assigned": assigned,
         "iterated": lambda x, y: sum(row[0] * other[1] for row, other in zip(x, y)),
+        "reduced": lambda x, y: np.add.reduce(x * y, axis=None),
+        "differences": lambda x, y: (np.diff(x, 2) * y[:, 2:]).sum(),
+        "column-major": lambda x, y: (x.ravel(order="F") * y.flatten(order="F")[::-1]).sum(),
+        "out": written_to,
+        "largest": lambda x, y: (np.take_along_axis(
+            x, np.argmax(x, 1, keepdims=True), 1) * y).sum(),
+        "plain zeros": lambda x, y: (x * y)[np.zeros_like(x, shape=2, dtype=int)].sum(),
+        "empty": lambda x, y: (x * y).sum() + np.prod(x[:0]) + np.cumsum(x[:0]).sum(),
         "powers": lambda x, y: (x**3 + x**-2 + x**0.5 + x**1.5 + x**0 + y**2 + x**0.3
                                 + 2**x).sum(),
     },
@@ -175,6 +190,12 @@ def test_views_share_their_entries():
     (lambda x: np.add.accumulate(x).sum(), "np.add.accumulate"),
     (lambda x: np.einsum("aa", x[:, :3]), "np.einsum 'aa' is not recorded"),
     (lambda x: np.linalg.norm(x, ord=1), "ord = 1"),
+    (lambda x: np.linalg.norm(x, 2, axis=(0, 1)), "ord = 2"),
+    (lambda x: np.sum(x, where=X > 0), "np.sum as called .*'where'.*known: axis"),
+    (lambda x: np.max(x, initial=3.0), "initial"), (lambda x: np.var(x, correction=1), "correct"),
+    (lambda x: np.add.reduce(x, axis=None, initial=3.0), "np.add.reduce as called .*initial"),
+    (lambda x: np.trace(x, offset=1), "no option"), (lambda x: np.sum(x, out=np.ones(())), "plain"),
+    (lambda x: np.einsum(x, [0, 1], [0]).sum(), "as a rule"),
     (lambda x: np.array([x[0], x[1]]).sum(), r"write\s+np.stack"),
     (lambda x: float(x.sum()), "plain numbers"), (lambda x: x.astype(int).sum(), "int64"),
     (lambda x: x[x].sum(), "an index is of integers"), (lambda x: (x * 1j).sum(), "real numbers"),

@@ -11,6 +11,7 @@ Checked by: tests/test_functions.py.
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import Parameter, signature
+from itertools import count
 from time import perf_counter
 from typing import Any
 
@@ -107,7 +108,7 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     number("certify_function: max_seconds", max_seconds, "(0, inf]")
     number("certify_function: radius", 1 if radius is None else radius, "(0, inf)")
     choice("certify_function: kind", kind or "ball", ("ball", "rational"))
-    given = arguments_of(f, arrays)
+    given = {name: _copied(one) for name, one in arguments_of(f, arrays).items()}
     if cotangent is not None:
         cotangent = np.asarray(cotangent)
     own = [one for one in given.values() if _differentiated(one)]
@@ -155,7 +156,8 @@ def arguments_of(f: Callable[..., Any], arrays: tuple[Any, ...]) -> dict[str, An
                  (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
     except (TypeError, ValueError):
         names = []
-    names += [f"x{n}" for n in range(len(names), len(arrays))]
+    for n in range(len(names), len(arrays)):
+        names.append(next(name for k in count(n) if (name := f"x{k}") not in names))
     return {name: np.asarray(one) if isinstance(one, (np.generic, float)) else one
             for name, one in zip(names, arrays)}
 
@@ -173,7 +175,16 @@ def _called(f: Callable[..., Any], arguments: list[Any]) -> Recorded:
 
 def _recorded(arguments: dict[str, Any], lifted: Lift) -> dict[str, Any]:
     return {name: Recorded(Node(lifted(one, name), name, live=True), lifted)
-            if _differentiated(one) else one for name, one in arguments.items()}
+            if _differentiated(one) else _copied(one) for name, one in arguments.items()}
+
+
+def _copied(value: Any) -> Any:
+    """What f may assign to, for one run of it."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
+    return value.copy() if isinstance(value, (np.ndarray, set)) else value
 
 
 def _run(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Array | None, lifted: Lift
@@ -212,7 +223,7 @@ def _self_check(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Arr
         ends = []
         for side in (1, -1):
             own = {name: Recorded(Node(lifted(one, name) + side * step * way[name], name), lifted)
-                   if name in way else one for name, one in arguments.items()}
+                   if name in way else _copied(one) for name, one in arguments.items()}
             ends.append(np.sum(_called(f, list(own.values())).raw * weight))
         slope = (ends[0] - ends[1]) / (2 * step)
         parts = [lift(named[f"d{name}"].exact, "ball") * one for name, one in way.items()]
@@ -223,7 +234,7 @@ def _self_check(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Arr
                 f"certify_function: along a random direction the gradient gives {total.str(12)}, "
                 f"a central difference {slope.str(12)}; {remedy}")
     with np.errstate(all="ignore"):
-        plain = np.asarray(f(*(np.asarray(one, float) if _differentiated(one) else one
+        plain = np.asarray(f(*(np.array(one, float) if _differentiated(one) else _copied(one)
                                for one in arguments.values())), float)
     value = named["value"].value
     size = max([1.0, *(float(np.abs(np.asarray(one, float)).max(initial=0))

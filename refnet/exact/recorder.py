@@ -27,15 +27,15 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from refnet.batch import Array
 
 __all__ = ["CALLS", "METHODS", "Node", "Piece", "Pull", "Recorded", "fitted", "gradients",
-           "made", "moved", "record", "refuse_infinite", "stop"]
+           "made", "moved", "record", "refuse_infinite", "stop", "written"]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
 Look = Callable[[Array], Array]
 METHODS: dict[str, Callable[..., Any]] = {}
 CALLS: dict[str, Callable[..., Any]] = {}
-"""What the methods, and NumPy's ``ufunc`` or other ``function``, lead to; refnet.exact.surface,
-which is made of recorded arrays itself, fills both in."""
+"""What the methods, and a ``method``, NumPy's ``ufunc`` or other ``function``, lead to;
+refnet.exact.surface, which is made of recorded arrays itself, fills both in."""
 
 _clock = count()
 
@@ -152,14 +152,7 @@ class Recorded(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
                         **options: Any) -> Any:
         result = CALLS["ufunc"](ufunc, method, inputs, options)
-        if out is None:
-            return result
-        if not isinstance(out[0], Recorded):
-            raise TypeError(f"np.{ufunc.__name__} would write a recorded array into a plain one; "
-                            "start from np.zeros_like of a recorded array, or write a = a + b "
-                            "for a += b")
-        out[0][...] = result
-        return out[0]
+        return result if out is None else written(ufunc.__name__, result, out[0])
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return CALLS["function"](function, args, kwargs)
@@ -170,7 +163,7 @@ class Recorded(NDArrayOperatorsMixin):
             error = TypeError if hasattr(np.ndarray, name) and name[0] != "_" else AttributeError
             raise error(f"{name} of a recorded array is not recorded; its methods are "
                         f"{', '.join(sorted(METHODS))}")
-        return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
+        return lambda *args, **kwargs: CALLS["method"](name, (self, *args), kwargs)
 
     def __getitem__(self, index: Any) -> Recorded:
         _check(index)
@@ -239,6 +232,16 @@ def record(like: Recorded, value: Any) -> Recorded:
                          "large number such as -1e9 in place of -np.inf")
     return Recorded(Node(like.lift(array.astype(int) if array.dtype.kind == "b" else array, ""),
                          "a constant"), like.lift)
+
+
+def written(name: str, result: Recorded, out: Any) -> Recorded:
+    """What NumPy's function returns when it was given ``out``."""
+    if not isinstance(out, Recorded):
+        raise TypeError(f"np.{name} would write a recorded array into a plain one; "
+                        "start from np.zeros_like of a recorded array, or write a = a + b "
+                        "for a += b")
+    out[...] = result
+    return out
 
 
 def stop(x: Any) -> Any:

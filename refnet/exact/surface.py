@@ -5,7 +5,9 @@ Checked by: tests/test_recorder.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, largest, where
-from refnet.exact.recorder import CALLS, METHODS, fitted, made, moved, record
+from refnet.exact.recorder import CALLS, METHODS, fitted, made, moved, record, written
 from refnet.maths import numeric
 
 __all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
@@ -36,8 +38,8 @@ def _last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     return moved(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)), kept
 
 
-def _sum(x: Any, axis: Any = None, dtype: None = None, out: None = None,
-         keepdims: bool = False, **_: Any) -> Any:
+def _sum(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
+         keepdims: bool = False) -> Any:
     node, axes = x.node, _axes(x, axis)
     kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
     short = tuple(size for n, size in enumerate(x.shape) if n not in axes)
@@ -49,32 +51,35 @@ def _sum(x: Any, axis: Any = None, dtype: None = None, out: None = None,
     return moved(y, "np.sum", lambda v: np.reshape(v, kept)) if keepdims else y
 
 
-def _mean(x: Any, axis: Any = None, dtype: None = None, out: None = None,
-          keepdims: bool = False, **_: Any) -> Any:
+def _mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
+          keepdims: bool = False) -> Any:
     return _sum(x, axis, keepdims=keepdims) / prod(x.shape[n] for n in _axes(x, axis))
 
 
-def _var(x: Any, axis: Any = None, dtype: None = None, out: None = None, ddof: int = 0,
-         keepdims: bool = False, **_: Any) -> Any:
+def _var(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
+         keepdims: bool = False) -> Any:
     d = x - _mean(x, axis, keepdims=True)
     return _sum(d * d, axis, keepdims=keepdims) / (prod(x.shape[n] for n in _axes(x, axis)) - ddof)
 
 
-def _std(x: Any, *args: Any, **options: Any) -> Any:
-    return np.sqrt(_var(x, *args, **options))
+def _std(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
+         keepdims: bool = False) -> Any:
+    return np.sqrt(_var(x, axis, ddof=ddof, keepdims=keepdims))
 
 
-def _product_of(x: Any, axis: Any = None, dtype: None = None, out: None = None,
-                keepdims: bool = False, **_: Any) -> Any:
+def _product_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
+                keepdims: bool = False) -> Any:
     flat, kept = _last(x, axis)
-    y = flat[..., 0]
-    for k in range(1, flat.shape[-1]):
+    y = record(x, np.ones(flat.shape[:-1]))
+    for k in range(flat.shape[-1]):
         y = y * flat[..., k]
     return moved(y, "np.prod", lambda v: np.reshape(v, kept)) if keepdims else y
 
 
-def _cumsum(x: Any, axis: int | None = None, **_: Any) -> Any:
+def _cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
     x, axis = (np.ravel(x), 0) if axis is None else (x, axis)
+    if not x.shape[axis]:
+        return x.copy()
     sums: list[Any] = []
     for row in np.moveaxis(x, axis, 0):
         sums.append(sums[-1] + row if sums else row)
@@ -82,37 +87,41 @@ def _cumsum(x: Any, axis: int | None = None, **_: Any) -> Any:
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    if ord not in (None, 2, "fro") or ord == 2 and axis is None and x.ndim != 1:
+    if ord not in (None, {1: 2, 2: "fro"}.get(len(_axes(x, axis)))):
         raise TypeError(f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
                         "sum of squares")
     return np.sqrt(_sum(x * x, axis, keepdims=keepdims))
 
 
-def _clip(x: Any, a_min: Any = None, a_max: Any = None, **options: Any) -> Any:
-    low, high = options.get("min", a_min), options.get("max", a_max)
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min: Any = None,
+          max: Any = None) -> Any:
+    low, high = a_min if min is None else min, a_max if max is None else max
     x = x if low is None else UFUNCS["maximum"](x, low)
     return x if high is None else UFUNCS["minimum"](x, high)
 
 
-def _largest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False,
-                **_: Any) -> Any:
+def _largest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
     flat, kept = _last(x, axis)
+    if not flat.shape[-1]:
+        raise ValueError(f"no entry is the largest of none: an array of shape {x.shape}")
     node = flat.node
     top, share = largest(node.raw)
     y = made(x, top, "max", (node, lambda g: np.expand_dims(g, -1) * share))
     return moved(y, "max", lambda v: np.reshape(v, kept)) if keepdims else y
 
 
-def _smallest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False,
-                 **_: Any) -> Any:
+def _smallest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
     return -_largest_of(-x, axis, keepdims=keepdims)
 
 
-def _place_of_largest(x: Any, axis: int | None = None, **_: Any) -> Array:
-    share = largest(_last(x, axis)[0].raw)[1]
+def _place_of_largest(x: Any, axis: int | None = None, out: None = None, *,
+                      keepdims: bool = False) -> Array:
+    flat, kept = _last(x, axis)
+    share = largest(flat.raw)[1]
     if share.dtype == object and any(not value.is_exact() for value in share.ravel().tolist()):
         raise ArithmeticError("argmax: two entries tie, or their balls overlap")
-    return np.asarray(share.astype(float).argmax(axis=-1))
+    places = np.asarray(share.astype(float).argmax(axis=-1))
+    return places.reshape(kept) if keepdims else places
 
 
 # ---- products
@@ -129,7 +138,8 @@ def _matmul_raw(a: Array, b: Array) -> Array:
     left, right = (np.broadcast_to(m, lead + m.shape[-2:]).reshape(-1, *m.shape[-2:])
                    for m in (a, b))
     parts = [numeric.matmul(left[n], right[n]) for n in range(len(left))]
-    return np.stack(parts).reshape(*lead, a.shape[-2], b.shape[-1])
+    shape = *lead, a.shape[-2], b.shape[-1]
+    return np.stack(parts).reshape(shape) if parts else np.empty(shape, object)
 
 
 def _matmul(a: Any, b: Any) -> Any:
@@ -162,7 +172,10 @@ def _dot(a: Any, b: Any, out: None = None) -> Any:
     return _tensordot(a, b, ((-1,), (-1 if np.ndim(b) == 1 else -2,)))
 
 
-def _einsum(rule: str, *operands: Any, **_: Any) -> Any:
+def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
+    if not isinstance(rule, str):
+        raise TypeError("np.einsum with lists of axes is not recorded; write them as a rule, such "
+                        "as 'ij,jk->ik'")
     left, arrow, out = rule.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow:
@@ -212,7 +225,7 @@ def _by(move: Callable[..., Any]) -> Callable[..., Any]:
                                              lambda v: move(v, *args, **options))
 
 
-def _broadcast_to(x: Any, shape: Any, **_: Any) -> Any:
+def _broadcast_to(x: Any, shape: Any) -> Any:
     node = x.node
     return made(x, np.broadcast_to(node.raw, shape), "np.broadcast_to",
                 (node, lambda g: fitted(g, node.raw.shape)))
@@ -226,7 +239,7 @@ def _transposed(x: Any, *axes: Any) -> Any:
     return moved(x, "transpose", lambda v: v.transpose(*axes))
 
 
-def _concatenate(parts: Any, axis: int | None = 0, **_: Any) -> Any:
+def _concatenate(parts: Any, axis: int | None = 0) -> Any:
     arrays = both(*parts)
     if axis is None:
         arrays, axis = [_reshaped(part, -1) for part in arrays], 0
@@ -240,7 +253,7 @@ def _concatenate(parts: Any, axis: int | None = 0, **_: Any) -> Any:
                 *((part.node, taken(n)) for n, part in enumerate(arrays)))
 
 
-def _stack(parts: Any, axis: int = 0, **_: Any) -> Any:
+def _stack(parts: Any, axis: int = 0) -> Any:
     return _concatenate([np.expand_dims(part, axis)
                          for part in both(*parts)], axis)
 
@@ -258,11 +271,22 @@ def _triangle(lower: bool) -> Callable[..., Any]:
     return operation
 
 
-def _filled(fill: float) -> Callable[..., Any]:
-    return lambda x, shape=None, **_: record(x, np.full(x.shape if shape is None else shape, fill))
+def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """Recorded, so that it can be assigned to; plain if of integers or bools."""
+    shape = x.shape if shape is None else shape
+    if np.dtype(dtype).kind != "f":
+        return np.full(shape, fill, dtype)
+    return _broadcast_to(record(x, fill), shape).copy()
 
 
-def _as_type(x: Any, dtype: Any, **_: Any) -> Any:
+def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
+    for _ in range(n):
+        size = x.shape[axis]
+        x = np.take(x, range(1, size), axis) - np.take(x, range(size - 1), axis)
+    return x
+
+
+def _as_type(x: Any, dtype: Any, copy: bool = True) -> Any:
     if np.dtype(dtype).kind != "f":
         raise TypeError(f"astype({np.dtype(dtype)}) of a recorded array is not recorded")
     return x
@@ -275,12 +299,15 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 METHODS |= {
     "sum": _sum, "mean": _mean, "var": _var, "std": _std, "prod": _product_of, "cumsum": _cumsum,
     "max": _largest_of, "min": _smallest_of, "argmax": _place_of_largest,
-    "argmin": lambda x, axis=None, **_: _place_of_largest(-x, axis),
-    "reshape": _reshaped, "transpose": _transposed, "ravel": lambda x, **_: _reshaped(x, -1),
-    "flatten": lambda x: _reshaped(x, -1).copy(), "copy": _by(np.copy), "astype": _as_type,
+    "argmin": lambda x, axis=None, out=None, *, keepdims=False: _place_of_largest(
+        -x, axis, keepdims=keepdims),
+    "reshape": _reshaped, "transpose": _transposed,
+    "ravel": lambda x, order="C": _reshaped(x, -1, order=order),
+    "flatten": lambda x, order="C": _reshaped(x, -1, order=order).copy(),
+    "copy": _by(np.copy), "astype": _as_type,
     "dot": _dot, "clip": _clip, "swapaxes": _by(np.swapaxes), "squeeze": _by(np.squeeze),
     "repeat": _by(np.repeat), "take": _by(np.take), "diagonal": _by(np.diagonal),
-    "trace": lambda x, **_: _sum(_by(np.diagonal)(x)),
+    "trace": lambda x: _sum(_by(np.diagonal)(x)),
 }
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -293,32 +320,50 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))),
     "linalg.norm": _norm, "broadcast_to": _broadcast_to, "reshape": lambda x, *args, **options:
         _reshaped(x, *args, **options), "transpose": lambda x, axes=None: _transposed(x, axes),
-    "tril": _triangle(True), "triu": _triangle(False), "zeros_like": lambda x, **options:
-        _filled(0)(x, options.get("shape")), "ones_like": lambda x, **options:
-        _filled(1)(x, options.get("shape")), "empty_like": lambda x, **options:
-        _filled(0)(x, options.get("shape")), "full_like": lambda x, fill_value, **options:
-        _filled(fill_value)(x, options.get("shape")),
+    "tril": _triangle(True), "triu": _triangle(False), "full_like": _full_like,
+    "zeros_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
+    "ones_like": lambda x, dtype=None, shape=None: _full_like(x, 1, dtype, shape),
+    "empty_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
     "shape": lambda x: x.shape, "ndim": lambda x: x.ndim, "size": lambda x: x.size,
     **{move.__name__: _by(move) for move in (
         np.moveaxis, np.expand_dims, np.atleast_1d, np.atleast_2d, np.flip, np.roll, np.tile,
         np.rot90, np.take_along_axis)},
-    "diff": lambda x, axis=-1: (np.take(x, range(1, x.shape[axis]), axis)
-                                - np.take(x, range(x.shape[axis] - 1), axis)),
+    "diff": _diff,
 }
 
 
-def _known(table: dict[str, Any]) -> str:
+def _known(table: Iterable[str]) -> str:
     return ", ".join(sorted(table))
+
+
+_signature = lru_cache(maxsize=None)(signature)
+
+
+def _called(name: str, operation: Callable[..., Any], args: tuple[Any, ...],
+            options: dict[str, Any]) -> Any:
+    """The operation's result, written to ``out`` if there is one; TypeError for arguments that it
+    does not have, as NumPy's function has more."""
+    out = options.get("out")
+    try:
+        bound = _signature(operation).bind(
+            *args, **{key: value for key, value in options.items() if key != "out"})
+    except TypeError as error:
+        known = [one for one in _signature(operation).parameters if one not in ("x", "out")]
+        raise TypeError(f"np.{name} as called is not recorded ({error}); known: "
+                        f"{', '.join(known) or 'no option'}") from None
+    out = bound.arguments.pop("out", out)
+    result = operation(*bound.args, **bound.kwargs)
+    return result if out is None else written(name, result, out)
 
 
 def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What a ufunc gives on recorded arrays; TypeError, naming it, if it is not in the table."""
     name = called.__name__
     options = {key: value for key, value in options.items()
-               if value is not None and not (key == "where" and value is True)
+               if (value is not None or key == "axis") and not (key == "where" and value is True)
                and key not in ("dtype", "casting", "subok", "order")}
     if method == "reduce" and name in REDUCTIONS:
-        return REDUCTIONS[name](*inputs, **{"axis": 0, **options})
+        return _called(f"{name}.reduce", REDUCTIONS[name], inputs, {"axis": 0, **options})
     if method != "__call__" or options:
         raise TypeError(f"np.{name}{'' if method == '__call__' else '.' + method} with "
                         f"{_known(options) or 'recorded arrays'} is not recorded; reductions "
@@ -326,8 +371,7 @@ def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[
     if name in COMPARISONS:
         return compared(name, *(one.raw for one in both(*inputs)))
     if name not in FULL:
-        raise TypeError(f"np.{name} is not recorded; known: "
-                        f"{', '.join(sorted({*FULL, *COMPARISONS}))}")
+        raise TypeError(f"np.{name} is not recorded; known: {_known({*FULL, *COMPARISONS})}")
     return FULL[name](*inputs)
 
 
@@ -336,7 +380,12 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
     name = f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
     if name not in FUNCTIONS:
         raise TypeError(f"np.{name} is not recorded; known: {_known(FUNCTIONS)}")
-    return FUNCTIONS[name](*args, **options)
+    return _called(name, FUNCTIONS[name], args, options)
 
 
-CALLS |= {"ufunc": ufunc, "function": function}
+def method(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What a method gives."""
+    return _called(name, METHODS[name], args, options)
+
+
+CALLS |= {"ufunc": ufunc, "function": function, "method": method}
