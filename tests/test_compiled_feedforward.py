@@ -8,6 +8,7 @@ import numba
 import numpy as np
 import pytest
 from hypothesis import given
+from realdata import real_data
 from test_startup import run_on_fractions
 
 from refnet.batch import Batch
@@ -151,9 +152,10 @@ def test_other_dtypes_are_refused(dtype):
                      x.astype(dtype))
 
 
-def test_settings():
+def test_settings(monkeypatch):
     with pytest.raises(ValueError, match="backend 'gpu' is unknown"):
         FeedforwardNet((2, 2), backend="gpu")
+    monkeypatch.setenv("REFNET_DATA", str(real_data("mnist")))
     assert build(Config("mnist", net="feedforward", depth=2, hidden=4)).net.backend == "compiled"
 
 

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from realdata import real_data
 
 from refnet.cli import main
 from refnet.nets.gradients import jvp, loss_and_gradients
@@ -93,10 +94,11 @@ def test_bad_flags_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys,
     assert not list(tmp_path.iterdir())
 
 
-def test_settings_that_do_not_apply_must_be_their_defaults():
+def test_settings_that_do_not_apply_must_be_their_defaults(monkeypatch):
     check(Config(depth=10))
     with pytest.raises(ValueError, match="depth 3 would have no effect"):
         build(Config(depth=3))
+    monkeypatch.setenv("REFNET_DATA", str(real_data("mnist")))
     with pytest.raises(ValueError, match="clip step bounds gradients inside the recursion"):
         build(replace(preset("mnist"), clip="step"))
 
