@@ -28,7 +28,8 @@ OLDEST = {"3.11": ("numpy==2.0.0", "scipy==1.13.0", "numba==0.61.0"),
           "3.14": ("numpy==2.3.3", "scipy==1.16.1", "numba==0.63.1")}
 """setup.cfg's bounds, or the first versions that exist for a Python."""
 QUICK = ("test_activations", "test_linalg", "test_losses", "test_gradients", "test_optimizers",
-         "test_checkpoint", "test_vector", "test_compiled_orthogonality")
+         "test_checkpoint", "test_vector", "test_compiled_orthogonality", "test_startup",
+         "test_cache")
 
 
 def python(version: str) -> str | None:
