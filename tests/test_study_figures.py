@@ -9,6 +9,7 @@ from refnet.runs.plots import save
 from refnet.studies import causes, examples, flow, orhan, work
 from refnet.studies.catalogue import STUDIES
 from refnet.studies.grid import _curves
+from refnet.studies.manchev import pixel_by_pixel
 from refnet.studies.spectra import evolution
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
@@ -34,6 +35,25 @@ def test_the_norms_in_training_are_those_of_the_nets_passed_through():
 def flow_row(margin, norms):
     return {"times": list(range(len(norms[0]))), "updates": [0, 25], "norms": norms,
             "s_min": .9, "s_max": 1.1, "settings": {"length": 200, "margin": margin}}
+
+
+def test_figure_3_of_manchev_and_spratling():
+    """Its lines are the rows', on the examples that an iteration of the table's runs has."""
+    def row(shift):
+        return {"state": "begun", "curve": {"iteration": [1000, 2000], **{
+            name: [shift + place, shift + place + .5] for place, name in enumerate(
+                ("accuracy", "defect", "spectral_radius", "gradient_norm"))}}}
+
+    rows = {"SRNN+OINIT": row(1), "SRNN+OPEN": row(2), "SRNN": row(3)}
+    accuracy, oinit, opened = pixel_by_pixel(rows).axes
+    assert [list(line.get_ydata()) for line in accuracy.lines] == [[n, n + .5] for n in (1, 2, 3)]
+    batch, = {job.config.batch for job in STUDIES["table-ii"].jobs(lambda job: None, 1, False)}
+    for place, shift in (oinit, 1), (opened, 2):
+        assert place.get_title().endswith(("OINIT", "OPEN")[shift - 1])
+        assert [list(line.get_ydata()) for line in place.lines] == [
+            [shift + n, shift + n + .5] for n in (1, 2, 3)]
+        assert all(list(line.get_xdata()) == [batch, 2 * batch] for line in place.lines)
+    assert len(pixel_by_pixel({"SRNN": row(0)}).axes) == 1
 
 
 @pytest.mark.parametrize("norms, low, high", [([[1., 1.], [1., 1.]], "1", "1"),

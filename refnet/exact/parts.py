@@ -42,7 +42,7 @@ class Clock:
         self.done = np.frombuffer(mmap(-1, 16), np.int64)  # shared with a forked process
 
     def tick(self, products: int = 1) -> None:
-        """So many more are done."""
+        """Count that many products as done."""
         alone = os.getpid() == self.own
         self.done[0 if alone else 1] += products
         now = perf_counter()

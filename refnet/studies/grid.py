@@ -45,7 +45,7 @@ def solved_at(row: dict[str, Any]) -> float | None:
 
 def _summary(rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float | None],
              form: str) -> str:
-    """What the ended runs have of a figure; if there are none, what those begun have so far."""
+    """A figure's values in the runs that have ended or, while none has, those so far."""
     ended = [row for row in rows if row["state"] != "begun"]
     values = [value for row in ended or rows if (value := figure(row)) is not None]
     if not ended:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
-from refnet.runs.rows import table
-from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.runs.rows import finite, table
+from refnet.studies.grid import Cell, accuracy, grid, label_of, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.study import Found, Study, spread
@@ -46,6 +46,41 @@ def _experiment_table(found: Found, seeds: int, quick: bool) -> str:
                       spread([100 * row["success"] for row in rows]), "100"])
     return table(["start", "mean steps", "printed", "fewest to most", "success, %", "printed"],
                  lines)
+
+
+BATCH, EARLY = 16, 150
+"""Examples of an iteration in Table II, and thousands of them in Figure 3b."""
+
+
+def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
+    """Figure 3a, the accuracy of all nets, and Figure 3b, how an orthogonal net starts to learn:
+    W_hh's defect and spectral radius and the norm of the gradient (theirs: of W_hh alone) over
+    the first examples. The text says that 3b is of OINIT; that it starts at a spectral radius of 0
+    fits OPEN only, so both are drawn.
+
+    Checked by: tests/test_study_figures.py::test_figure_3_of_manchev_and_spratling.
+    """
+    from matplotlib.figure import Figure
+
+    from refnet.runs.plots import words
+    early = [label for label in ("SRNN+OINIT", "SRNN+OPEN") if label in rows]
+    canvas = Figure(figsize=(4.5 * (1 + len(early)), 3.8), layout="constrained")
+    first, *others = canvas.subplots(1, 1 + len(early), squeeze=False)[0]
+    for label, row in rows.items():
+        first.plot(finite(row["curve"]["iteration"]), finite(row["curve"]["accuracy"]),
+                   label=label_of(label, [row]), marker=".")
+    first.set(title="3a", xlabel="iteration", ylabel="accuracy on the test set")
+    for label, place in zip(early, others):
+        examples = BATCH / 1000 * finite(rows[label]["curve"]["iteration"])
+        for column in ("defect", "spectral_radius", "gradient_norm"):
+            place.plot(examples, finite(rows[label]["curve"][column]), label=words(column),
+                       marker=".")
+        place.set(title=f"3b, {label}", xlabel="thousands of examples", xlim=(0, EARLY),
+                  yscale="log")
+    for place in (first, *others):
+        place.grid(alpha=.3)
+        place.legend(fontsize=7)
+    return canvas
 
 
 RATES = {.1: "91.40", .01: "91.65", .001: "90.66", .0001: "88.80", .00001: "72.81"}
@@ -95,5 +130,5 @@ STUDIES = [
                    ("IRNN", {"activation": "relu", "recurrent": "identity:scale=1", "rate": 1e-8,
                              "clip_at": 1.0})))],
          [("best accuracy, %", accuracy, ".2f")],
-         ("accuracy", "spectral_radius", "defect", "gradient_norm")),
+         ("accuracy", "spectral_radius", "defect", "gradient_norm"), draw=pixel_by_pixel),
 ]
