@@ -223,8 +223,11 @@ def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
     30 microseconds, which small nets notice; so for .4 ms after its last task it looks, without
     the interpreter's lock, for a sign of the next, and the caller stays awake for a while too.
     """
-    crew = _crew(os.getpid())
     threads = len(spaces)
+    if threads == 1:
+        kernel(0, blocks, spaces[0], *arguments)
+        return
+    crew = _crew(os.getpid())
     edges = [blocks * n // threads for n in range(threads + 1)]
     done: SimpleQueue[Any] = SimpleQueue()
     sign = crew.call([(kernel, (*edges[n:n + 2], spaces[n], *arguments), done)

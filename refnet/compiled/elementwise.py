@@ -1,6 +1,7 @@
 """What a training step does with every number of every parameter, in one pass over them."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -36,23 +37,27 @@ def sum_of_squares(arrays: Iterable[Array]) -> float:
 
     Checked by: tests/test_optimizers.py::test_sum_of_squares.
     """
+    found = list(arrays)
+    if {array.dtype for array in found} != {np.dtype(np.float32)}:
+        found = [array.astype(np.float64, casting="same_kind", copy=False) for array in found]
+    like = np.empty(0, found[0].dtype if found else np.float64)
+    flat = [normal(array, like.dtype) for array in found]
     sums = np.zeros(SUMS)
-    for array in arrays:
-        if array.dtype.char not in "fd":
-            array = array.astype(np.float64, casting="same_kind")
-        _add_squares(normal(array, np.dtype(array.dtype.char)).reshape(-1), sums)
+    _add_squares(np.array([array.size for array in flat], np.int64), addresses_of(flat), sums, like)
     return float(sums.sum())
 
 
 @jit
-def _add_squares(flat: Any, sums: Any) -> None:
-    """``sums[i mod SUMS] += flat[i]^2``."""
-    for start in range(0, len(flat), SUMS):
-        left = len(flat) - start
-        part = cut(flat, start, SUMS if SUMS < left else left)
-        for j in range(len(part)):
-            value = np.float64(part[j])
-            sums[j] += value * value
+def _add_squares(sizes: Any, places: Any, sums: Any, like: Any) -> None:
+    """``sums[i mod SUMS] += a[i]^2`` of every array, of the type of ``like``."""
+    for n in range(len(sizes)):
+        flat = held(places, n, sizes[n], like)
+        for start in range(0, len(flat), SUMS):
+            left = len(flat) - start
+            part = cut(flat, start, SUMS if SUMS < left else left)
+            for j in range(len(part)):
+                value = np.float64(part[j])
+                sums[j] += value * value
 
 
 def descended(values: list[Array], rates: list[float], directions: list[Array]) -> list[Array]:
@@ -66,13 +71,19 @@ def descended(values: list[Array], rates: list[float], directions: list[Array]) 
     """
     dtype = values[0].dtype
     moved = [np.empty(value.shape, dtype) for value in values]
-    arrays = [*(normal(array, dtype) for array in (*values, *directions)), *moved]
-    starts = np.array([0, *accumulate(value.size for value in values)])
+    arrays = [*[normal(array, dtype) for array in (*values, *directions)], *moved]
+    starts = _starts(tuple([value.size for value in values]))
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(numba.get_num_threads(), blocks // 8), 1)
     run(_descend, blocks, np.empty((threads, 0)), starts, np.array(rates, dtype),
         addresses_of(arrays))
     return moved
+
+
+@lru_cache(maxsize=64)
+def _starts(sizes: tuple[int, ...]) -> Array:
+    """Where each array begins, if they stood in a row, and the end: (arrays + 1,)."""
+    return np.array([0, *accumulate(sizes)])
 
 
 @jit

@@ -4,7 +4,6 @@ As in ``refnet.compiled.vector``, each intrinsic has a plain Python version belo
 Checked by: tests/test_vector.py.
 """
 
-from ctypes import addressof, c_char
 from typing import Any
 
 import numpy as np
@@ -83,19 +82,18 @@ if JIT:
             part = ctx.make_array(sig.return_type)(ctx, builder)
             number = ctx.get_data_type(like.dtype)
             size = args[2].type(ctx.get_abi_sizeof(number))
-            populate_array(part, builder.inttoptr(builder.load(builder.gep(places, [args[1]])),
-                                                  number.as_pointer()), [args[2]], [size], size,
-                           meminfo=None)
+            found = builder.inttoptr(builder.load(builder.gep(places, [args[1]])),
+                                     number.as_pointer().as_pointer())
+            populate_array(part, builder.load(found), [args[2]], [size], size, meminfo=None)
             return part._getvalue()
 
         return types.Array(like.dtype, 1, "C")(addresses, types.intp, types.intp, like), generate
 
     def addresses_of(arrays: Any) -> Any:
         """What ``held`` takes for these arrays, which ``layout.normal`` gave and which have to live
-        as long."""
-        # six times as fast as the attributes that say the same
-        found = [addressof(c_char.from_buffer(array)) for array in arrays]
-        return np.array(found, np.int64)
+        as long: where in each NumPy array, behind what all Python objects begin with, the address
+        of its numbers stands. To ask for that address takes thirty times as long."""
+        return np.fromiter(map(id, arrays), np.int64, len(arrays)) + object.__basicsize__
 else:
     def turn(to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int,
              count: int) -> None:

@@ -34,6 +34,9 @@ RULES = {"rate": real("[0, inf)"), "momentum": real("[0, 1]"), "decay": real("[0
 """Name of an optimiser's field -> what it has to be."""
 
 
+FLOATS = ({np.dtype(np.float32)}, {np.dtype(np.float64)})
+"""The dtypes of arrays that need no lifting, and that compiled loops take."""
+
 LARGE = 2 ** 16
 """Parameters from which on compiled loops are faster than NumPy's."""
 
@@ -42,8 +45,7 @@ def _descended(values: list[Array], rates: list[Number], directions: list[Array]
     """``value - rate direction`` of each of them, to the same bits at any size."""
     sizes = [value.size for value in values]
     if sum(sizes) >= LARGE and all(sizes):
-        dtypes = {array.dtype for array in (*values, *directions)}
-        if dtypes in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+        if {array.dtype for array in (*values, *directions)} in FLOATS:
             from refnet.compiled.elementwise import descended  # Numba is slow to import
             return descended(values, list(map(float, rates)), directions)
     changes = [np.asarray(times(*pair)) for pair in zip(rates, directions)]
@@ -93,27 +95,27 @@ class Optimizer:
         (such as the gradient in x) are ignored."""
         steps = int(state["steps"]) + 1
         after: Params = {"steps": np.asarray(steps, np.int64)}
-        names: list[str] = []
-        values, rates, directions = [], [], []
-        for name, value in params.items():
-            if name in self.skip:
-                continue
-            g = grads.get(name)
+        names = [name for name in params if name not in self.skip]
+        values = [params[name] for name in names]
+        gs: list[Any] = [grads.get(name) for name in names]
+        for name, value, g in zip(names, values, gs):
             if g is None or g.shape != value.shape:
                 have = "none" if g is None else g.shape
                 raise ValueError(f"{type(self).__name__}.step: {name} is {value.shape} and its "
                                  f"gradient {have}; give one of the same shape or skip {name}")
-            if value.dtype != g.dtype or value.dtype.kind not in "fc":
-                value = inexact(value)
-                g = join(f"the gradient of {name}", g, name, value)
-            places = [f"{name}/{accumulator}" for accumulator in self.accumulators]
-            direction, kept = self.move(g, tuple(map(state.__getitem__, places)), steps)
-            names.append(name)
-            values.append(value)
-            rates.append(product(self.rate, self.rates[name]) if name in self.rates else self.rate)
-            directions.append(direction)
-            after.update(zip(places, map(np.asarray, kept)))
-        return {**params, **dict(zip(names, _descended(values, rates, directions)))}, after
+        if {array.dtype for array in (*values, *gs)} not in FLOATS:
+            values = [inexact(value) for value in values]
+            gs = [join(f"the gradient of {name}", g, name, value)
+                  for name, g, value in zip(names, gs, values)]
+        moves = [self.move(g, tuple([state[f"{name}/{each}"] for each in self.accumulators]), steps)
+                 for name, g in zip(names, gs)]
+        for name, (_, kept) in zip(names, moves):
+            for each, new in zip(self.accumulators, kept):
+                after[f"{name}/{each}"] = np.asarray(new)
+        rates = [product(self.rate, self.rates[name]) if name in self.rates else self.rate
+                 for name in names]
+        moved = _descended(values, rates, [direction for direction, _ in moves])
+        return {**params, **dict(zip(names, moved))}, after
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int
              ) -> tuple[Array, tuple[Array, ...]]:
