@@ -87,7 +87,10 @@ def bits(net, params, x, doutputs):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["tanh", "prelu", "oplu"])
-def test_same_bits(name, dtype):
+def test_same_bits(name, dtype, monkeypatch):
+    """Nothing is too small here for several threads."""
+    monkeypatch.setattr(feedforward, "ALONE", 1)
+    feedforward.sizes.cache_clear()
     before = numba.get_num_threads()
     try:
         for B in (1, 37, 200):
@@ -99,6 +102,7 @@ def test_same_bits(name, dtype):
             assert all(each == found[0] for each in found)
     finally:
         numba.set_num_threads(before)
+        feedforward.sizes.cache_clear()
 
 
 @pytest.mark.parametrize("change", [

@@ -198,7 +198,7 @@ def test_optimizer_errors():
 def test_large_steps(name, dtype):
     """Compiled, on any number of threads, to the bits that NumPy gives each parameter alone."""
     rng = np.random.default_rng(0)
-    shapes = {"W": (300, 700), "V": (513, 257), "b": (77,), "c": ()}
+    shapes = {"W": (300, 700), "none": (0, 3), "V": (513, 257), "b": (77,), "c": ()}
     params, grads = ({key: rng.standard_normal(shape).astype(dtype) for key, shape in
                       shapes.items()} for _ in range(2))
     params["V"], grads["W"] = np.asfortranarray(params["V"]), np.asfortranarray(grads["W"])

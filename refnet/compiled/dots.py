@@ -13,13 +13,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, inner
-from refnet.compiled.vector import BYTES, ROWS, fma, fma_call, number
+from refnet.compiled.vector import BYTES, LINE, ROWS, fma, fma_call, number
 
 __all__ = ["COLUMNS", "dots"]
 
 COLUMNS = 4
-"""Columns of a tile, which are rows of the matrix; while it is computed, as many after them are
-prefetched."""
+"""Columns of a tile, which are rows of the matrix; while it is computed, the lines of as many
+that follow are prefetched."""
 
 if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
@@ -74,7 +74,7 @@ if JIT:
             bring = cgutils.get_or_insert_function(
                 builder.module, ir.FunctionType(ir.VoidType(), [byte.as_pointer(), *[flag] * 3]),
                 "llvm.prefetch.p0")
-            ahead = builder.mul(ws, ws.type(COLUMNS))
+            following = builder.gep(right, [builder.mul(ws, ws.type(COLUMNS))])
             switch = builder.switch(rows, nothing)
             for R in ROWS:
                 entry = builder.append_basic_block(f"dots{R}")
@@ -98,8 +98,9 @@ if JIT:
                 for phi, value in zip(sums, added(sums, sides, k, None)):
                     phi.add_incoming(value, body)
                 k.add_incoming(builder.add(k, k.type(lane)), body)
-                for start in sides[1]:
-                    place = builder.gep(start, [builder.add(k, ahead)])
+                for line in range(0, COLUMNS * lane, LINE // size):
+                    place = builder.gep(following, [builder.add(
+                        builder.mul(k, k.type(COLUMNS)), k.type(line))])
                     # to be read (0), into the nearest cache (3), as data (1)
                     builder.call(bring, [builder.bitcast(place, byte.as_pointer()),
                                          *map(flag, (0, 3, 1))])

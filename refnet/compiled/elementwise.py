@@ -61,8 +61,8 @@ def _add_squares(sizes: Any, places: Any, sums: Any, like: Any) -> None:
 
 
 def descended(values: list[Array], rates: list[float], directions: list[Array]) -> list[Array]:
-    """``value - rate direction`` of each of them, all float32 or all float64 and none empty; the
-    product and the difference are rounded.
+    """``value - rate direction`` of each of them, all float32 or all float64; the product and
+    the difference are rounded.
 
     >>> descended([np.array([1.0, 2.0])], [0.5], [np.array([2.0, -2.0])])[0].tolist()
     [0.0, 3.0]
@@ -71,7 +71,8 @@ def descended(values: list[Array], rates: list[float], directions: list[Array]) 
     """
     dtype = values[0].dtype
     moved = [np.empty(value.shape, dtype) for value in values]
-    arrays = [*[normal(array, dtype) for array in (*values, *directions)], *moved]
+    arrays = [*[array if array.flags.carray else normal(array, dtype)
+                for array in (*values, *directions)], *moved]
     starts = _starts(tuple([value.size for value in values]))
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(numba.get_num_threads(), blocks // 8), 1)

@@ -14,6 +14,7 @@ Checked by: tests/test_optimizers.py.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -43,8 +44,7 @@ LARGE = 2 ** 16
 
 def _descended(values: list[Array], rates: list[Number], directions: list[Array]) -> list[Array]:
     """``value - rate direction`` of each of them, to the same bits at any size."""
-    sizes = [value.size for value in values]
-    if sum(sizes) >= LARGE and all(sizes):
+    if sum([value.size for value in values]) >= LARGE:
         if {array.dtype for array in (*values, *directions)} in FLOATS:
             from refnet.compiled.elementwise import descended  # Numba is slow to import
             return descended(values, list(map(float, rates)), directions)
@@ -94,8 +94,8 @@ class Optimizer:
         """One step: new parameters and new state. Entries of grads that are no parameter
         (such as the gradient in x) are ignored."""
         steps = int(state["steps"]) + 1
-        after: Params = {"steps": np.asarray(steps, np.int64)}
         names = [name for name in params if name not in self.skip]
+        places = [f"{name}/{each}" for name in names for each in self.accumulators]
         values = [params[name] for name in names]
         gs: list[Any] = [grads.get(name) for name in names]
         for name, value, g in zip(names, values, gs):
@@ -107,15 +107,14 @@ class Optimizer:
             values = [inexact(value) for value in values]
             gs = [join(f"the gradient of {name}", g, name, value)
                   for name, g, value in zip(names, gs, values)]
-        moves = [self.move(g, tuple([state[f"{name}/{each}"] for each in self.accumulators]), steps)
-                 for name, g in zip(names, gs)]
-        for name, (_, kept) in zip(names, moves):
-            for each, new in zip(self.accumulators, kept):
-                after[f"{name}/{each}"] = np.asarray(new)
+        old, count = iter([state[place] for place in places]), len(self.accumulators)
+        moves = [self.move(g, tuple(islice(old, count)), steps) for g in gs]
+        new = [np.asarray(each) for _, kept in moves for each in kept]
         rates = [product(self.rate, self.rates[name]) if name in self.rates else self.rate
                  for name in names]
         moved = _descended(values, rates, [direction for direction, _ in moves])
-        return {**params, **dict(zip(names, moved))}, after
+        return {**params, **dict(zip(names, moved))}, {
+            "steps": np.asarray(steps, np.int64), **dict(zip(places, new))}
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int
              ) -> tuple[Array, tuple[Array, ...]]:
