@@ -15,16 +15,17 @@ from matplotlib.figure import Figure
 
 from benchmarks.records import record
 from benchmarks.studies import FOLDER, seeds, store_of
+from refnet import studies
 from refnet.runs import plots
 from refnet.runs.rows import finite
-from refnet.studies import examples, flow, grid, spectra
 from refnet.studies.catalogue import STUDIES
 from refnet.studies.work import shown
 
 RESULTS = FOLDER.parent
 RATES = RESULTS / "check_rates.json"
-CODE = (Path(__file__), *(Path(str(module.__file__))
-                          for module in (plots, grid, flow, spectra, examples)))
+CODE = [Path(__file__), Path(plots.__file__),
+        *(path for path in sorted(Path(studies.__file__).parent.glob("*.py"))
+          if "matplotlib" in path.read_text(encoding="utf-8"))]
 """What draws: a change of it makes figures stale as a change of a record does."""
 
 
@@ -113,9 +114,9 @@ FIGURES: dict[str, tuple[Callable[[], Figure], tuple[Path, ...]]] = {
 for study in STUDIES.values():
     found = shown(store_of(study))
     rows = sorted((FOLDER / study.name).rglob("rows.jsonl"))
-    if study.figure is not None and any(map(found, study.jobs(found, seeds(study), False))):
-        FIGURES[f"studies/{study.name}/figure.png"] = (
-            partial(study.figure, found, seeds(study), False), tuple(rows))
+    drawn = study.figure and partial(study.figure, found, seeds(study), False)
+    if drawn and drawn() is not None:
+        FIGURES[f"studies/{study.name}/figure.png"] = drawn, tuple(rows)
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -125,7 +126,9 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def draw() -> None:
-    """Draw those figures whose records have changed."""
+    """Draw those figures whose records have changed, and remove those that nothing draws."""
+    for old in {*RESULTS.rglob("*.png")} - {RESULTS / name for name in FIGURES}:
+        old.unlink()
     for name, (make, records) in FIGURES.items():
         place, mark = RESULTS / name, digest(records)
         if not place.exists() or mark.encode() not in place.read_bytes():

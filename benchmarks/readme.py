@@ -231,6 +231,8 @@ def parametrisations() -> str:
         schur = size["milliseconds"].get("refnet schur")
         rows.append([size["hidden"], *(between(entry) if entry else None for entry in found),
                      between(schur, 1) if schur else None])
+    if not any(entry for row in rows for entry in row[1:]):
+        return "Not recorded yet; `python -m benchmarks.table5` does it.\n"
     return table(["units", *(f"torch {pair}" for pair in pairs), "schur, ms a step"], rows)
 
 

@@ -35,6 +35,9 @@ there with a checkpoint, and
 512 units on the Penn Treebank have large ones, which are not kept there.) A run is complete with
 three seeds, an example with five. What a seed needs was extrapolated from a few measured steps of
 each kind of run, in one process, to all its iterations: a run that solves its task ends earlier.
+A number of several seeds is their mean, with the smallest and the largest in brackets; a curve is
+their median, with a band from the smallest to the largest. Figures follow once a run has been
+evaluated twice.
 
 """
 

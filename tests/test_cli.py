@@ -30,7 +30,7 @@ def test_version(capsys):
     ["train", "temporal-order", "--hidden", "0", "--out", "nowhere"],
     ["train", "temporal-order", "--cell=--"], ["explain", "powers", "--figure=--"],
     ["check", "rates", "--json", "9" * 5000],
-    ["check", "torch", "--steps", "0"], ["check", "jax", "--cell", "rnm"],
+    ["check", "torch", "--sizes", "0,1,1"], ["check", "jax", "--cell", "rnm"],
     ["check", "rates", "--json", "no/such/folder/x.json"], ["check", "rates", "--json", "."],
     ["orthogonalize", "--runs", "0"], ["vectors", "judge", "nowhere", "nowhere"],
     ["check", "torch", "--function", "nowhere.py:loss"], ["check", "onnx", "nowhere.onnx"],
@@ -121,7 +121,7 @@ def wrong(p, x, y):
 def broken(p, x, y):
     return loss(p, x, y[:1])
 """)
-    flags = ["--hidden", "4", "--steps", "3", "--batch", "2"]
+    flags = ["--sizes", "3,4,2"]
     for name, status in (("loss", 0), ("wrong", 1), ("broken", 2)):
         assert cli.main(["check", "torch", "--function", f"{file}:{name}", *flags]) == status
     out, err = capsys.readouterr()

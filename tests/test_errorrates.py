@@ -140,7 +140,7 @@ def loss(p, x, y):
 def test_commands_judge_a_users_function(tmp_path, capsys):
     pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
     file, out = tmp_path / "mine.py", tmp_path / "rows.json"
-    size = ("--hidden", 4, "--steps", 5, "--batch", 3)
+    size = ("--sizes", "5,4,3")
     file.write_text(OWN.replace("REDUCTION", "mean"))
     assert command("check", "torch", "--function", f"{file}:loss", *size, "--json", out) == 0
     rows = json.loads(out.read_text())["rows"]

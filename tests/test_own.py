@@ -134,7 +134,6 @@ def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
 
 @pytest.mark.parametrize("arguments, says", [
     ([], "--example numpy > mine.py"), (["nowhere.py:f"], "need FILE.py:NAME"),
-    (["x.py:f", "--sizes", "3,4,2", "--steps", "4"], "give one of them"),
 ])
 def test_refusals(arguments, says, capsys):
     assert cli.main(["check", "function", *arguments]) == 2

@@ -124,7 +124,8 @@ def test_figures_3_and_6_of_vorontsov_et_al():
     assert [line.get_label() for line in losses.lines] == ["0.1, not finished", "LSTM"]
     assert spectrum.get_title() == "0.1, not finished"
     lines = {line.get_label(): list(line.get_ydata()) for line in spectrum.lines}
-    assert lines == {"max": [1, 1.1, 1.2], "mean": [1, 1.01, 1.02], "min": [1, .9, .8]}
+    assert lines == {f"{name} singular value": values for name, values in (
+        ("smallest", [1, .9, .8]), ("mean", [1, 1.01, 1.02]), ("largest", [1, 1.1, 1.2]))}
     low, high = spectrum.collections[0].get_paths()[0].get_extents().intervaly
     assert low == pytest.approx(.82) and high == pytest.approx(1.22)
 
@@ -141,6 +142,32 @@ def test_curves_have_a_panel_each_and_an_axis_that_shows_the_short_ones():
                      lambda label: label[0])
     assert [(axes.get_title(), axes.get_xscale()) for axes in figure.axes] == [
         ("a", "linear"), ("b", "linear")]
+
+
+def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath():
+    """Nothing is drawn on top of anything else, and the picture is as wide as a page."""
+    row = curve_row(mse=[3, 2, 1])
+    row["curve"]["iteration"] = [50_000, 100_000, 300_000]
+    figure = _curves({f"a run with a long name, {n}": [row] for n in range(7)},
+                     ("accuracy", "loss", "mse"), lambda label: "")
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() <= 9
+    for axes in figure.axes:
+        boxes = [text.get_window_extent() for text in axes.get_xticklabels()
+                 if axes.get_xlim()[0] <= text.get_position()[0] <= axes.get_xlim()[1]]
+        assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[1:])) and len(boxes) > 2
+        assert axes.get_xticklabels()[1].get_text().endswith(",000")
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+@pytest.mark.parametrize("length, drawn", [(1, False), (2, True)])
+def test_one_evaluation_is_no_curve(length, drawn):
+    row = curve_row("begun")
+    row["curve"] = {name: row["curve"].get(name, [1, 2, 3])[:length] for name in (
+        "iteration", "accuracy", "loss")}
+    found = {job.key: row for job in STUDIES["table-iii"].jobs(lambda job: None, 1, False)}
+    figure = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 1, False)
+    assert (figure is not None) == drawn
 
 
 def test_the_figure_of_the_examples_has_a_band_of_seeds_for_each_method():

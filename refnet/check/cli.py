@@ -18,22 +18,40 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
-CHECK = """examples:
+TORCH = """
   refnet check torch
       judge the installed torch.nn.RNN, LSTM, GRU (of 1 to 3 layers, in one direction and both,
       batch-first, packed, projected, with and without biases), Linear stacks and orthogonal
-      parametrisations, in float32 and float64; refnet check jax judges Flax and Equinox, too
+      parametrisations, in float32 and float64
   refnet check torch --dtypes tf32 bfloat16-float32 --sizes 4,3,2
       in other arithmetics; with --device cuda on a GPU, where PyTorch's recurrent layers multiply
       in TF32 unless that is switched off
   refnet check torch --function mine.py:loss --cell lstm --sizes 40,16,4
       judge a loss of your own: loss(p, x, y) takes tensors, p["Whh"], p["Wxh"], p["bh"],
       p["Why"], p["by"] and so on, and returns the mean cross-entropy, which PyTorch derives
+"""
+
+JAX = """
+  refnet check jax
+      judge recurrent nets written with lax.scan, and the layers of Flax and Equinox, whichever
+      is installed
+
+With --function mine.py:loss a loss of your own is judged: loss(p, x, y) takes JAX arrays, p["Whh"],
+p["Wxh"], p["bh"], p["Why"], p["by"] and so on, and returns the mean cross-entropy, which JAX
+derives.
+"""
+
+OWN = """
   refnet check function mine.py:gradients
       judge gradients that your own code computes, in NumPy, C or anything else
+"""
+
+ONNX = """
   refnet check onnx model.onnx
       judge the forward pass of a model's RNN, LSTM or GRU by both ONNX runtimes
+"""
 
+SIGMAS = """
 A difference is measured in sigmas of rounding: up to 6 it is explained by rounding, above
 12 it is not, and the convention that would explain it is named if there is one.
 """
@@ -79,11 +97,12 @@ VECTORS = """example:
 def add_commands(subparsers: Any) -> None:
     """Add ``check`` and ``vectors``; each sets ``run``, a function of the parsed arguments
     that returns the exit status: 0 if all is explained by rounding, 1 if not."""
-    check = _parser(subparsers, "check", "judge other frameworks by certified gradients", CHECK)
+    check = _parser(subparsers, "check", "judge other frameworks by certified gradients",
+                    f"examples:{TORCH}{OWN}{ONNX}{SIGMAS}")
     judges = check.add_subparsers(dest="judge", metavar="WHAT", required=True)
-    for name, text in (("torch", "PyTorch"), ("jax", "JAX")):
+    for name, text, examples in (("torch", "PyTorch", TORCH), ("jax", "JAX", JAX)):
         one = _parser(judges, name, f"judge {text}'s layers, or a function written for it",
-                      CHECK)
+                      f"examples:{examples}{SIGMAS}")
         one.add_argument("--function", metavar="FILE.py:NAME", help="judge this loss(p, x, y), or "
                          "loss(p, x, y, mask), instead of the framework's own layers")
         one.add_argument("--device", metavar="NAME", help="where the framework computes, such as "
@@ -102,13 +121,17 @@ def add_commands(subparsers: Any) -> None:
                   TOLERANCES)
     _describing(own)
     _common(own, _list_tolerances, verdicts=False)
-    onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer", CHECK)
+    onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer",
+                   f"example:{ONNX}{SIGMAS}")
     onnx.add_argument("model", nargs="?", type=Path, metavar="MODEL.onnx", help="a model with one "
                       "RNN, LSTM or GRU (default: models of every kind, made here)")
-    onnx.add_argument("--steps", type=size, default=20, metavar="T")
-    onnx.add_argument("--batch", type=size, default=4, metavar="B")
+    onnx.add_argument("--steps", type=size, default=20, metavar="T", help="steps of the sequences "
+                      "that a model is run on (default: 20)")
+    onnx.add_argument("--batch", type=size, default=4, metavar="B", help="how many sequences "
+                      "(default: 4)")
     _common(onnx, _judge_onnx)
-    keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX", CHECK)
+    keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX",
+                    SIGMAS)
     _common(keras, _judge_keras)
     rates = _parser(judges, "rates", "measure how often the verdict is wrong",
                     "example:\n  refnet check rates --nets 400\n      more than 4,000 correct "
@@ -149,7 +172,8 @@ def _parser(subparsers: Any, name: str, text: str, examples: str) -> argparse.Ar
 
 def _common(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int],
             verdicts: bool = True) -> None:
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random "
+                        "parameters and inputs (default: 0)")
     parser.add_argument("--json", type=target, metavar="FILE", help="write the rows there, too, "
                         "with every quantity")
     if verdicts:
@@ -178,15 +202,15 @@ def _describing(parser: argparse.ArgumentParser) -> None:
             net.add_argument(flag, default=entry.default, choices=choices or None, metavar="NAME",
                              help=text + (f" (default: {entry.default})" if entry.default else ""))
     net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
-                     "and sequences, as often as you like (default: --steps 20 --hidden 16 "
-                     "--batch 4)")
-    for flag, letter in (("--steps", "T"), ("--hidden", "H"), ("--batch", "B")):
-        net.add_argument(flag, type=size, metavar=letter, help=argparse.SUPPRESS)
+                     "and sequences, as often as you like (default: 20,16,4)")
     net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
                      choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
                      f"float16, float32, float64, or {', '.join(NAMED)}, whose numbers it is given "
                      "as float32 (default: float32 float64)")
 
+
+DEFAULT = ((20, 16, 4),)
+"""The sizes (T, H, B) that a function is judged at."""
 
 TABLE = {"framework": 14, "version": 10, "what": 24, "dtype": 16, "T": 4, "H": 3, "B": 2,
          "worst": 8, "z": 8, "verdict": 22, "convention": 0, "note": 0}
@@ -228,9 +252,8 @@ def _judge_framework(args: argparse.Namespace) -> int:
         rows = every(given or survey.SIZES, args.seed, _progress, dtypes)
         both = chain(rows, _layer_rows(args.judge, args.seed, given, dtypes))
         return _finish(show(({**row, **device} for row in both), TABLE), args)
-    sizes = _sizes(args)
     loss = loaded(args.function, one_number)
-    return _judge_described(args, sizes, lambda params, batch: adapter.gradients(
+    return _judge_described(args, lambda params, batch: adapter.gradients(
         loss, params, batch), args.judge)
 
 
@@ -247,7 +270,7 @@ def _of_layers(args: argparse.Namespace) -> "Sizes":
     if coarse and args.judge == "jax":
         raise ValueError(f"JAX's own layers are judged in float32, float64 and tf32, not in "
                          f"{', '.join(sorted(coarse))}; pass a --function that computes in it")
-    return _sizes(args) if args.sizes or args.steps or args.hidden or args.batch else ()
+    return tuple(args.sizes or ())
 
 
 def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
@@ -279,30 +302,22 @@ def _judge_own(args: argparse.Namespace) -> int:
         raise ValueError("name a function, FILE.py:NAME, or start from one: refnet check function "
                          "--example numpy > mine.py")
     _need("certify")
-    sizes = _sizes(args)
     function = loaded(args.function, arrays_by_name)
 
     def called(params: "Params", batch: "Batch") -> "Params":
         found: Params = function(params, *(part for part in batch if part is not None))
         return found
 
-    return _judge_described(args, sizes, called, "own",
+    return _judge_described(args, called, "own",
                             tuple(args.required.split(",")) if args.required else None)
 
 
-def _sizes(args: argparse.Namespace) -> "Sizes":
-    if args.sizes and any((args.steps, args.hidden, args.batch)):
-        raise ValueError("--sizes T,H,B stands for --steps, --hidden and --batch: give one of them")
-    return args.sizes or ((args.steps or 20, args.hidden or 16, args.batch or 4),)
-
-
-def _judge_described(args: argparse.Namespace, sizes: "Sizes",
-                     function: "Callable[[Params, Batch], Params]", framework: str,
-                     required: tuple[str, ...] | None = None) -> int:
+def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
+                     framework: str, required: tuple[str, ...] | None = None) -> int:
     from refnet.check.own import Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    rows = own_rows(function, described, sizes, args.dtypes, args.seed, required, _progress,
-                    args.function, framework)
+    rows = own_rows(function, described, args.sizes or DEFAULT, args.dtypes, args.seed, required,
+                    _progress, args.function, framework)
     return _finish(show(rows, TABLE), args)
 
 
@@ -310,7 +325,7 @@ def _list_tolerances(args: argparse.Namespace) -> int:
     _need("certify")
     from refnet.check.own import Described, tolerance_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    rows = tolerance_rows(described, _sizes(args), args.dtypes, args.seed, _progress)
+    rows = tolerance_rows(described, args.sizes or DEFAULT, args.dtypes, args.seed, _progress)
     save(args.json, show(rows, {"dtype": 8, "T": 4, "H": 3, "B": 2, "quantity": 16, "rtol": 9,
                                 "atol": 9}))
     return 0

@@ -6,13 +6,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 
 from refnet.batch import Array
 from refnet.runs.files import write_atomically
 from refnet.runs.rows import finite
 
-__all__ = ["banded", "curves", "of_seeds", "plot_curves", "save", "words"]
+__all__ = ["banded", "curves", "of_seeds", "plot_curves", "save", "tidy", "words"]
 
 matplotlib.rcParams["svg.hashsalt"] = "refnet"
 
@@ -39,6 +39,15 @@ def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any)
     if len(runs) > 1:
         axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=line.get_color(), alpha=0.2,
                           linewidth=0)
+
+
+def tidy(axes: Any, **legend: Any) -> None:
+    """A grid, a legend of small print, and ticks no closer than their numbers are wide."""
+    if axes.get_xscale() == "linear":
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, **legend)
 
 
 def of_seeds(number: int) -> str:

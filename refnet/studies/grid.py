@@ -1,5 +1,6 @@
 """Studies that are a table of cells, each one configuration trained from some seeds."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from textwrap import fill
@@ -77,16 +78,19 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
     """A panel for each column, or for each value of ``panels``; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
 
-    from refnet.runs.plots import banded, words
+    from refnet.runs.plots import banded, tidy, words
     names = list(dict.fromkeys(map(panels, rows)))
     known = {name: [column for column in curve if any(
         value is not None for label, made in rows.items() if panels(label) == name
         for row in made for value in row["curve"][column])] for name in names}
     places = [(name, column) for name in names
               for column in (known[name] if len(names) == 1 else known[name][:1])]
-    columns = min(3, len(places))
+    columns = min(2, len(places))
     lines = -(-len(places) // columns)
-    canvas = Canvas(figsize=(4.5 * columns, .5 + 3.2 * lines), layout="constrained")
+    most = max(Counter(map(panels, rows)).values())
+    beneath = {"loc": "upper center", "bbox_to_anchor": (.5, -.18)} if most > 4 else {}
+    canvas = Canvas(figsize=(4.5 * columns, .5 + (3.2 + .18 * most * bool(beneath)) * lines),
+                    layout="constrained")
     axes = canvas.subplots(lines, columns, squeeze=False).ravel()
     for (name, column), here in zip(places, axes):
         ends = []
@@ -102,8 +106,7 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
         here.set(xlabel="iteration", ylabel=words(column),
                  xscale="log" if max(ends) > RATIO * min(ends) else "linear",
                  yscale="log" if column in LOGARITHMIC else "linear")
-        here.grid(alpha=.3)
-        here.legend(fontsize=7)
+        tidy(here, **beneath)
     for here in axes[len(places):]:
         here.remove()
     return canvas
@@ -115,7 +118,7 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
     """The study of these cells. ``curve``: the columns that rows keep, for a figure with a panel
     each; but if ``panels`` gives the labels different values, with a panel for each of these
     values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
-    rows by label."""
+    rows by label. There is none before a run has been evaluated twice."""
     def chosen(quick: bool) -> list[Cell]:
         return [cell for cell in cells if cell.quick or not quick]
 
@@ -149,7 +152,7 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         from refnet.runs.plots import of_seeds
         rows = {cell.label: made for cell in chosen(quick)
                 if (made := rows_of(cell, found, seeds, quick))}
-        if not rows:
+        if not any(len(row["curve"]["iteration"]) > 1 for made in rows.values() for row in made):
             return None
         if draw:
             canvas, most = draw({label: made[0] for label, made in rows.items()}), 1

@@ -62,14 +62,15 @@ def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
     """
     from matplotlib.figure import Figure
 
-    from refnet.runs.plots import words
+    from refnet.runs.plots import tidy, words
     early = [label for label in ("SRNN+OINIT", "SRNN+OPEN") if label in rows]
-    canvas = Figure(figsize=(4.5 * (1 + len(early)), 3.8), layout="constrained")
-    first, *others = canvas.subplots(1, 1 + len(early), squeeze=False)[0]
+    lines, columns = 1 + len(early) // 2, 1 + min(1, len(early))
+    canvas = Figure(figsize=(4.5 * columns, .5 + 3.2 * lines), layout="constrained")
+    first, *others = canvas.subplots(lines, columns, squeeze=False).ravel()
     for label, row in rows.items():
         first.plot(finite(row["curve"]["iteration"]), finite(row["curve"]["accuracy"]),
                    label=label_of(label, [row]), marker=".")
-    first.set(title="3a", xlabel="iteration", ylabel="accuracy on the test set")
+    first.set(title="3a: all nets", xlabel="iteration", ylabel="accuracy on the test set")
     for label, place in zip(early, others):
         examples = BATCH / 1000 * finite(rows[label]["curve"]["iteration"])
         for column in ("defect", "spectral_radius", "gradient_norm"):
@@ -77,9 +78,10 @@ def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
                        marker=".")
         place.set(title=f"3b, {label}", xlabel="thousands of examples", xlim=(0, EARLY),
                   yscale="log")
-    for place in (first, *others):
-        place.grid(alpha=.3)
-        place.legend(fontsize=7)
+    for place in (first, *others[:len(early)]):
+        tidy(place)
+    for place in others[len(early):]:
+        place.remove()
     return canvas
 
 

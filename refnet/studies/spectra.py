@@ -15,28 +15,30 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
     """The loss of all runs in one panel, and for each with a spectrum a panel with the mean of
     the singular values, their standard deviation about it, the smallest and the largest."""
     from matplotlib.figure import Figure
+
+    from refnet.runs.plots import tidy, words
     spectra = {label: row for label, row in rows.items()
                if all(value is not None for value in row["curve"]["s_mean"])}
     count = len(spectra) + 1
-    columns = min(4, count)
-    figure = Figure(figsize=(3.6 * columns, 3 * -(-count // columns)), layout="constrained")
+    columns = min(2, count)
+    figure = Figure(figsize=(4.5 * columns, 3.2 * -(-count // columns)), layout="constrained")
     places = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
     for label, row in rows.items():
         places[0].plot(finite(row["curve"]["iteration"]), finite(row["curve"]["loss"]),
                        label=label_of(label, [row]), marker=_marker(row), markersize=3)
-    places[0].set(title="loss", xlabel="iteration")
-    places[0].legend(fontsize=6)
+    places[0].set(xlabel="iteration", ylabel=words("loss"))
+    tidy(places[0])
     for place, (label, row) in zip(places[1:], spectra.items()):
         curve = {name: finite(values) for name, values in row["curve"].items()}
         at, mean, sd = curve["iteration"], curve["s_mean"], curve["s_sd"]
         place.fill_between(at, [m - d for m, d in zip(mean, sd)], [m + d for m, d in zip(mean, sd)],
                            color="tab:green", alpha=.3)
         for name, color in (("s_max", "tab:blue"), ("s_mean", "tab:green"), ("s_min", "tab:red")):
-            place.plot(at, curve[name], color=color, label=name[2:], marker=_marker(row),
+            place.plot(at, curve[name], color=color, label=words(name), marker=_marker(row),
                        markersize=3)
         place.set(title=label_of(label, [row]), xlabel="iteration", ylabel="singular values")
-        place.title.set_fontsize(8)
-        place.legend(fontsize=6)
+        place.title.set_fontsize(9)
+        tidy(place)
     for place in places[count:]:
         place.remove()
     return figure
