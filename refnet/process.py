@@ -3,12 +3,15 @@
 import os
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from types import FrameType
 
 __all__ = ["ended", "interrupt", "interruptible", "settle"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
+_BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
+                 "VECLIB_MAXIMUM_THREADS")
 
 
 def settle() -> None:
@@ -18,16 +21,21 @@ def settle() -> None:
     processor cores that the compiled kernels need. glibc would return each step's tape to the
     system, which then clears every page for the next one while all threads wait.
 
-    Call it before NumPy is imported, as the command line does:
+    Call it before NumPy is imported, as the command line does; later, BLAS keeps its threads, and
+    a RuntimeWarning says so:
 
     >>> import refnet
     >>> refnet.settle()
 
-    Checked by: tests/test_process.py::test_settled_process_keeps_freed_memory.
+    Checked by: tests/test_process.py::test_settled_process_keeps_freed_memory and
+    test_settled_too_late.
     """
     import ctypes
-    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
-                 "VECLIB_MAXIMUM_THREADS"):
+    if "numpy" in sys.modules and not any(name in os.environ for name in _BLAS_THREADS):
+        warnings.warn("NumPy was imported before settle(), so that its BLAS keeps all its threads: "
+                      "call settle() first, or start Python with OPENBLAS_NUM_THREADS=1",
+                      RuntimeWarning, stacklevel=2)
+    for name in _BLAS_THREADS:
         os.environ.setdefault(name, "1")
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none

@@ -2,12 +2,15 @@
 deadline, the same examples in every run."""
 
 import os
+import warnings
 
 from hypothesis import HealthCheck, settings
 
 from refnet.process import settle
 
-settle()
+with warnings.catch_warnings():
+    warnings.simplefilter("default")  # a plug-in of pytest's that loads NumPy costs time, no more
+    settle()
 os.environ["REFNET_JUDGE_CACHE"] = "off"  # each test makes its own certificates
 
 settings.register_profile(

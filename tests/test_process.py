@@ -22,3 +22,18 @@ faults()
 print(faults())
 """)
     assert (int(result.stdout) < 10) == settled, result.stderr
+
+
+@pytest.mark.parametrize("first, said", [("import numpy", True), ("", False), (
+    "import numpy; os.environ['OPENBLAS_NUM_THREADS'] = '1'", False)])
+def test_settled_too_late(first, said):
+    """NumPy's BLAS has chosen its threads when it is loaded."""
+    result = run_python(f"""
+import os
+for name in [name for name in os.environ if name.endswith("_THREADS")]:
+    del os.environ[name]
+{first}
+import refnet
+refnet.settle()""")
+    assert (result.returncode == 1) == said, result.stderr
+    assert ("call settle() first" in result.stderr) == said, result.stderr
