@@ -249,7 +249,7 @@ def _add_runs(commands: Any) -> None:
         "runs", help="the training runs below a folder: state, progress and how to go on",
         description="The run folders in and below a folder, each with its state (running, solved, "
         "finished, interrupted, diverged, stopped by a kill, or damaged), its progress and the "
-        "command to go on. Example: refnet runs")
+        "command to go on.", epilog="Example: refnet runs")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
                         help="where to look (default: runs)")
     parser.set_defaults(run=_runs)
@@ -271,7 +271,7 @@ def _runs(args: argparse.Namespace) -> int:
 def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
         "info", help="the machine, threads, BLAS, cache and compiled kernels",
-        description="What the compiled core runs on. Example: refnet info")
+        description="What the compiled core runs on.", epilog="Example: refnet info")
     parser.set_defaults(run=_info)
 
 

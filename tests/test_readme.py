@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import FIGURES, RESULTS, digest
+from benchmarks.figures import CODE, FIGURES, RESULTS, digest
 from benchmarks.readme import PAGES, ROOT, TABLES, generate
 from refnet.cli import main
 
@@ -39,6 +39,12 @@ def test_no_figure_is_stale(name, tmp_path):
         "stale; draw it again with: python -m benchmarks.readme")
     (tmp_path / "changed").write_bytes(records[0].read_bytes() + b" ")
     assert digest([tmp_path / "changed", *records[1:]]) != digest(records)
+
+
+def test_figures_know_the_code_that_draws_them():
+    """Not only that of the grids: a study may draw its own."""
+    assert {"figures.py", "plots.py", "grid.py", "flow.py", "spectra.py", "examples.py",
+            "manchev.py"} <= {path.name for path in CODE}
 
 
 def test_the_readme_is_one_page():

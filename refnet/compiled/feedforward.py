@@ -32,10 +32,10 @@ ROWS = 8
 """Rows of the batch in a block: few enough to occupy two threads with a batch of 16."""
 
 TASKS = 16
-"""Parts into which the weight gradients are cut, at least."""
+"""The least number of parts into which the weight gradients are cut."""
 
 SHARE = 2 ** 15
-"""Numbers in such a part about which there are more."""
+"""Numbers in such a part, about, where that makes more parts."""
 
 ALONE, TRAFFIC = 2 ** 22, 8
 """Multiplications in a pass for which a second thread is not worth its while, because it finds the

@@ -21,7 +21,8 @@ LARGE = 2 ** 24
 """Multiplications from which threads are worth their while: a part of a product then takes some
 .1 ms, several times what it takes to wake a thread."""
 PARTS, LONGEST = 4, 256
-"""Parts of a product at least, and rows (or columns) of a part about which there are more."""
+"""The least number of parts of a product, and the rows (or columns) of a part, about, where that
+makes more parts."""
 _INSIDE = ContextVar("inside", default=False)
 """Whether this is such a part: parts of it would wait for their own thread."""
 

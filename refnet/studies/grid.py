@@ -65,7 +65,8 @@ def _state(row: dict[str, Any]) -> str:
 
 LOGARITHMIC = ("gradient_norm", "defect", "mse")
 RATIO = 20
-"""Of the longest curve to the shortest: from here on the iterations' axis is logarithmic."""
+"""The axis of iterations is logarithmic if the longest curve has more than this many times those of
+the shortest."""
 
 
 def label_of(label: str, rows: list[dict[str, Any]]) -> str:

@@ -57,7 +57,7 @@ class _Processes:
                                    initializer=_begin, initargs=(os.getpid(),))
 
     def submit(self, *call: Any) -> Future[dict[str, Any]]:
-        """As an executor's."""
+        """As ``concurrent.futures.Executor.submit``."""
         try:
             return self.pool.submit(*call)
         except BrokenProcessPool:

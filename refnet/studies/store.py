@@ -31,7 +31,7 @@ def _digest(row: dict[str, Any]) -> str:
 
 
 def _row(line: bytes) -> dict[str, Any]:
-    """A line without its digest, which holds if there is one."""
+    """The row of a line. Raises ValueError if that has a digest, and it is not the row's."""
     row = json_of(line)
     if not isinstance(row, dict) or type(row.get("key")) is not str \
             or type(row.get("settings")) is not dict:

@@ -203,7 +203,7 @@ class Product(Manifold):
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """S."""
+        """The factor S, whether a constraint or a penalty holds it."""
         return ("S",)
 
     @property
