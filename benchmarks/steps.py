@@ -1,4 +1,4 @@
-"""Where a run's time goes: ``python -m benchmarks.steps [--quick]``.
+"""Where a run's time goes: ``python -m benchmarks.steps [--quick] [--runs NAME ...]``.
 
 ``refnet train`` with the tasks' own settings, on the compiled core: the functions of every part
 are timed as the loop calls them, steps and evaluations apart. A run is as many steps to an
@@ -30,7 +30,7 @@ from refnet.nets import recurrent as base
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs import checkpoint
 from refnet.runs.files import write_text
-from refnet.runs.rows import Rows, environment, table
+from refnet.runs.rows import Rows, environment, machine, table
 from refnet.training import loop as train
 from refnet.training.experiment import Experiment, build
 from refnet.training.protocols import preset
@@ -233,24 +233,37 @@ def together(record: dict[str, Any]) -> str:
     """Two runs side by side, as a table."""
     return table(["run", "one alone, ms a step", "beside another", "ratio"], [
         [row["run"], between(row["alone"], 2, 1e3), between(row["together"], 2, 1e3),
-         between(row["ratio"], 3)] for row in record["side by side"]])
+         between(row["ratio"], 3)] for row in record.get("side by side", [])])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Time the parts of a training step.",
                                      epilog="Example: python -m benchmarks.steps --quick")
     parser.add_argument("--quick", action="store_true", help="a second each; nothing is recorded")
-    quick = parser.parse_args().quick
-    record: dict[str, Any] = {"environment": environment(), "runs": []}
-    for name in RUNS:
+    parser.add_argument("--runs", nargs="*", metavar="NAME", choices=RUNS,
+                        help="measure only these runs, and replace them in the record; without a "
+                        f"name, only two runs side by side. The names: {'; '.join(RUNS)}")
+    options = parser.parse_args()
+    quick, some = options.quick, options.runs is not None
+    record: dict[str, Any] = json.loads(RESULTS.read_text()) if some else {}
+    record["environment"] = environment()
+
+    def save() -> None:
+        if not quick:
+            write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+
+    for name in options.runs if some else RUNS:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        record["runs"].append(measure(name, 1 if quick else 8))
-    record["side by side"] = [side_by_side(name, *((3, 0.3) if quick else (9, 1.0)))
-                              for name in SIDE_BY_SIDE]
+        rows = {row["run"]: row for row in record.get("runs", [])}
+        rows[name] = {**measure(name, 1 if quick else 8), "machine": machine()}
+        record["runs"] = [rows[known] for known in RUNS if known in rows]
+        save()
+    if not options.runs:
+        record["side by side"] = [side_by_side(name, *((3, 0.3) if quick else (9, 1.0)))
+                                  for name in SIDE_BY_SIDE]
+        save()
     print(shares(record))
     print(together(record))
-    if not quick:
-        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     return 0
 
 
