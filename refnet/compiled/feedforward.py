@@ -330,7 +330,8 @@ def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[i
          normal(doutputs, dtype), tape.h, a, deltas, dq, dx)
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
-    found = {name: grads[part].reshape(shape) for name, part, shape in made.parts}
+    found = {name: grads[part].reshape(shape) if len(shape) > 1 else grads[part]
+             for name, part, shape in made.parts}
     if act.start:
         for layer in range(1, last):
             own = np.add.reduce(dq[:, layers.at[layer]:layers.at[layer] + widths[layer]])

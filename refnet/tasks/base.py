@@ -145,13 +145,16 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     admit_labels(outputs, labels)
     # one row a class: NumPy is slow along many short rows
     wide = np.ascontiguousarray(outputs.T)
-    finite = np.isfinite(wide).all(axis=0)
+    finite = np.isfinite(wide)
     with np.errstate(invalid="ignore", over="ignore"):
         wide = wide - wide.max(axis=0)
         own = wide[labels, np.arange(len(labels))]
-        right = finite & (own == 0)
-        tied = np.flatnonzero(right & ((wide == 0).sum(axis=0) > 1))
-        right[tied] = wide[:, tied].argmax(axis=0) == labels[tied]
+        right = own == 0
+        top = wide == 0
+        if not finite.all() or np.count_nonzero(top) > len(labels):
+            right &= finite.all(axis=0)
+            tied = np.flatnonzero(right & (top.sum(axis=0) > 1))
+            right[tied] = wide[:, tied].argmax(axis=0) == labels[tied]
         loss = np.log(np.exp(wide).sum(axis=0)) - own
     return {"count": len(labels), "errors": len(labels) - int(right.sum()),
             "loss": float(loss.sum(dtype=np.float64))}

@@ -81,12 +81,12 @@ def examples(count: int, index: int, size: int, seed: int) -> Array:
     >>> sorted(examples(6, 0, 3, seed=0).tolist() + examples(6, 1, 3, seed=0).tolist())
     [0, 1, 2, 3, 4, 5]
     """
-    epochs, places = np.divmod(np.arange(index * size, (index + 1) * size), count)
-    chosen = np.empty(size, np.int64)
-    for epoch in np.unique(epochs):
-        here = epochs == epoch
-        chosen[here] = order(count, seed, int(epoch))[places[here]]
-    return chosen
+    epoch, place = divmod(index * size, count)
+    parts = [order(count, seed, epoch)[place:place + size]]
+    while (left := size - sum(map(len, parts))):
+        epoch += 1
+        parts.append(order(count, seed, epoch)[:left])
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)

@@ -293,10 +293,9 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     >>> found.norm, found.grads["W"].round(12).tolist()
     (5.0, [0.6, 0.8])
     """
-    for name, g in grads.items():
-        if g.dtype == object:
-            raise ValueError(f"clip_by_norm: the gradient of {name} holds exact numbers, whose "
-                             "norm is in general irrational; use clip_by_value, or float64")
+    if (exact := [name for name, g in grads.items() if g.dtype == object]):
+        raise ValueError(f"clip_by_norm: the gradient of {exact[0]} holds exact numbers, whose "
+                         "norm is in general irrational; use clip_by_value, or float64")
     from refnet.compiled.elementwise import sum_of_squares  # Numba is slow to import
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         square = sum_of_squares(grads.values())
