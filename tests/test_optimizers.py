@@ -194,8 +194,9 @@ def test_optimizer_errors():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_large_steps(name, dtype):
+@pytest.mark.parametrize("name, options", [
+    *((name, {}) for name in OPTIMIZERS), ("rmsprop", {"place": "outside", "decay": F(1, 3)})])
+def test_large_steps(name, options, dtype, monkeypatch):
     """Compiled, on any number of threads, to the bits that NumPy gives each parameter alone."""
     rng = np.random.default_rng(0)
     shapes = {"W": (300, 700), "none": (0, 3), "V": (513, 257), "b": (77,), "c": ()}
@@ -203,22 +204,32 @@ def test_large_steps(name, dtype):
                       shapes.items()} for _ in range(2))
     params["V"], grads["W"] = np.asfortranarray(params["V"]), np.asfortranarray(grads["W"])
     params["b"].flags.writeable = False
-    rule = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)})
-    state = rule.init(params)
+    rule = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)}, **options)
+    state = {key: np.square(rng.standard_normal(value.shape)).astype(dtype) if value.ndim else value
+             for key, value in rule.init(params).items()}
     threads, found = numba.get_num_threads(), []
     try:
         for count in {1, threads}:
             numba.set_num_threads(count)
-            found.append(rule.step(params, grads, state)[0])
+            found.append(rule.step(params, grads, state))
     finally:
         numba.set_num_threads(threads)
+    monkeypatch.setattr(OPTIMIZERS[name], "large", math.inf)
     for key, value in params.items():
-        own = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)} if key == "V" else {})
-        for part in np.array_split(np.arange(value.size), 5 if value.ndim else 1):
-            one, other = ({key: all_[key].ravel()[part].copy()} for all_ in (params, grads))
-            alone = own.step(one, other, own.init(one))[0][key]
-            assert all((alone == moved[key].ravel()[part]).all() for moved in found)
-    assert all(moved["V"].shape == (513, 257) and moved["c"].shape == () for moved in found)
+        own = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)} if key == "V" else {}, **options)
+        kept = {place: each for place, each in state.items()
+                if place.split("/")[0] in (key, "steps")}
+        moved, after = own.step({key: value}, {key: grads[key]}, kept)
+        for params_, state_ in found:
+            assert (moved[key] == params_[key]).all() and params_[key].shape == shapes[key]
+            assert all((each == state_[place]).all() for place, each in after.items())
+
+
+def test_a_state_of_other_parameters_is_refused():
+    rule = RMSprop(1)
+    state = rule.init({"W": np.ones((3, 2))})
+    with pytest.raises(ValueError, match="state's W/square is .3, 2. and its parameter .2,.;"):
+        rule.step({"W": np.ones(2)}, {"W": np.ones(2)}, state)
 
 
 def test_weight_decay():

@@ -9,12 +9,12 @@ import numba
 import numpy as np
 
 from refnet.batch import Array
-from refnet.compiled._jit import jit, run
+from refnet.compiled._jit import inlined, jit, run
 from refnet.compiled.layout import normal
 from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.vector import cut
 
-__all__ = ["descended", "sum_of_squares"]
+__all__ = ["descended", "rmsprop", "sum_of_squares"]
 
 SUMS = 256
 """The number of sums that are made side by side: enough for whole vectors, few enough for the
@@ -69,16 +69,42 @@ def descended(values: list[Array], rates: list[float], directions: list[Array]) 
 
     Checked by: tests/test_optimizers.py::test_large_steps.
     """
-    dtype = values[0].dtype
-    moved = [np.empty(value.shape, dtype) for value in values]
-    arrays = [*[array if array.flags.carray else normal(array, dtype)
-                for array in (*values, *directions)], *moved]
+    return _made(_descend, rates, [*values, *directions], 1)
+
+
+def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squares: list[Array],
+            decay: float, rest: float, eps: float, inside: bool
+            ) -> tuple[list[Array], list[Array]]:
+    """``r <- decay r + rest g^2`` and ``value - rate g / sqrt(r + eps)``, or with eps outside the
+    root, of each of them: the new values, the new squares. All as for ``descended``, and every
+    operation is rounded.
+
+    >>> W, g, r = [np.array([2.0])], [np.array([2.0])], [np.array([4.0])]
+    >>> moved, squares = rmsprop(W, [0.5], g, r, decay=0.75, rest=0.25, eps=0.5, inside=False)
+    >>> moved[0].tolist(), squares[0].tolist()  # 2 - .5 * 2 / (sqrt(4) + .5)
+    ([1.6], [4.0])
+
+    Checked by: tests/test_optimizers.py::test_large_steps.
+    """
+    made = _made(_rmsprop, rates, [*values, *gradients, *squares], 2,
+                 np.array([decay, rest, eps], values[0].dtype), inside)
+    return made[:len(values)], made[len(values):]
+
+
+def _made(kernel: Any, rates: list[float], given: list[Array], count: int, *options: Any
+          ) -> list[Array]:
+    """What the kernel makes of these arrays: ``count`` new ones for each rate, after those given
+    for each."""
+    dtype = given[0].dtype
+    values = given[:len(rates)]
+    new = [np.empty(value.shape, dtype) for _ in range(count) for value in values]
     starts = _starts(tuple([value.size for value in values]))
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(numba.get_num_threads(), blocks // 8), 1)
-    run(_descend, blocks, np.empty((threads, 0)), starts, np.array(rates, dtype),
-        addresses_of(arrays))
-    return moved
+    arrays = [array if array.flags.carray else normal(array, dtype) for array in given] + new
+    run(kernel, blocks, np.empty((threads, 0)), starts, np.array(rates, dtype),
+        addresses_of(arrays), *options)
+    return new
 
 
 @lru_cache(maxsize=64)
@@ -87,18 +113,40 @@ def _starts(sizes: tuple[int, ...]) -> Array:
     return np.array([0, *accumulate(sizes)])
 
 
+@inlined
+def _part(places: Any, k: int, n: int, begin: int, end: int, starts: Any, like: Any) -> Any:
+    """The numbers of the blocks from ``begin`` to ``end`` that the n-th arrays have, if all stood
+    in a row; of the k-th kind."""
+    last = max(min(end * BLOCK, starts[n + 1]) - starts[n], 0)
+    first = min(max(begin * BLOCK - starts[n], 0), last)
+    # so that loops count from 0: one whose indices could be below it is not vectorised
+    return cut(held(places, k * len(like) + n, last, like), first, last - first)
+
+
 @jit
 def _descend(begin: int, end: int, work: Any, starts: Any, rates: Any, places: Any) -> None:
-    """For the numbers of the blocks from ``begin`` to ``end``, if all arrays stood in a row."""
-    N = len(rates)
-    for n in range(N):
-        first = max(begin * BLOCK, starts[n]) - starts[n]
-        last = min(end * BLOCK, starts[n + 1]) - starts[n]
-        if first < last:
-            count, rate = last - first, rates[n]
-            # counted from 0: a loop whose indices could be below it is not vectorised
-            value = cut(held(places, n, last, rates), first, count)
-            direction = cut(held(places, N + n, last, rates), first, count)
-            moved = cut(held(places, 2 * N + n, last, rates), first, count)
-            for i in range(count):
-                moved[i] = value[i] - rate * direction[i]
+    for n in range(len(rates)):
+        rate = rates[n]
+        value = _part(places, 0, n, begin, end, starts, rates)
+        direction = _part(places, 1, n, begin, end, starts, rates)
+        moved = _part(places, 2, n, begin, end, starts, rates)
+        for i in range(len(value)):
+            moved[i] = value[i] - rate * direction[i]
+
+
+@jit
+def _rmsprop(begin: int, end: int, work: Any, starts: Any, rates: Any, places: Any, options: Any,
+             inside: bool) -> None:
+    decay, rest, eps = options[0], options[1], options[2]
+    for n in range(len(rates)):
+        rate = rates[n]
+        value = _part(places, 0, n, begin, end, starts, rates)
+        g = _part(places, 1, n, begin, end, starts, rates)
+        old = _part(places, 2, n, begin, end, starts, rates)
+        moved = _part(places, 3, n, begin, end, starts, rates)
+        new = _part(places, 4, n, begin, end, starts, rates)
+        for i in range(len(value)):
+            r = decay * old[i] + rest * (g[i] * g[i])
+            root = np.sqrt(r + eps) if inside else np.sqrt(r) + eps
+            new[i] = r
+            moved[i] = value[i] - rate * (g[i] / root)

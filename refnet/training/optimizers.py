@@ -38,19 +38,6 @@ RULES = {"rate": real("[0, inf)"), "momentum": real("[0, 1]"), "decay": real("[0
 FLOATS = ({np.dtype(np.float32)}, {np.dtype(np.float64)})
 """The dtypes of arrays that need no lifting, and that compiled loops take."""
 
-LARGE = 2 ** 16
-"""Parameters from which on compiled loops are faster than NumPy's."""
-
-
-def _descended(values: list[Array], rates: list[Number], directions: list[Array]) -> list[Array]:
-    """``value - rate direction`` of each of them, to the same bits at any size."""
-    if sum([value.size for value in values]) >= LARGE:
-        if {array.dtype for array in (*values, *directions)} in FLOATS:
-            from refnet.compiled.elementwise import descended  # Numba is slow to import
-            return descended(values, list(map(float, rates)), directions)
-    changes = [np.asarray(times(*pair)) for pair in zip(rates, directions)]
-    return [np.subtract(value, change, out=change) for value, change in zip(values, changes)]
-
 
 @dataclass(frozen=True)
 class Optimizer:
@@ -65,6 +52,8 @@ class Optimizer:
     skip: tuple[str, ...] = ()
 
     accumulators: ClassVar[tuple[str, ...]] = ()
+    large: ClassVar[int] = 2 ** 16
+    """Parameters from which on compiled loops are faster than NumPy's."""
 
     def __post_init__(self) -> None:
         where = type(self).__name__
@@ -76,7 +65,7 @@ class Optimizer:
         kind(f"{where}: skip", self.skip, (tuple, list), "a tuple of names")
 
     def start(self, value: Array, accumulator: str) -> Array:
-        """What an accumulator of that parameter is before the first step."""
+        """What an accumulator of that parameter, of its shape, is before the first step."""
         return np.zeros_like(value)
 
     def init(self, params: Params) -> Params:
@@ -107,14 +96,37 @@ class Optimizer:
             values = [inexact(value) for value in values]
             gs = [join(f"the gradient of {name}", g, name, value)
                   for name, g, value in zip(names, gs, values)]
-        old, count = iter([state[place] for place in places]), len(self.accumulators)
-        moves = [self.move(g, tuple(islice(old, count)), steps) for g in gs]
-        new = [np.asarray(each) for _, kept in moves for each in kept]
+        old = [state[place] for place in places]
+        for n, (place, kept) in enumerate(zip(places, old)):
+            if kept.shape != (need := values[n // len(self.accumulators)].shape):
+                raise ValueError(f"{type(self).__name__}.step: the state's {place} is {kept.shape} "
+                                 f"and its parameter {need}; give the state that init makes for "
+                                 "these parameters")
         rates = [product(self.rate, self.rates[name]) if name in self.rates else self.rate
                  for name in names]
-        moved = _descended(values, rates, [direction for direction, _ in moves])
+        moved, new = self.moved(values, rates, gs, old, steps)
         return {**params, **dict(zip(names, moved))}, {
             "steps": np.asarray(steps, np.int64), **dict(zip(places, new))}
+
+    def moved(self, values: list[Array], rates: list[Number], gs: list[Array], old: list[Array],
+              steps: int) -> tuple[list[Array], list[Array]]:
+        """The new parameters, and the new accumulators in the order of the old ones; to the same
+        bits at any size."""
+        kept, count = iter(old), len(self.accumulators)
+        moves = [self.move(g, tuple(islice(kept, count)), steps) for g in gs]
+        directions = [direction for direction, _ in moves]
+        new = [np.asarray(each) for _, own in moves for each in own]
+        if self._large([*values, *directions], values):
+            from refnet.compiled.elementwise import descended  # Numba is slow to import
+            return descended(values, list(map(float, rates)), directions), new
+        changes = [np.asarray(times(*pair)) for pair in zip(rates, directions)]
+        return [np.subtract(value, change, out=change)
+                for value, change in zip(values, changes)], new
+
+    def _large(self, arrays: list[Array], values: list[Array]) -> bool:
+        """Whether compiled loops take these arrays, and are faster than NumPy's."""
+        return (sum([value.size for value in values]) >= self.large
+                and {array.dtype for array in arrays} in FLOATS)
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int
              ) -> tuple[Array, tuple[Array, ...]]:
@@ -179,6 +191,7 @@ class RMSprop(Optimizer):
     place: str = "inside"
     first: Number = 0
     accumulators: ClassVar[tuple[str, ...]] = ("square",)
+    large: ClassVar[int] = 2 ** 13
 
     def start(self, value: Array, accumulator: str) -> Array:
         return times(self.first, value * 0 + 1) if value.dtype == object else np.full_like(
@@ -190,6 +203,14 @@ class RMSprop(Optimizer):
         r = times(decay, kept[0]) + times(1 - decay, g * g)
         eps = constant(self.eps, g)
         return g / (sqrt(r + eps) if self.place == "inside" else sqrt(r) + eps), (r,)
+
+    def moved(self, values: list[Array], rates: list[Number], gs: list[Array], old: list[Array],
+              steps: int) -> tuple[list[Array], list[Array]]:
+        if not self._large([*values, *gs, *old], values):
+            return super().moved(values, rates, gs, old, steps)
+        from refnet.compiled.elementwise import rmsprop
+        return rmsprop(values, list(map(float, rates)), gs, old, float(self.decay),
+                       float(1 - self.decay), float(self.eps), self.place == "inside")
 
 
 RMSPROP_FORMS: dict[str, dict[str, Any]] = {
