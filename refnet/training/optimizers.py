@@ -112,10 +112,12 @@ class Optimizer:
               steps: int) -> tuple[list[Array], list[Array]]:
         """The new parameters, and the new accumulators in the order of the old ones; to the same
         bits at any size."""
-        kept, count = iter(old), len(self.accumulators)
-        moves = [self.move(g, tuple(islice(kept, count)), steps) for g in gs]
-        directions = [direction for direction, _ in moves]
-        new = [np.asarray(each) for _, own in moves for each in own]
+        directions, new = gs, []
+        if (count := len(self.accumulators)):
+            kept = iter(old)
+            moves = [self.move(g, tuple(islice(kept, count)), steps) for g in gs]
+            directions = [direction for direction, _ in moves]
+            new = [np.asarray(each) for _, own in moves for each in own]
         if self._large([*values, *directions], values):
             from refnet.compiled.elementwise import descended  # Numba is slow to import
             return descended(values, list(map(float, rates)), directions), new
@@ -130,17 +132,14 @@ class Optimizer:
 
     def move(self, g: Array, kept: tuple[Array, ...], steps: int
              ) -> tuple[Array, tuple[Array, ...]]:
-        """The direction, ``W <- W - rate direction``, and the new accumulators."""
+        """The direction, ``W <- W - rate direction``, and the new accumulators; a rule without
+        accumulators goes along the gradient."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """``W <- W - rate g``."""
-
-    def move(self, g: Array, kept: tuple[Array, ...], steps: int
-             ) -> tuple[Array, tuple[Array, ...]]:
-        return g, ()
 
 
 @dataclass(frozen=True)
