@@ -9,7 +9,7 @@ Checked by: tests/test_balls.py::test_ball_product_contains_rational_product.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import ceil, inf, log2, nextafter
+from math import inf, nextafter
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,12 @@ from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM
 from refnet.maths.numeric import MATMUL
 
-__all__ = ["around_zero", "centred", "centres", "decided", "on_product", "precision", "shortened",
-           "waiting"]
+__all__ = ["bits", "count_product", "decided", "on_product", "precision", "shortened", "waiting"]
 
 _listeners: list[Callable[[int], None]] = []
 _kept: list[dict[Any, Any]] = []
 _most = _sum_bits = 53
 """The precision asked for."""
-_centred: "Centred | None" = None
 GUARD, LOOKED_AT, LONG = 40, 100, 512
 """Bits beyond those that are known; about how many entries tell how many are; the rows of a sum
 that counts as one over many."""
@@ -64,64 +62,15 @@ def on_product(listener: Callable[[int], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-@contextmanager
-def centred(weights: Array) -> Iterator[list[Array]]:
-    """In this block a product of balls by (a view of) ``weights``, which cannot be written to,
-    encloses that of midpoints of its left factor, up to their last bits; the list gets log2 of a
-    bound of the Euclidean distance of every row from them, (N,), product by product."""
-    global _centred
-    before, _centred = _centred, Centred(weights)
-    try:
-        yield _centred.dropped
-    finally:
-        _centred = before
+def count_product() -> None:
+    """Count a matrix product."""
+    for listener in _listeners:
+        listener(1)
 
 
-class Centred:
-    """Products by weights that take midpoints. Where the weights are exact, they and the midpoints
-    are whole numbers times a power of two: products of those take a third of the time."""
-
-    def __init__(self, weights: Array) -> None:
-        self.weights, self.dropped = weights, list[Array]()
-        self.whole: dict[tuple[int, ...], Any] = {}
-        entries = [arb(value) for value in weights.ravel().tolist()]
-        self.exact = all(map(arb.is_exact, entries))
-        self.scale = -min((int(value.man_exp()[1]) for value in entries if value != 0),
-                          default=0) if self.exact else 0
-
-    def product(self, left: Any, b: Array, right: Callable[[Array], Any]) -> Array:
-        """left b, of an arb_mat and a view of the weights; ``right`` makes an arb_mat of those."""
-        middle = left.mid()
-        if not self.exact:
-            self.drop(left - middle)
-            return _array(middle * right(b))
-        sizes = self.norms(middle)
-        digits = _most - int(min((size for size in sizes if abs(size) < inf), default=0))
-        numbers = self.integers(middle, digits)
-        self.drop(left - flint().arb_mat(numbers) * arb((1, -digits)))
-        if b.shape + b.strides not in self.whole:
-            self.whole[b.shape + b.strides] = self.integers(right(b), self.scale)
-        found = numbers * self.whole[b.shape + b.strides]
-        return _array(flint().arb_mat(found) * arb((1, -digits - self.scale)))
-
-    def drop(self, rest: Any) -> None:
-        self.dropped.append(self.norms(rest))
-
-    def norms(self, rows: Any) -> Array:
-        """log2 of a bound of the Euclidean norm of every row."""
-        ctx = flint().ctx
-        ctx.prec = 53
-        squares = _array(rows * rows.transpose())
-        ctx.prec = _most
-        return np.array([_log2_bound(square) / 2 for square in squares.diagonal()])
-
-    def integers(self, middle: Any, digits: int) -> Any:
-        """An arb_mat of exact numbers times 2^digits, rounded down, as an fmpz_mat."""
-        ctx, power = flint().ctx, arb((1, digits))
-        before, ctx.prec = ctx.prec, 2 ** 20
-        found = [(value * power).floor().unique_fmpz() for value in middle.entries()]
-        ctx.prec = before
-        return flint().fmpz_mat(middle.nrows(), middle.ncols(), found)
+def bits() -> tuple[int, int]:
+    """The precision asked for, and that of sums over many rows."""
+    return _most, _sum_bits
 
 
 def waiting() -> None:
@@ -152,12 +101,8 @@ def _product(matrix: Any) -> Callable[[Array, Array], Array]:
         return kept[key][1]
 
     def product(a: Array, b: Array) -> Array:
-        for listener in _listeners:
-            listener(1)
+        count_product()
         entries = a.ravel().tolist()
-        if _centred is not None and b.base is _centred.weights:
-            flint().ctx.prec = _most
-            return _centred.product(matrix(*a.shape, entries), b, right)
         if matrix is flint().arb_mat:
             known = _known(entries)
             flint().ctx.prec = min(_most, known + GUARD) if known > 0 else _most
@@ -196,34 +141,6 @@ MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
 EXPM[flint().fmpq] = None
 
 
-def _log2_bound(ball: Any) -> float:
-    """log2 of a bound of the ball's largest absolute value."""
-    if not ball.is_finite():
-        return inf
-    man, exponent = ball.abs_upper().man_exp()
-    # 2^-40 is more than the logarithm's rounding
-    return log2(int(man)) + int(exponent) + 2.0 ** -40 if man else -inf
-
-
-_all_floats = np.frompyfunc(float, 1, 1)
-
-
-def centres(balls: Array) -> tuple[Array, float]:
-    """The midpoints, float64, and log2 of a bound of the largest radius."""
-    row = flint().arb_mat(1, balls.size, balls.ravel().tolist())
-    all_of_them = flint().arb_mat(balls.size, 1, [1] * balls.size)
-    wide = ((row - row.mid()) * all_of_them).entries()[0]
-    return np.asarray(_all_floats(balls), float), _log2_bound(wide)
-
-
-def around_zero(widths: Array) -> Array:
-    """Balls around 0 with radii from 2^width to twice that."""
-    def ball(width: float) -> Any:
-        return arb(0, arb((1, ceil(width)))) if width > -inf else arb(0)
-
-    return np.asarray(np.frompyfunc(ball, 1, 1)(widths), object)
-
-
 def _ends(value: Any) -> tuple[float, float, float, float]:
     ball = arb(value)  # an exact zero in an object array is often the int 0
     # the conversion to float64 rounds to nearest; a bound must not shrink
@@ -250,6 +167,7 @@ def shortened(arrays: Params) -> Params:
     ctx = flint().ctx
     before, ctx.prec = ctx.prec, _sum_bits
     try:
-        return {name: np.asarray(+value, object) for name, value in arrays.items()}
+        return {name: np.asarray(+value, object) if value.dtype == object else value
+                for name, value in arrays.items()}
     finally:
         ctx.prec = before

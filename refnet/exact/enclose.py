@@ -5,6 +5,7 @@ Checked by: tests/test_certify.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -33,12 +34,17 @@ Lift = Callable[[Array, str], Array]
 class Enclosure:
     """One quantity: ``exact``, arb or fmpq that provably hold the true value; ``value``, the
     float64 nearest to the true value; ``radius``, a float64 upper bound on the balls' radii
-    (0 for rationals). All three of one shape.
+    (0 for rationals). All three of one shape. ``found``: what ``exact`` is made of.
     """
 
-    exact: Array
+    found: Array
     value: Array
     radius: Array
+
+    @cached_property
+    def exact(self) -> Array:
+        """The numbers as objects, which are made of words when they are first asked for."""
+        return self.found.astype(object, copy=False)
 
 
 @dataclass(frozen=True)
@@ -121,11 +127,13 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
                  for name, value in found.items()}
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
+    from refnet.exact import balls, words
     run = net
     if isinstance(net, RecurrentNet) and len(batch.x) > FOLLOWED:
         from refnet.exact.transport import followed
         run = followed(net)
-    named, bits = search(lambda: _balls(run, params, batch), "certify",
+    named, bits = search(lambda: _balls(run if balls.bits()[0] <= words.LARGEST else net, params,
+                                        batch), "certify",
                          bits or _start_bits(run, params, batch, run is not net), 2, radius,
                          max_bits, max_seconds, progress)
     return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
@@ -168,8 +176,10 @@ def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None 
 
     found = run_on(net, params, batch, lifted, divisor)
     # NumPy makes an int64 array of a lone exact zero
-    found = {name: value.astype(object) for name, value in found.items()}
-    kind_of(lift(batch.x, kind), *found.values())  # refuses a float, which no proof would cover
+    found = {name: value if value.dtype.kind == "V" else value.astype(object)
+             for name, value in found.items()}
+    # refuses a float, which no proof would cover
+    kind_of(lift(batch.x, kind), *(value for value in found.values() if value.dtype == object))
     return found
 
 
@@ -273,9 +283,10 @@ def _looked_at(every: Array) -> Params:
 
 def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
-    from refnet.exact import balls
+    from refnet.exact import balls, words
     named, doubt = {}, None
-    every = np.concatenate([value.ravel() for value in found.values()])
+    objects = {name: value for name, value in found.items() if value.dtype == object}
+    every = np.concatenate([value.ravel() for value in objects.values()])
     if every.size < LARGE:
         looked_at = balls.decided(every)
     else:
@@ -286,9 +297,12 @@ def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosur
         looked_at = nearest, known != 0, wide
     first = 0
     for name, value in found.items():
-        own = slice(first, first + value.size)
-        nearest, known, wide = (part[own].reshape(value.shape) for part in looked_at)
-        first = own.stop
+        if name in objects:
+            own = slice(first, first + value.size)
+            nearest, known, wide = (part[own].reshape(value.shape) for part in looked_at)
+            first = own.stop
+        else:
+            nearest, known, wide = words.decided(value)
         fine = known if radius is None else wide <= radius
         if doubt is None and not fine.all():
             index = tuple(int(i) for i in np.argwhere(~fine)[0])

@@ -2,7 +2,7 @@
 
 A step widens balls entry by entry, by ``|J|``, J the step's Jacobian, though an error grows by J
 alone: at H = 100 that costs three bits a step, in each direction of time. So here products of a
-state with the recurrent weights take midpoints (``balls.centred``), radii do not grow, and what is
+state with the recurrent weights take midpoints (``words.centred``), radii do not grow, and what is
 left out of every product, d[t], is followed apart. A step is ``s[t+1] = G(s[t], W h[t])``, s being
 h, or h and c. With s' the sequence that is computed, by the mean value theorem::
 
@@ -32,7 +32,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS, cifg
-from refnet.exact import balls
+from refnet.exact import balls, words
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -212,13 +212,17 @@ class Followed:
     """The passes of a cell of that name on balls: forward once, then backward once."""
 
     name: str
+    every: bool
+    """Whether all states are read, which makes objects of them."""
 
     def forward(self, p: Params, x: Array, h0: Array, act: Activation,
                 gate: Activation | None = None) -> Any:
         """The cell's tape, which contains the true one."""
-        p, weights = _marked(p)
-        with balls.centred(weights) as dropped:
-            tape = CELLS[self.name].forward(p, x, h0, act, *_given(gate))
+        size = words.length(balls.bits()[0])
+        p, weights = _marked(p, size)
+        with words.centred(weights) as dropped:
+            tape = CELLS[self.name].forward(p, words.words(x, size), words.words(h0, size), act,
+                                            *_given(gate))
         held, wide = _in_float64({**tape._asdict(), "x": None, "a": None})
         own, wide_own = _in_float64({key: p[key] for key in ("Whh", *CELLS[self.name].OPTIONAL)
                                      if key in p})
@@ -242,45 +246,47 @@ class Followed:
         if not max(wide, wide_own, of_a.max(), E.max()) <= THIN:
             raise ArithmeticError("states are not narrow enough for their errors to be followed")
         widths = {"h": E, "c": E, "a": of_a, "v": of_a, "u": of_a, "k": E[1:]}
-        return type(tape)(**{
-            key: value if key == "x" else _widened(value, widths[key].reshape(
+        self.tape = type(tape)(**{
+            key: value if key == "x" else words.widened(value, widths[key].reshape(
                 *widths[key].shape, *(1,) * (value.ndim - 2)))
             for key, value in tape._asdict().items()})
+        return self.tape._replace(h=self.tape.h.astype(object)) if self.every else self.tape
 
     def backward(self, p: Params, tape: Any, dh: Array, act: Activation, inputs: bool = True,
                  gate: Activation | None = None) -> Params:
         """The gradients, which contain the true ones."""
-        p, weights = _marked(p)
-        with balls.centred(weights) as dropped:
-            grads = CELLS[self.name].backward(p, tape, dh, act, inputs, *_given(gate))
+        size = words.length(balls.bits()[0])
+        p, weights = _marked(p, size)
+        with words.centred(weights) as dropped:
+            grads = CELLS[self.name].backward(p, self.tape, words.words(dh, size), act, inputs,
+                                              *_given(gate))
         E = _errors(self.span, self.norm + np.stack(dropped[::-1]), True)
         da = np.maximum(self.reach, self.by) + E[1:]
         if not max(da.max(), E.max()) < np.inf:
             raise ArithmeticError("gradients are not narrow enough for their errors to be followed")
         total = np.logaddexp2.reduce(da, axis=None) + da.size * SLACK
-        seen = {"Whh": tape.h, "Wxh": tape.x, **{
-            key: tape.c for key in CELLS[self.name].OPTIONAL if key in p}}
+        seen = {"Whh": self.tape.h, "Wxh": self.tape.x, **{
+            key: self.tape.c for key in CELLS[self.name].OPTIONAL if key in p}}
         rows = p["Wxh"]
         widths = {"h0": E[0][:, None],
                   "x": (da + _size(rows) + np.log2(len(rows)) + SLACK)[..., None]}
-        return {key: _widened(value, widths[key] if key in widths else
-                              total + _size(seen[key]) if key in seen else total)
-                for key, value in grads.items()}
+        return {key: words.widened(value, np.asarray(
+            widths[key] if key in widths else total + _size(seen[key]) if key in seen else total)
+        ).astype(object) for key, value in grads.items()}
 
 
 def _given(gate: Activation | None) -> tuple[Activation, ...]:
     return () if gate is None else (gate,)
 
 
-def _marked(p: Params) -> tuple[Params, Array]:
-    weights = p["Whh"].copy()
-    weights.flags.writeable = False
-    return {**p, "Whh": weights[...]}, weights
+def _marked(p: Params, size: int) -> tuple[Any, words.Words]:
+    weights = words.words(p["Whh"], size)
+    return {name: words.words(value, size) for name, value in p.items()} | {"Whh": weights}, weights
 
 
 def _in_float64(arrays: dict[str, Any]) -> tuple[dict[str, Any], float]:
     """The midpoints of balls in float64, and log2 of the largest radius of them all."""
-    found = {name: None if value is None else balls.centres(value)
+    found = {name: None if value is None else words.centres(value)
              for name, value in arrays.items()}
     return ({name: None if one is None else one[0] for name, one in found.items()},
             max(one[1] for one in found.values() if one is not None))
@@ -288,13 +294,8 @@ def _in_float64(arrays: dict[str, Any]) -> tuple[dict[str, Any], float]:
 
 def _size(array: Array) -> float:
     """log2 of a bound of the largest entry of balls."""
-    middle, radius = balls.centres(array)
+    middle, radius = words.centres(array)
     return float(_log2(abs(middle).max() + 2.0 ** radius))
-
-
-def _widened(array: Array, width: Array) -> Array:
-    """The balls with radii 2^width added; both of shapes that broadcast."""
-    return np.asarray(array + balls.around_zero(width), object)
 
 
 def followed(net: RecurrentNet) -> RecurrentNet:
@@ -310,7 +311,7 @@ def followed(net: RecurrentNet) -> RecurrentNet:
     net = replace(net)
     cells = net.every_cell.values() if isinstance(net, StackedNet) else [net]
     for cell in cells:
-        passes: Any = Followed("lstm" if net.cell == "cifg" else net.cell)
+        passes: Any = Followed("lstm" if net.cell == "cifg" else net.cell, net.readout != "last")
         if net.cell == "cifg":
             passes = SimpleNamespace(forward=partial(cifg.forward, run=passes.forward),
                                      backward=partial(cifg.backward, pull=passes.backward))
