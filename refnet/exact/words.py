@@ -164,8 +164,8 @@ def _from_digits(parts: Array, exponent: Array, radius: Array, size: int) -> Wor
     units, shift = np.divmod(exponent, BITS)
     out = np.zeros(exponent.shape, _dtype(size))
     kernels.set_digits((parts << shift[..., None]).reshape(-1, parts.shape[-1]), units.reshape(-1),
-                      np.ldexp(radius, shift).reshape(-1), *_views(out),
-                      np.empty(parts.shape[-1] + size + 64, np.int64))
+                       np.ldexp(radius, shift).reshape(-1), *_views(out),
+                       np.empty(parts.shape[-1] + size + 64, np.int64))
     return out.view(Words)
 
 
@@ -316,7 +316,7 @@ def _exp(a: Words) -> Words:
     size = _size(a.dtype)
     out, views = _made(size, a.shape)
     kernels.exponential(*_flat(a), *views, *_tables(size), *_columns(*[size + 6] * 4),
-                       np.zeros((4, LANES), np.int64), np.zeros(LANES, np.int64))
+                        np.zeros((4, LANES), np.int64), np.zeros(LANES, np.int64))
     return out  # type: ignore[no-any-return]
 
 
