@@ -24,6 +24,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import layer as checkpointing
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_jacobians
 from refnet.training.experiment import build
 from refnet.training.loop import resume, train
@@ -319,3 +320,39 @@ def test_resuming_gives_the_same_bits(tmp_path):
     train(LONG, tmp_path / "parts", stop=lambda: next(asked) >= 13)
     resume(LONG, tmp_path / "parts")
     assert saved(tmp_path / "parts") == saved(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("act", ["tanh", "softsign", "prelu"])
+def test_a_net_that_only_runs_forward(cell, act, backend):
+    """Its outputs have the bits of a net with a tape; it refuses to go back."""
+    rng = np.random.default_rng(0)
+    x, mask = rng.standard_normal((11, 13, 3)).astype(np.float32), np.ones((11, 13), bool)
+    mask[7:, 3] = False
+    nets = [RecurrentNet(3, 9, 4, cell, activation=act, readout=readout, backend=backend)
+            for readout in ("last", "every")]
+    nets.append(StackedNet(3, 9, 4, cell, activation=act, backend=backend, layers=2,
+                           bidirectional=True))
+    for net in nets:
+        params = net.init(rng)
+        for seen in (None, mask):
+            forward = replace(net, checkpoint="forward")
+            want, (got, tape) = net.forward(params, x, seen)[0], forward.forward(params, x, seen)
+            assert want.tobytes() == got.tobytes()
+            with pytest.raises(ValueError, match="keeps no tape; run dataclasses.replace"):
+                forward.backward(params, tape, got)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "gru_before", "cifg"])
+def test_memory_of_a_net_that_only_runs_forward(cell):
+    """The states, (T, B, H), and not much more; a tape has four times as many numbers or more."""
+    net = RecurrentNet(1, 32, 2, cell, backend="compiled", checkpoint="forward")
+    params, x = net.init(np.random.default_rng(0)), np.zeros((2000, 8, 1), np.float32)
+    for each in (replace(net, checkpoint="none"), net):
+        each.forward(params, x)  # compiles
+        tracemalloc.start()
+        kept = each.forward(params, x)
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (used < 2 * 4 * 2000 * 8 * 32) == (each is net), kept[0].shape

@@ -68,8 +68,8 @@ def folded(grads: Params) -> Params:
 
 
 def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
-            run: Callable[..., Tape] = lstm.forward) -> Tape:
-    """Run the cell over time; shapes as for ``lstm.forward``, with 3 gates.
+            run: Callable[..., Tape] = lstm.forward, **options: Any) -> Tape:
+    """Run the cell over time; shapes and options as for ``lstm.forward``, with 3 gates.
 
     >>> from refnet.maths.activations import ACTIVATIONS
     >>> p = {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
@@ -78,7 +78,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
 
     Checked by: tests/test_layer_options.py::test_coupled_gates_by_hand.
     """
-    return run(expanded(p), x, h0, act, gate)
+    return run(expanded(p), x, h0, act, gate, **options)
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,

@@ -2,9 +2,9 @@
 OINIT, compiled by Numba for float32 and float64.
 
 Each cell's module has the same ``forward`` and ``backward`` as the module of that name in
-``refnet.cells``. Results differ by rounding, because sums run in another order, and on x86
-subnormal numbers are replaced by zero (``refnet.compiled.vector.FLUSH``). Each function is compiled
-when it is first called.
+``refnet.cells``; a gated cell's ``forward`` can also do without a tape. Results differ by rounding,
+because sums run in another order, and on x86 subnormal numbers are replaced by zero
+(``refnet.compiled.vector.FLUSH``). Each function is compiled when it is first called.
 """
 
 import platform

@@ -58,12 +58,14 @@ WALK = Walk(Cell((Product(N, inputs=False, bias="bhn"), Product(R), Product(Z),
                  first=1, kept=0, reads=((0, 0),), direct=True, vectors=("bhn",)), step, step_back)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
+            keeps: bool = True) -> Tape:
     """As ``refnet.cells.gru.forward``, float32 or float64; the tape's ``a`` may be None.
+    Unless it ``keeps`` the tape, that has the states alone.
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, u = WALK.forward("gru.forward", p, x, h0, act, gate)
+    x, h, _, a, v, u = WALK.forward("gru.forward", p, x, h0, act, gate, keeps)
     return Tape(x, h, a, v, u)
 
 

@@ -61,12 +61,14 @@ WALK = Walk(Cell((Product(R), Product(Z), Product(N, second=True)), own=2, reads
                  direct=True), step, step_back)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
+            keeps: bool = True) -> Tape:
     """As ``refnet.cells.gru_before.forward``, float32 or float64; the tape's ``a`` may be None.
+    Unless it ``keeps`` the tape, that has the states alone.
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, _ = WALK.forward("gru_before.forward", p, x, h0, act, gate)
+    x, h, _, a, v, _ = WALK.forward("gru_before.forward", p, x, h0, act, gate, keeps)
     return Tape(x, h, a, v)
 
 

@@ -91,12 +91,14 @@ WALK = Walk(Cell((Product(IN), Product(FORGET), Product(NEW), Product(OUT)), own
                  states=2, reads=((1, 1), (1, 0)), vectors=PEEPHOLES), step, step_back)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
+            keeps: bool = True) -> Tape:
     """As ``refnet.cells.lstm.forward``, float32 or float64; the tape's ``a`` may be None.
+    Unless it ``keeps`` the tape, that has the states alone.
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """
-    return Tape(*WALK.forward("lstm.forward", p, x, h0, act, gate))
+    return Tape(*WALK.forward("lstm.forward", p, x, h0, act, gate, keeps))
 
 
 def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,

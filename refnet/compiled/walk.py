@@ -94,7 +94,7 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
     WHICH, LATER = zip(*cell.reads, *([(0, 0)] * (not READS)))
 
     def forward(begin: int, end: int, work: Any, starts: Any, s: Any, room: Any, rules: Any,
-                weights: Any, tape: Any) -> None:
+                weights: Any, tape: Any, keeps: bool) -> None:
         mode = float_control(-1, FLUSH)
         act, gate = Rule(rules.act, rules.alpha, rules.own), Rule(rules.gate, rules.beta, rules.own)
         vectors = rules.vectors
@@ -125,6 +125,7 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                     copy_rows(state[1], 0, width, tape.c, start * H, H, rows, H)
             for t in range(s.T):
                 at = t * B + start
+                kept = at if keeps else start
                 for stage in range(STAGES):
                     if ALONE:
                         panels = (after,)
@@ -148,29 +149,29 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                                     for j in range(width):
                                         to[j] += bias[j]
                     if not stage:  # bring what the next step writes
-                        fetch(tape.v, (at + B) * GATES * H, rows * GATES * H)
+                        fetch(tape.v, (kept + B) * GATES * H, rows * GATES * H)
                         if not ALONE:
                             fetch(tape.h, (at + 2 * B) * H, rows * H)
                         if STATES > 1:
-                            fetch(tape.c, (at + 2 * B) * H, rows * H)
+                            fetch(tape.c, (kept + 2 * B) * H, rows * H)
                         if KEPT >= 0:
-                            fetch(tape.k, (at + B) * H, rows * H)
+                            fetch(tape.k, (kept + B) * H, rows * H)
                         if len(tape.a):
-                            fetch(tape.a, (at + B) * GATES * H, rows * GATES * H)
+                            fetch(tape.a, (kept + B) * GATES * H, rows * GATES * H)
                     step(Step(rows, width, stride, H, panels, state, act, gate, vectors, tape.a,
-                              at * GATES * H, GATES * H), stage)
+                              kept * GATES * H, GATES * H), stage)
                 for n in range(GATES):
-                    copy_rows(tape.v, (at * GATES + n) * H, GATES * H, panels[FIRST + n], 0,
+                    copy_rows(tape.v, (kept * GATES + n) * H, GATES * H, panels[FIRST + n], 0,
                               stride, rows, H)
                 if KEPT >= 0:
-                    copy_rows(tape.k, at * H, H, panels[KEPT], 0, width, rows, H)
+                    copy_rows(tape.k, kept * H, H, panels[KEPT], 0, width, rows, H)
                 if ALONE:
                     now, after = after, now
                 else:
                     copy_rows(tape.h, (at + B) * H, H, state[0], 0, width, rows, H)
                     copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
                     if STATES > 1:
-                        copy_rows(tape.c, (at + B) * H, H, state[1], 0, width, rows, H)
+                        copy_rows(tape.c, (kept + B) * H, H, state[1], 0, width, rows, H)
         float_control(0, mode)
 
     def backward(begin: int, end: int, work: Any, starts: Any, s: Any, room: Any, rules: Any,
@@ -331,29 +332,31 @@ class Walk:
         give_back(work)
 
     def forward(self, where: str, p: Params, x: Array, h0: Array, act: Activation,
-                gate: Activation | None = None) -> Tape:
+                gate: Activation | None = None, keeps: bool = True) -> Tape:
         """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
-        k (T, B, H); what the cell has not got is None."""
+        k (T, B, H); what the cell has not got is None. Unless it ``keeps`` them, a, v and k have
+        one step, and c two: what each step writes stays in the processor's cache."""
         cell = self.cell
         lay, sizes, room, _ = self._plan(where, p, act, x, h0)
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
-        x = normal(x, dtype)
+        x, keeps = normal(x, dtype), keeps or cell.alone
+        steps = T if keeps else min(T, 1)
         h, c, k, a = np.empty((T + 1, B, H), dtype), None, None, None
         if cell.states > 1:
-            c = np.empty((T + 1, B, H), dtype)
+            c = np.empty((steps + 1, B, H), dtype)
             h[0], c[0] = h0
         else:
             h[0] = h0
-        v = h[1:, :, None] if cell.alone else np.empty((T, B, self.gates, H), dtype)
+        v = h[1:, :, None] if cell.alone else np.empty((steps, B, self.gates, H), dtype)
         if cell.kept >= 0:
-            k = np.empty((T, B, H), dtype)
+            k = np.empty((steps, B, H), dtype)
         if needs_a(act) or gate and needs_a(gate):
-            a = np.empty((T, B, self.gates, H), dtype)
+            a = np.empty((steps, B, self.gates, H), dtype)
         tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
                     h if k is None else k)
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
         self._run(0, lay, spaces(lay, room.end), sizes, room, self._rules(lay, p, act, gate),
-                  weights, tape)
+                  weights, tape, keeps)
         return Tape(x, h, c, a, v, k)
 
     def backward(self, where: str, p: Params, tape: Tape, dh: Array, act: Activation,

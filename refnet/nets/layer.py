@@ -75,7 +75,8 @@ class Layer:
     ``passes``: its module in refnet.cells or refnet.compiled. ``gain``
     multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip`` bounds the entries of its
     gradient inside the recursion, if given. ``checkpoints``: gradient checkpointing. ``gate``: the
-    activation of the gates, for a cell that has any.
+    activation of the gates, for a cell that has any. ``keeps``: whether the tape is for a backward
+    pass; the cell is asked only if not.
     """
 
     passes: Any
@@ -84,10 +85,12 @@ class Layer:
     clip: Number | None = None
     checkpoints: bool = False
     gate: Activation | None = None
+    keeps: bool = True
 
     def run(self, p: Params, x: Array, state: Array) -> Any:
         """The cell's tape; ``p`` is what ``scaled`` gives."""
-        options = {} if self.gate is None else {"gate": self.gate}
+        options: dict[str, Any] = {} if self.gate is None else {"gate": self.gate}
+        options |= {} if self.keeps else {"keeps": False}
         return self.passes.forward(p, x, state, self.activation, **options)
 
     def pull(self, p: Params, tape: Any, dh: Array, inputs: bool = True, **options: Any) -> Params:

@@ -48,7 +48,8 @@ class RecurrentNet:
     released code of Vorontsov et al.; it starts from N(0, .01^2), as there. ``backend``:
     "reference" (any dtype) or "compiled" (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
-    and run all others forward twice (``refnet.nets.layer``).
+    and run all others forward twice (``refnet.nets.layer``), or "forward" for a net that only runs
+    forward: compiled gated cells then keep their states alone, and ``backward`` refuses.
     ``gate``: the activation of a gated cell's gates, or its name. ``clip_forward``: the input of
     every activation is first clipped to [-clip_forward, clip_forward], as by ONNX's attribute
     ``clip`` (reference backend). A second bias, the parameter bhh, is added to bh if it is
@@ -92,7 +93,7 @@ class RecurrentNet:
         choice("readout", self.readout, self.READOUTS)
         a_loss(self.loss, self.reduction)
         choice("backend", self.backend, ("reference", "compiled"))
-        choice("checkpoint", self.checkpoint, ("none", "sqrt"))
+        choice("checkpoint", self.checkpoint, ("none", "sqrt", "forward"))
         for name in ("inputs", "hidden", "outputs"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
         object.__setattr__(self, "embedding", whole("embedding", self.embedding, least=0))
@@ -146,7 +147,8 @@ class RecurrentNet:
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
-        return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate)
+        keeps = self.checkpoint != "forward" or self.backend == "reference" or gate is None
+        return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate, keeps)
 
     @cached_property
     def losses(self) -> Mapping[str, Loss]:
@@ -315,7 +317,7 @@ class RecurrentNet:
             if steps is None:
                 states = tape.h[1:].reshape(-1, H)
                 outputs.append(self._read_out(p, states))
-                rows = states if self.checkpoint == "none" else rows
+                rows = states if self.checkpoint != "sqrt" else rows
             elif isinstance(steps, int):
                 rows = tape.h[-1].copy()  # a view would hold the whole tape
             else:
@@ -337,6 +339,7 @@ class RecurrentNet:
         penalty's: to the matrices before a transition pulls them back, or to its parts.
         Raises ValueError or TypeError on arrays that do not fit.
         """
+        self.admit_backward("RecurrentNet.backward")
         lead = tape.cell.x.shape[:2] if tape.steps is None else tape.cell.x.shape[1:2]
         admit_gradients("RecurrentNet.backward", doutputs, (*lead, self.outputs), extra,
                         params | tape.p if extra else {})
@@ -355,6 +358,12 @@ class RecurrentNet:
             found = [grads.pop(slot) for slot in self.slots]
             grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
         return self.pull_inputs(tape.p, grads)
+
+    def admit_backward(self, where: str) -> None:
+        """Raise ValueError for a net that only runs forward."""
+        if self.checkpoint == "forward":
+            raise ValueError(f"{where}: a net with checkpoint='forward' keeps no tape; run "
+                             "dataclasses.replace(net, checkpoint='none') forward and back")
 
     def pull_inputs(self, p: Params, grads: Params) -> Params:
         """With ``Wxh = W E``: ``dW = dWxh E'``, ``dE = W' dWxh``."""

@@ -195,7 +195,7 @@ class StackedNet(RecurrentNet):
                 parts: list[Array] = []
                 tapes[suffix] = cell.layer.forward(
                     own, turned(x, steps, suffix), h0, lambda first, tape: parts.append(
-                        tape.h[1:] if self.checkpoint == "none" else tape.h[1:].copy()))
+                        tape.h[1:] if self.checkpoint != "sqrt" else tape.h[1:].copy()))
                 h = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, :cell.width], steps))
                 states.append(turned(h, steps, suffix))
@@ -215,6 +215,7 @@ class StackedNet(RecurrentNet):
         ``doutputs``: the cotangent, shaped as the outputs; ``extra`` as for RecurrentNet.
         Raises ValueError or TypeError on arrays that do not fit.
         """
+        self.admit_backward("StackedNet.backward")
         T, B = next(iter(tape.cell.values())).x.shape[:2]
         lead = (B,) if self.readout == "last" else (T, B)
         admit_gradients("StackedNet.backward", doutputs, (*lead, self.outputs), extra,

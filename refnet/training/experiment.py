@@ -58,10 +58,14 @@ class Experiment:
         return {**params, **moved}
 
     def assembled(self, params: Params) -> tuple[Net, Params]:
-        """A net and parameters with the matrices made, for many forward passes."""
-        if self.net.transition is None:
-            return self.net, params
-        made, net = self.net.matrices(params)[0], replace(self.net, transition=None)
+        """A net and parameters with the matrices made, for many forward passes, without a tape
+        unless gradient checkpointing spares more memory."""
+        net = self.net
+        if isinstance(net, RecurrentNet) and net.checkpoint == "none":
+            net = replace(net, checkpoint="forward")
+        if net.transition is None:
+            return net, params
+        made, net = net.matrices(params)[0], replace(net, transition=None)
         return net, {name: value for name, value in made.items() if name in net.shapes}
 
     def start(self) -> tuple[Params, list[dict[str, Any]]]:
