@@ -121,3 +121,21 @@ def test_a_numba_without_its_private_parts(tmp_path):
         found = run_python(code, NUMBA_CACHE_DIR=str(tmp_path / "none"))
         assert found.returncode == 0, found.stderr
         assert found.stdout == known.stdout and not (tmp_path / "none").exists()
+
+
+def test_a_numba_without_what_the_intrinsics_are_written_with():
+    """A warning, and plain Python: the same gradient to rounding."""
+    known, plain = (run_python(f"""
+import warnings, numba.core, numba.np.arrayobj
+{missing}
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    from refnet.compiled import rnn
+{SMALL_RUN}
+print(gradient())
+print([str(one.message) for one in seen])""") for missing in (
+        "", "del numba.np.arrayobj.populate_array"))
+    assert known.returncode == plain.returncode == 0, known.stderr + plain.stderr
+    (one, said), (other, warned) = known.stdout.splitlines(), plain.stdout.splitlines()
+    assert said == "[]" and "populate_array" in warned and "plain Python" in warned
+    assert float(one) == pytest.approx(float(other), rel=64 * 2 ** -23)

@@ -21,14 +21,26 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 from numba import types
-from numba.core import config
-from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-__all__ = ["JIT", "cache_place", "compiled_kernels", "direct", "inlined", "inner", "jit", "run"]
+__all__ = ["JIT", "cache_place", "cgutils", "compiled_kernels", "direct", "inlined", "inner", "jit",
+           "populate_array", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-JIT: bool = not config.DISABLE_JIT
+
+
+def _unknown(error: Exception, but: str) -> None:
+    warnings.warn(f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels {but}. "
+                  "Install Numba 0.61 to 0.68", RuntimeWarning, stacklevel=3)
+
+
+JIT: bool = not numba.config.DISABLE_JIT
+try:  # what the intrinsics are written with
+    from numba.core import cgutils
+    from numba.np.arrayobj import populate_array
+except ImportError as error:
+    _unknown(error, "run as plain Python, which is slow")
+    JIT, cgutils, populate_array = False, None, None
 _KERNELS: list[Any] = []
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 _PRIVATE_OPTIONS = {"no_cfunc_wrapper": True, "_nrt": False}
@@ -42,6 +54,7 @@ _PRIVATE = {
         "serialize_using_object_code"),
     "numba.core.codegen:JITCPUCodegen": ("_library_class",),
     "numba.core:serialize": ("dumps",),
+    "numba.core:compiler_lock": ("global_compiler_lock",),
 }
 """What is used of Numba beside its public interface."""
 
@@ -61,9 +74,7 @@ def _kernel_cache() -> Any:
                     raise AttributeError(f"{place} has no {attribute}")
         from refnet.compiled._cache import KernelCache  # it is made of what was looked for
     except (AttributeError, ImportError) as error:
-        warnings.warn(f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels "
-                      "work, but every process compiles them again. Install Numba 0.61 to 0.68",
-                      RuntimeWarning, stacklevel=2)
+        _unknown(error, "work, but every process compiles them again")
         return None
     return KernelCache
 
@@ -80,6 +91,8 @@ def _compiling(kernel: Any, inner: bool) -> Callable[..., Any]:
     """``kernel.compile``, into a library of its own kind if it is ``inner``, and without the
     garbage collector, which would look through the compiler's millions of objects again and
     again."""
+    from numba.core.compiler_lock import global_compiler_lock
+
     from refnet.compiled._library import InnerLibrary, JITCodeLibrary
     compile_, codegen = kernel.compile, kernel.targetctx.codegen()
 
@@ -104,6 +117,8 @@ def jit(function: Function, inner: bool = False, inline: str = "never") -> Funct
     ``inner``: only kernels call it, so that it needs no way in from Python, which takes its
     time to compile too.
     """
+    if not JIT:
+        return function
     private = {} if _CACHE is None else {**_PRIVATE_OPTIONS, "no_cpython_wrapper": inner}
     kernel: Any = numba.njit(**_OPTIONS, **private, inline=inline)(function)
     if _CACHE is not None:
@@ -111,8 +126,7 @@ def jit(function: Function, inner: bool = False, inline: str = "never") -> Funct
         kernel.compile = _compiling(kernel, inner)
         # or a function would be compiled again for every constant that it is called with
         kernel.get_call_template = _plainly(kernel.get_call_template)
-    if JIT:
-        _KERNELS.append(kernel)
+    _KERNELS.append(kernel)
     return kernel  # type: ignore[no-any-return]
 
 

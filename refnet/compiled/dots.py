@@ -9,10 +9,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from refnet.compiled._jit import JIT, inner
+from refnet.compiled._jit import JIT, cgutils, inner
 from refnet.compiled.vector import BYTES, LINE, ROWS, fma, fma_call, number
 
 __all__ = ["COLUMNS", "dots"]

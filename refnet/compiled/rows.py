@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
-from refnet.compiled._jit import JIT
+from refnet.compiled._jit import JIT, cgutils, populate_array
 from refnet.compiled.vector import BYTES, call_once, cut, start_of
 
 __all__ = ["addresses_of", "held", "turn"]

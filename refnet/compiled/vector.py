@@ -14,11 +14,9 @@ import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
-from refnet.compiled._jit import JIT
+from refnet.compiled._jit import JIT, cgutils, populate_array
 
 __all__ = ["BYTES", "FLUSH", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "fetch",
            "float_control", "fma", "lanes", "number", "power", "split", "tile", "whole_registers"]
