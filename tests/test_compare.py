@@ -85,6 +85,7 @@ def test_limits():
     (lambda t: t.update(dWxh=t["dWxh"].T), "has shape (2, 5); need (5, 2)"),
     (lambda t: t.update(dWhh="oops"), "holds no array of real numbers"),
     (lambda t: t.update(dWhh=[[1, 2], [3]]), "holds no array of real numbers"),
+    (lambda t: t.update(dWhh=np.ma.array(t["dWhh"], mask=np.eye(5))), "holds no array of real"),
     (lambda t: t.update(dwhh=t["dWhh"]), "is not the name of a result"),
     (lambda t: t.clear(), "is missing"),
 ])
@@ -95,6 +96,16 @@ def test_bad_input_never_passes(small, change, note):
     verdict = compare(theirs, certified, sigma=sigma)
     assert not verdict.passed and verdict.verdict == NOT_ROUNDING
     assert any(note in part.note for part in verdict.parts)
+
+
+def test_what_is_no_number_has_no_name(small):
+    """A name that explains dbh says nothing about a loss that is NaN."""
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    theirs["dbh"] = -theirs["dbh"]
+    assert "wrong sign" in compare(theirs, certified, sigma=sigma).convention
+    theirs["loss"] = np.full_like(theirs["loss"], np.nan)
+    assert compare(theirs, certified, sigma=sigma).convention == ""
 
 
 def test_nothing_asked_and_nothing_given_is_no_pass(small):

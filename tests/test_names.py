@@ -229,6 +229,27 @@ def test_float32_inside_float64_is_named():
     assert judge({**judge.right(), **bug}).convention == ""
 
 
+@pytest.mark.parametrize("size, name", [
+    (2e-5, ""), (4e-3, "part of the computation is in float16, TF32 or bfloat16: the differences "
+                       "have its size")])
+def test_a_coarse_type_is_named_by_the_size_of_its_rounding(size, name):
+    """States rounded to bfloat16 are; 200 times smaller errors are those of no type."""
+    judge = Judge(R(2, 5, 3))
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(-size / 2, size / 2, (7, 3, 5))
+    change = {"h": lambda h, s: (h * (1 + noise[s.t])).astype(np.float32)}
+    theirs = run(judge.net, judge.params, judge.batch, change)
+    verdict = judge({key: theirs[key] for key in theirs if key != "h"})
+    assert verdict.verdict == NOT_ROUNDING and verdict.convention == name
+
+
+def test_a_factor_of_the_loss_is_named_with_the_loss(judges):
+    for judge in judges.values():
+        theirs = {key: value if key in ("outputs", "h", "c") else 7 * value
+                  for key, value in judge.right().items()}
+        assert judge(theirs).convention == "the loss and every gradient are 7 times the right ones"
+
+
 def test_a_transition_whose_gradient_is_projected():
     net = R(2, 4, 3, transition=transition("orthogonal"))
     judge = Judge(net)

@@ -121,6 +121,9 @@ def test_a_bug_that_only_some_options_show(tmp_path, capsys):
 @pytest.mark.parametrize("text, says", [
     ("return 3", "returned int; need a dict of arrays by name"),
     ("return {}['x']", "KeyError"),
+    ("import sys; sys.exit(0)", "SystemExit: 0 (at "),
+    ("return {'dWhh': type('Lost', (), {'__array__': 3})()}", "returned dWhh as Lost, which NumPy"),
+    ("import numpy; return {'dWhh': numpy.ma.masked_all(p['Whh'].shape)}", ""),
     ("return {'dWhh': None}", ""),
 ])
 def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):

@@ -110,6 +110,10 @@ CASES = {
         "empty": lambda x, y: (x * y).sum() + np.prod(x[:0]) + np.cumsum(x[:0]).sum(),
         "powers": lambda x, y: (x**3 + x**-2 + x**0.5 + x**1.5 + x**0 + y**2 + x**0.3
                                 + 2**x).sum(),
+        "large and negative": lambda x, y: ((-x)**65 + (-x)**66 + x**64.5 + x**-100).sum() / 1e9,
+        "powers of each column": lambda x, y: ((-x)**np.array([1, 2, 0, -3.0])
+                                               + y[:, :1]**np.array([[2, 3, 3, 70]])
+                                               + x**np.array([0.5, 1, 2, 0.3])).sum(),
     },
 }
 
@@ -188,7 +192,10 @@ def test_views_share_their_entries():
     (lambda x: np.sort(x).sum(), "np.sort is not recorded"),
     (lambda x: x.argsort().sum(), "argsort of a recorded array is not recorded; its methods"),
     (lambda x: np.add.accumulate(x).sum(), "np.add.accumulate"),
-    (lambda x: np.einsum("aa", x[:, :3]), "np.einsum 'aa' is not recorded"),
+    (lambda x: np.einsum("aa", x[:, :3]), "np.einsum 'aa' of the shapes .* is not recorded"),
+    (lambda x: np.einsum("ab,ab->a", x, x[:, :1]).sum(), "'ab,ab->a' of the shapes .*of one size"),
+    (lambda x: np.einsum("ab->abc", x).sum(), "'ab->abc'"),
+    (lambda x: np.einsum("abc->a", x).sum(), "'abc->a'"),
     (lambda x: np.linalg.norm(x, ord=1), "ord = 1"),
     (lambda x: np.linalg.norm(x, 2, axis=(0, 1)), "ord = 2"),
     (lambda x: np.sum(x, where=X > 0), "np.sum as called .*'where'.*known: axis"),
@@ -222,6 +229,11 @@ def test_targets_of_assignments_are_recorded_too():
             certify_function(f, X)
     with pytest.raises(ValueError, match="same entry twice"):
         certify_function(lambda x: x.__setitem__([0, 0], 1), X)
+
+
+def test_a_constants_logarithm_is_no_constant():
+    """It would be rounded."""
+    assert certify_function(lambda x: (3**x).sum(), X).constants == ()
 
 
 def test_ties():

@@ -227,6 +227,15 @@ def test_a_wrong_client_is_found_out(few, tmp_path, before, after, convention):
     assert convention == "" or verdict.convention == convention
 
 
+def test_of_two_results_none_is_picked(few, tmp_path):
+    for encoding in ("json", "npz"):
+        reference_answers(few, tmp_path, encoding=encoding)
+    (tmp_path / "lstm-last.json").unlink()
+    found = vectors.judge(few, tmp_path)
+    assert "two results, rnn-last.json and rnn-last.npz" in found["rnn-last"].note
+    assert not found["rnn-last"].passed and found["lstm-last"].passed
+
+
 @pytest.mark.parametrize("encoding, damage, note", [
     ("json", lambda data: data[:len(data) // 2], "cannot be read"),
     ("npz", lambda data: data[:len(data) // 2], "cannot be read"),

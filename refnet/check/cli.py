@@ -74,7 +74,8 @@ order i, f, g, o (lstm) or r, z, n (gru, whose bhn (H,) is added to Whh h of n);
 layers Whh_l0, Whh_l0_reverse, Whh_l1, ...; Why (C, H), by (C,); h0, bhh, Wpi, Wpf, Wpo if asked
 for. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B). The dict has to have
 d + name for every parameter (or the names after --required), and may have loss, outputs,
-h (T + 1, B, H), c and dx: all that it has is judged.
+h (T + 1, B, H), c and dx: all that it has is judged. After a sequence's end the states of one layer
+run on; those of several layers, of both directions and without a read-out are 0.
 """
 
 TOLERANCES = """example:

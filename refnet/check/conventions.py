@@ -29,8 +29,8 @@ STEP = 1e6
 """What a step of a small net costs, in multiplications of a large one."""
 PAIRS = 5000
 """The most pairs of mistakes that are tried."""
-COARSER = {2.0 ** -53: ("float32", 2.0 ** -24), 2.0 ** -24: ("float16 or TF32", 2.0 ** -11)}
-"""By a type's unit roundoff: a coarser type that part of the computation may be in, and its own."""
+COARSER = (("float32", 2.0 ** -24), ("float16, TF32 or bfloat16", 2.0 ** -11))
+"""Coarser types that part of a computation may be in, with the least unit roundoff."""
 
 
 class Readings:
@@ -165,17 +165,25 @@ class _Search:
 
     def precision(self) -> str:
         """Whether the differences are those of a coarser arithmetic: then everything is wrong,
-        by no more than its rounding, or the wrong arrays hold float32 numbers alone.
+        by as much as its rounding, or the wrong arrays hold float32 numbers alone, wrong by no
+        more.
         """
-        kind, u = COARSER.get(self.u, ("", 0.0))
-        near = all(self.given[name].shape == self.true[name].shape and (
-            abs(self.given[name] - self.true[name]) <= 6 * u / self.u * self.sigma[name]).all()
-            for name in self.given)
-        stored = kind == "float32" and all((self.given[name] == self.given[name].astype(
-            np.float32)).all() for name in self.wrong)
-        if near and (stored or self.wrong & set(FORWARD) and self.wrong == set(self.given)):
-            return f"part of the computation is in {kind}: the differences have its size"
+        if any(self.given[name].shape != self.true[name].shape for name in self.given):
+            return ""
+        for kind, u in COARSER:
+            stored = kind == "float32" and all((self.given[name] == self.given[name].astype(
+                np.float32)).all() for name in self.wrong)
+            shown = self.wrong & set(FORWARD) and self.wrong == set(self.given) and not all(
+                self._within(0.1 * u, name) for name in self.given)
+            if u > self.u and (stored or shown) and all(
+                    self._within(6 * u, name) for name in self.given):
+                return f"part of the computation is in {kind}: the differences have its size"
         return ""
+
+    def _within(self, u: float, name: str) -> bool:
+        """Whether a quantity is at most as far off as sigma is for a unit roundoff ``u``."""
+        off = abs(self.given[name] - self.true[name])
+        return bool((off <= u / self.u * self.sigma[name]).all())
 
     def two(self) -> Iterator[tuple[str, Params]]:
         """Two mistakes at once, of which one may be an edit of one quantity."""

@@ -144,6 +144,8 @@ def shared_fitted_edits(given: Params, right: Params, certified: Certified
         label = (f"the gradients are clipped to the norm {known:g}" if known else
                  f"every gradient is {_times(factor, certified)} the right one")
         yield label, {name: factor * right[name] for name in names}
+        yield (f"the loss and every gradient are {_times(factor, certified)} the right ones",
+               {name: factor * right[name] for name in ("loss", *names)})
     bound = abs(theirs).max()
     if (abs(mine) > bound).any():
         yield f"every gradient is clipped at {bound:.6g}", {

@@ -48,7 +48,7 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             result = function(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _explained(place, path, error) from error
         try:
             return checked(result)
@@ -71,14 +71,18 @@ def arrays_by_name(result: Any) -> dict[str, Any]:
     if not isinstance(result, Mapping):
         raise ValueError(f"{type(result).__name__}; need a dict of arrays by name: loss, outputs, "
                          "dWhh, dx and so on")
-    return {str(name): _array(value) for name, value in result.items()}
+    return {str(name): _array(str(name), value) for name, value in result.items()}
 
 
-def _array(value: Any) -> Any:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
-    return np.asarray(value) if hasattr(value, "__array__") else value
+def _array(name: str, value: Any) -> Any:
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+        return np.asanyarray(value) if hasattr(value, "__array__") else value
+    except Exception as error:  # frameworks have no common one
+        raise ValueError(f"{name} as {type(value).__name__}, which NumPy cannot read: "
+                         f"{_said(error)}") from None
 
 
 def _explained(place: str, path: str, error: BaseException) -> ValueError:
@@ -89,6 +93,10 @@ def _explained(place: str, path: str, error: BaseException) -> ValueError:
         lines = [frame for frame in extract_tb(error.__traceback__)
                  if Path(frame.filename).resolve() == Path(path).resolve()]
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
+    return ValueError(f"{place}: {type(error).__name__}: {_said(error)} (at {where})")
+
+
+def _said(error: BaseException) -> str:
+    """An error's text in one line."""
     said = " ".join(str(error).split())
-    said = said if len(said) <= 300 else said[:297] + "..."
-    return ValueError(f"{place}: {type(error).__name__}: {said} (at {where})")
+    return said if len(said) <= 300 else said[:297] + "..."

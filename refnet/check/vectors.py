@@ -301,8 +301,8 @@ def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
 
     ``theirs`` holds NAME.json, NAME.npz or NAME.safetensors for every case it ran, with
     arrays named loss, outputs, h, dWhh, ...; JSON may say "dtype": "float32" beside "arrays".
-    A case without a file, or with a golden or own file that cannot be read or judged, is *not
-    rounding* with a note; it does not keep the others from being judged.
+    A case without a file or with two, or with a golden or own file that cannot be read or judged,
+    is *not rounding* with a note; it does not keep the others from being judged.
     Raises ValueError if ``folder`` has no manifest or ``theirs`` is not a folder with results.
     """
     folder, theirs = Path(folder), Path(theirs)
@@ -320,6 +320,8 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
     paths = [path for kind in ENCODINGS if (path := theirs / f"{name}.{kind}").exists()]
     if not paths:
         return _refused("there is no result for this case")
+    if len(paths) > 1:
+        return _refused(f"it has two results, {paths[0].name} and {paths[1].name}; keep one")
     try:
         certified, sigma = _case_of(folder, name, entry)
         numbers = sum(np.size(found.value) for found in certified.named().values())

@@ -199,8 +199,10 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
         verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not convention and isinstance(certified, Certified):
         wrong = [part.name for part in found.parts if part.verdict == NOT_ROUNDING]
-        convention = (readings or Readings(certified, variants)).explain(
-            _finite(theirs, true), wrong, sigma, unit(usual))
+        finite = _finite(theirs, true)
+        if finite.keys() == theirs.keys() & true.keys():  # nothing explains what is no number
+            convention = (readings or Readings(certified, variants)).explain(
+                finite, wrong, sigma, unit(usual))
     parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
     judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
@@ -226,10 +228,13 @@ def _worst(parts: Iterable[Judgement]) -> str:
 
 
 def _numbers(theirs: Any) -> Array | None:
-    """``theirs`` as float64, or None if it is not an array of real numbers."""
+    """``theirs`` as float64, or None if it is not an array of real numbers, none of them masked.
+    """
     try:
         array = np.asarray(theirs)
     except ValueError:
+        return None
+    if np.ma.is_masked(theirs):
         return None
     known = array.dtype.kind in "fiu" or array.dtype.name in NAMED
     return array.astype(np.float64) if known else None

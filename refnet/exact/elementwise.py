@@ -90,10 +90,16 @@ def both(*values: Any) -> list[Any]:
 
 
 def _power(a: Any, b: Any) -> Any:
-    exponent = None if isinstance(b, Recorded) or np.ndim(b) else float(b)
-    if exponent is None or not (2 * exponent).is_integer() or abs(exponent) > POWERS:
+    if isinstance(b, Recorded):
         a, b = both(a, b)
         return np.exp(b * np.log(a))
+    if np.ndim(b):
+        return _powers(a, np.asarray(b))
+    exponent = float(b)
+    if not (2 * exponent).is_integer() or abs(exponent) > POWERS:
+        odd, even = exponent % 2 == 1, exponent % 2 == 0
+        size = np.exp(exponent * np.log(abs(a) if odd or even else a))
+        return np.sign(a) * size if odd else size
     whole, half = divmod(abs(exponent), 1)
     out: Any = np.sqrt(a) if half else a * 0 + 1 if not whole else None
     square, left = a, int(whole)
@@ -103,6 +109,16 @@ def _power(a: Any, b: Any) -> Any:
         left >>= 1
         square = square * square if left else square
     return 1 / out if exponent < 0 else out
+
+
+def _powers(a: Any, exponents: Array) -> Any:
+    """Whole exponents one after the other, as ``a`` may be negative."""
+    if (exponents % 1 != 0).any():
+        return np.exp(exponents * np.log(a))
+    out: Any = 0
+    for n in np.unique(exponents):
+        out = where(exponents == n, _power(a, n), out)
+    return out
 
 
 # ---- decisions

@@ -180,9 +180,13 @@ def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
     terms = left.split(",")
     if not arrow:
         out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
-    if "." in rule or any(len(set(term)) < len(term) for term in terms):
-        raise TypeError(f"np.einsum {rule!r} is not recorded; known: rules without ... and with "
-                        "each letter once a term")
+    shapes = [np.shape(one) for one in operands]
+    sizes = {pair for term, shape in zip(terms, shapes) for pair in zip(term, shape)}
+    if ("." in rule or any(len(set(term)) < len(term) for term in (*terms, out))
+            or [*map(len, terms)] != [*map(len, shapes)]
+            or len(sizes) > len(dict(sizes)) or not set(out) <= set(dict(sizes))):
+        raise TypeError(f"np.einsum {rule!r} of the shapes {shapes} is not recorded; known: rules "
+                        "without ..., with each letter once a term and of one size")
     (x, *others), letters, rest = both(*operands), terms[0], terms[1:]
     for n, (y, term) in enumerate(zip(others, rest)):
         later = set(out).union(*rest[n + 1:])

@@ -51,6 +51,7 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         kept = mask[..., None]
         yield mistake("masked steps leave the state as it is", h=_held, carry=_held_back(mask),
                       da=_cleared(mask))
+        yield mistake("the states after a sequence's end are zero", h=_ended)
         yield mistake("masked inputs are replaced by zeros", x=lambda v, s: np.where(kept, v, 0),
                       grads=changed(lambda dx: np.where(kept, dx, 0), "x"))
     if "h0" in params:
@@ -71,6 +72,13 @@ def _held(h: Array, s: Pass) -> Array:
     if s.c:
         s.c[-1] = np.where(kept, s.c[-1], s.c[-2])
     return np.where(kept, h, s.h[-1])
+
+
+def _ended(h: Array, s: Pass) -> Array:
+    live = (s.t < last_steps(s.batch.mask))[:, None]  # type: ignore[arg-type]
+    if s.c:
+        s.c[-1] = np.where(live, s.c[-1], 0)
+    return np.where(live, h, 0)
 
 
 def _held_back(mask: Array) -> Any:
