@@ -76,7 +76,9 @@ class Source:
         self.columns = columns
         self.tick = tick
         self.rng = np.random.default_rng([seed, kind.bits])
-        self.pool = self.rng.standard_normal((POOL // runs, runs))[:, columns]
+        # in the order of the columns' own memory, of which draws are views
+        self.pool = np.ascontiguousarray(
+            self.rng.standard_normal((POOL // runs, runs))[:, columns])
         self.holds = kind.holds
         self.constants: dict[tuple[float, float], Array] = {}
         self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
@@ -126,17 +128,26 @@ class Source:
         """``value`` (..., R) with noise of standard deviation ``sigma``, at least that of an
         underflow: the smallest normal number for each of the ``terms`` summed."""
         shape = value.shape[:-1]
-        out = value + sigma * self.normal(shape)
+        made = self.room(shape, terms, norm)
+        out = np.asarray(made)["v"]
+        np.multiply(sigma, self.normal(shape), out=out)
+        out += value
         if out.size and abs(value[..., 0]).min() < np.max(terms) * self.tiny / self.u:
             lost = self.tiny * np.asarray(terms)[..., None] * self.normal(shape)
             out += np.where((value == 0) & (sigma == 0), 0, lost)
-        return self.array(out, terms, norm)
+        return made
 
     def array(self, value: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
         """The array of numbers ``value`` (..., R); ``terms`` summed, ``norm`` the root of the
         sum of their squares."""
-        out = np.empty(value.shape[:-1], self.dtype)
-        out["v"], out["terms"], out["norm"] = value, terms, norm
+        made = self.room(value.shape[:-1], terms, norm)
+        np.asarray(made)["v"] = value
+        return made
+
+    def room(self, shape: tuple[int, ...], terms: Any, norm: Any) -> Noisy:
+        """An array whose numbers are still to be written."""
+        out = np.empty(shape, self.dtype)
+        out["terms"], out["norm"] = terms, norm
         return out.view(Noisy)
 
 
@@ -317,24 +328,30 @@ def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]
     return np.maximum(alike, 1) * V + (Q if right is not None else 0), Q
 
 
+def _by_run(runs: Array) -> Array:
+    """(R, M, N) of (M, N, R), copied in the order in which it lies in memory."""
+    if runs.strides[0] < runs.strides[1]:
+        return _by_run(runs.transpose(1, 0, 2)).transpose(0, 2, 1)
+    return np.ascontiguousarray(np.moveaxis(runs, -1, 0))
+
+
 def _product(a: Any, b: Any) -> Noisy:
     source = _SOURCE.get()
     source.tick()
-    left, right = (np.ascontiguousarray(np.moveaxis(runs_of(source.factor(x)), -1, 0))
-                   for x in (a, b))
-    K = left.shape[2]
-    if len(right) == 1:  # one product of all runs' rows
-        total = (left.reshape(-1, K) @ right[0]).reshape(len(left), left.shape[1], -1)
+    left, right = (runs_of(source.factor(x)) for x in (a, b))
+    K = left.shape[1]
+    if right.shape[2] == 1 and len(left) < K:  # the runs beside each other, as they lie
+        total = right[:, :, 0].T @ left
     else:
-        total = left @ right
-    left, right = left[0], right[0]
+        total = np.moveaxis(_by_run(left) @ _by_run(right), 0, -1)
+    left, right = left[..., 0], right[..., 0]
     # rows and columns are brought to about 1: squares of vanishing gradients would underflow
     rows = power_of_two(abs(left).max(axis=1, initial=0))
     columns = power_of_two(abs(right).max(axis=0, initial=0))
     V, Q = _variance(left / rows[:, None], right / columns, source.sums)
     scale = rows[:, None] * columns
-    sigma = SINGLE * _once_more(np.sqrt(V) * scale, total[0])
-    return source.perturbed(np.moveaxis(total, 0, -1), sigma[..., None], K, np.sqrt(Q) * scale)
+    sigma = SINGLE * _once_more(np.sqrt(V) * scale, total[..., 0])
+    return source.perturbed(total, sigma[..., None], K, np.sqrt(Q) * scale)
 
 
 def _once_more(sums: Array, total: Array) -> Array:
