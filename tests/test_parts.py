@@ -121,6 +121,13 @@ def test_the_second_part_runs_in_another_process(monkeypatch):
     assert first["pid"] == os.getpid() != second["pid"]
 
 
+def test_no_other_process_on_a_system_that_does_not_name_its_cores(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    first, second = run(lambda: {"pid": np.array(float(os.getpid()))},
+                        lambda: {"pid": np.array(float(os.getpid()))})
+    assert first["pid"] == second["pid"] == os.getpid()
+
+
 def test_what_fails_there_is_done_here(capfd):
     here = os.getpid()
 

@@ -60,7 +60,8 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
     If that process fails, whatever the reason, ``second`` runs here, and raises what it raises.
     Its result is packed and unpacked in any case, for the same bits.
     """
-    if not hasattr(os, "fork") or len(os.sched_getaffinity(0)) < 2:
+    # Windows cannot fork, and macOS, which does not name its cores, not beside running libraries
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         return first(), unpack(pack(second()))
     reading, writing = os.pipe()
     parent = os.getpid()
