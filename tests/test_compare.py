@@ -12,12 +12,14 @@ from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-from refnet.check import compare  # noqa: E402
+from refnet.check import compare, noise  # noqa: E402
 from refnet.check.cases import (random_batch, random_mask, random_params,  # noqa: E402
                                 reference_results as results)
 from refnet.check.noise import spread  # noqa: E402
-from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS, judgement  # noqa: E402
+from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SUSPICIOUS,  # noqa: E402
+                                  compare_values, judgement)
 from refnet.exact import certify  # noqa: E402
+from refnet.exact.parts import Clock  # noqa: E402
 
 
 def make(net, seed=0, T=7, B=3, dtype=np.float32, mask=False):
@@ -326,6 +328,37 @@ def test_an_unexplained_bug_gets_no_name(small):
     theirs = results(SMALL, params, batch)
     theirs["dWhh"] = theirs["dWhh"] + np.float32(0.01)
     assert compare(theirs, certified, sigma=sigma).convention == ""
+
+
+def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypatch):
+    """Every run of the noise is a correct program: by the sigma of the others, the limits of
+    ordinary quantities reject some. A gradient a thousand times too large is rejected."""
+    rng, kind = np.random.default_rng(12), np.dtype(np.float32)
+    net = RecurrentNet(inputs=1, hidden=24, outputs=3)
+    params = net.init(rng) | {"Whh": (.45 * rng.standard_normal((24, 24))).astype(np.float32)}
+    batch = Batch(rng.standard_normal((150, 2, 1)).astype(np.float32), np.array([1, 2]))
+    certified = certify(net, params, batch)
+    true = {name: certified.named()[name].value for name in ("dWhh", "dWxh", "dbh", "dh0")}
+    runs = noise._all_passes(certified, kind, noise.RUNS, 0, Clock(24, None))
+    off = {name: (runs[name] - value) ** 2 for name, value in true.items()}
+
+    def rejected():
+        found = 0
+        for n in range(noise.RUNS):
+            theirs = {name: runs[name][n] for name in true}
+            sigma = {name: np.sqrt(np.delete(square, n, axis=0).mean(axis=0))
+                     for name, square in off.items()}
+            verdict = compare_values(theirs, true, sigma, kind, ())
+            assert all(part.blind for part in verdict.parts)
+            found += verdict.verdict == NOT_ROUNDING
+        return found
+
+    assert rejected() == 0
+    sigma = spread(certified, kind)
+    huge = {name: value + 1000 * sigma[name].max() for name, value in true.items()}
+    assert compare_values(huge, true, sigma, kind, ()).verdict == NOT_ROUNDING
+    monkeypatch.setattr("refnet.check.verdict.TAILS", 1)
+    assert rejected() > 0
 
 
 def test_what_rounding_leaves_no_digit_of_is_said(small):

@@ -18,6 +18,9 @@ __all__ = ["held", "random_batch", "random_case", "random_mask", "random_params"
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
 MADE = ("orthogonal", "svd", "cayley", "householder")
+WIDE = 20
+"""Columns from which on a matrix's entries are drawn smaller, for products of the same size: of
+wide nets that are long as well, rounding would decide the gradient, and nothing could be judged."""
 
 
 def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: bool = False,
@@ -28,8 +31,12 @@ def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: boo
     if peepholes:
         start |= {name: np.zeros(start["Why"].shape[1], dtype) for name in PEEPHOLES}
     return {name: value if name.count(".") else
-            (value + rng.uniform(-0.3, 0.3, value.shape)).astype(dtype)
+            (value + _room(value) * rng.uniform(-0.3, 0.3, value.shape)).astype(dtype)
             for name, value in start.items()}
+
+
+def _room(value: Array) -> float:
+    return min(1.0, (WIDE / value.shape[-1]) ** 0.5) if value.ndim == 2 else 1.0
 
 
 def with_drawn(net: Net, params: Params, starts: tuple[str, ...], rng: np.random.Generator,
@@ -95,7 +102,7 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
     params = random_params(net, rng, dtype, kind == "lstm" and rng.random() < 0.4)
     if made == "dense":
         # states of relu and of large scales overflow float32 after many steps: no rounding error
-        scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1) * min(1, (20 / H) ** 0.5)
+        scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1)
         params["Whh"] = (params["Whh"] * scale).astype(dtype)
     batch = random_batch(net, rng, dtype, T, B)
     return net, params, batch._replace(mask=random_mask(rng, T, B)) if rng.random() < 0.3 else batch

@@ -81,6 +81,7 @@ class Source:
             self.rng.standard_normal((POOL // runs, runs))[:, columns])
         self.holds = kind.holds
         self.constants: dict[tuple[float, float], Array] = {}
+        self.counted: dict[tuple[int, ...], tuple[Array, Array]] = {}  # the last of each shape
         self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
 
     def normal(self, shape: tuple[int, ...]) -> Array:
@@ -289,7 +290,17 @@ def power_of_two(size: Array) -> Array:
 
 
 def _alike(rows: Array, u: float) -> Array:
-    """How many entries of a row are equal to one of them, on average over its nonzero ones."""
+    """How many entries of a row are equal to one of them, on average over its nonzero ones;
+    counted once for a weight that is met at every step."""
+    counted = _SOURCE.get().counted
+    known, found = counted.get(rows.shape, (None, None))
+    if known is None or not np.array_equal(known, rows):
+        found = _count(rows, u)
+        counted[rows.shape] = rows, found
+    return np.asarray(found)
+
+
+def _count(rows: Array, u: float) -> Array:
     largest = abs(rows).max(axis=1, initial=0)[:, None]
     keys = np.sort(np.round(rows / np.where(largest == 0, 1, largest) / (ALIKE * u)), axis=1)
     place = np.arange(rows.shape[1])

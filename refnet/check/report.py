@@ -11,7 +11,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.shrink import Shrunk
-from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, Judgement, Verdict
+from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, TAILS, Judgement, Verdict
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.recurrent import RecurrentNet
@@ -24,7 +24,7 @@ def report(verdict: Verdict, theirs: Mapping[str, Any], certified: Certified | C
     """The text about a verdict that is not explained by rounding."""
     lines = [f"gradients in {verdict.dtype} are {verdict.verdict}", *_quantities(verdict),
              f"z = |theirs - certified| / sigma: up to {LIMITS[0]} is rounding, above "
-             f"{LIMITS[1]} is not"]
+             f"{LIMITS[1]} is not; {TAILS} times as much where rounding explains zeros, too"]
     if verdict.note and not verdict.worst.note:
         lines.append(verdict.note)
     if verdict.convention:

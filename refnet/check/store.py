@@ -31,7 +31,7 @@ from refnet.runs.unpack import npz_of
 
 __all__ = ["described", "kept", "keep", "pieces"]
 
-MOST = 2**28
+MOST = 2**29
 LARGEST = MOST // 4
 """Of one file, in bytes."""
 PLAIN = (bool, int, float, str, type(None))
