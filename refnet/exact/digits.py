@@ -16,15 +16,15 @@ by tables and a series: Brent & Zimmermann (2010), 4.3.
 Checked by: tests/test_words.py.
 """
 
-from math import ceil, floor, frexp, inf, ldexp
+from math import floor, inf, ldexp
 from typing import Any
 
 import numpy as np
 
 from refnet.compiled._jit import inner, jit
 
-__all__ = ["BITS", "accumulate", "add", "align", "carry_all", "divide", "exponential", "extent",
-           "middle", "multiply", "nearest", "settle_all", "set_digits", "total", "widen"]
+__all__ = ["BITS", "CUT", "HALF", "HUGE", "MASK", "NONE", "STEPS", "TINY", "UP", "add", "carried",
+           "divide", "exponential", "multiply", "scaled", "settle", "size_of", "top_of", "total"]
 
 BITS = 24
 HALF = 1 << (BITS - 1)
@@ -56,7 +56,7 @@ series add 200, and e^t < 2^12.5 multiplies them."""
 
 
 @inner
-def _top(a: Any, i: Any) -> Any:
+def top_of(a: Any, i: Any) -> Any:
     """The number of digits without leading zeros."""
     top = a.shape[1] - 3
     while top > 0 and a[i, top - 1] == 0:
@@ -75,13 +75,13 @@ def _lead(a: Any, i: Any, top: Any) -> Any:
 
 
 @inner
-def _size(a: Any, i: Any, top: Any) -> Any:
+def size_of(a: Any, i: Any, top: Any) -> Any:
     """A bound of the number's magnitude over ``B^(top - 1)``."""
     return abs(_lead(a, i, top)) + OF_LEAD if top else 0.0
 
 
 @inner
-def _scaled(r: Any, digits: Any) -> Any:
+def scaled(r: Any, digits: Any) -> Any:
     """A bound of ``r B^digits``."""
     if not r > 0:
         return 0.0
@@ -91,7 +91,7 @@ def _scaled(r: Any, digits: Any) -> Any:
 
 
 @inner
-def _settle(acc: Any, n: Any, unit: Any, r: Any, out: Any, radii: Any, o: Any) -> None:
+def settle(acc: Any, n: Any, unit: Any, r: Any, out: Any, radii: Any, o: Any) -> None:
     """``out[o]`` from the first n of ``acc``, in units of ``B^unit``, as the radius r is."""
     L = out.shape[1] - 3
     carry = 0
@@ -108,7 +108,7 @@ def _settle(acc: Any, n: Any, unit: Any, r: Any, out: Any, radii: Any, o: Any) -
         n -= 1
     drop = max(n - L, 0)
     if drop:
-        r = _scaled(r, -drop)
+        r = scaled(r, -drop)
         for i in range(drop):
             if acc[i] != 0:
                 r += CUT
@@ -120,7 +120,7 @@ def _settle(acc: Any, n: Any, unit: Any, r: Any, out: Any, radii: Any, o: Any) -
 
 
 @inner
-def _carried(t: Any, n: Any) -> None:
+def carried(t: Any, n: Any) -> None:
     """Digits settled in place, but for the last one."""
     for k in range(n - 1):
         carry = (t[k] + HALF) >> BITS
@@ -142,7 +142,7 @@ def _sum(a: Any, ar: Any, i: Any, b: Any, br: Any, j: Any, sign: Any, out: Any, 
          acc: Any) -> None:
     """``out[o] = a[i] + sign b[j]``."""
     L = out.shape[1] - 3
-    ta, tb = _top(a, i), _top(b, j)
+    ta, tb = top_of(a, i), top_of(b, j)
     ra, rb = ar[i, (L + 1) // 2], br[j, (L + 1) // 2]
     if tb == 0 and rb == 0:
         _copy(a, ar, i, 1, out, radii, o)
@@ -155,7 +155,7 @@ def _sum(a: Any, ar: Any, i: Any, b: Any, br: Any, j: Any, sign: Any, out: Any, 
     low = max(min(ua, ub), top - (L + 2))
     for k in range(top - low):
         acc[k] = 0
-    r = _scaled(ra, ua - low) + _scaled(rb, ub - low)
+    r = scaled(ra, ua - low) + scaled(rb, ub - low)
     if ua < low and ta:
         r += CUT
     if ub < low and tb:
@@ -164,7 +164,7 @@ def _sum(a: Any, ar: Any, i: Any, b: Any, br: Any, j: Any, sign: Any, out: Any, 
         acc[ua + k - low] += a[i, k]
     for k in range(max(low - ub, 0), tb):
         acc[ub + k - low] += sign * b[j, k]
-    _settle(acc, top - low, low, r * UP, out, radii, o)
+    settle(acc, top - low, low, r * UP, out, radii, o)
 
 
 @jit
@@ -191,7 +191,7 @@ def total(a: Any, ar: Any, out: Any, radii: Any, acc: Any) -> None:
 def _load(a: Any, i: Any, x: Any, v: Any) -> None:
     """Column v of x: the digits of ``a[i]``, the first one not 0 in the last row."""
     L = len(x)
-    empty = L - _top(a, i)
+    empty = L - top_of(a, i)
     for k in range(L):
         x[k, v] = a[i, k - empty] if k >= empty else 0
 
@@ -233,7 +233,7 @@ def _store(x: Any, n: Any, v: Any, unit: Any, r: Any, up: Any, out: Any, radii: 
     while n > 0 and x[n - 1, v] == 0:
         n -= 1
     drop = max(n - L, 0)
-    r = _scaled(r, up - drop) if up != drop else r
+    r = scaled(r, up - drop) if up != drop else r
     if drop:
         for k in range(drop):
             if x[k, v] != 0:
@@ -255,23 +255,23 @@ def multiply(a: Any, ar: Any, i: Any, b: Any, br: Any, j: Any, out: Any, radii: 
         _loaded(a, i, first, n, x)
         _loaded(b, j, first, n, y)
         _clear(z, 2 * L + 1)
-        for k in range(0 if i else L - _top(a, 0), L):
-            for m in range(0 if j else L - _top(b, 0), L):
+        for k in range(0 if i else L - top_of(a, 0), L):
+            for m in range(0 if j else L - top_of(b, 0), L):
                 for v in range(lanes):
                     z[k + m, v] += x[k, v] * y[m, v]
         _carry(z, 0, 2 * L)
         for v in range(n):
             o = first + v
-            ta, tb = _top(a, i * o), _top(b, j * o)
+            ta, tb = top_of(a, i * o), top_of(b, j * o)
             ra, rb = ar[i * o, (L + 1) // 2], br[j * o, (L + 1) // 2]
             unit = np.int64(a[i * o, L]) + b[j * o, L]
             if (ta or ra > 0) and (tb or rb > 0):
                 up = max(ta + tb - L - 1, 0)  # the units of r, so that it does not overflow
-                r = _scaled(ra, -up) * rb
+                r = scaled(ra, -up) * rb
                 if ra > 0:
-                    r += ra * _scaled(_size(b, j * o, tb), tb - 1 - up)
+                    r += ra * scaled(size_of(b, j * o, tb), tb - 1 - up)
                 if rb > 0:
-                    r += rb * _scaled(_size(a, i * o, ta), ta - 1 - up)
+                    r += rb * scaled(size_of(a, i * o, ta), ta - 1 - up)
                 shift = ta + tb - 2 * L  # of the unit
                 _store(z, 2 * L, v, unit + shift, r * UP, up - shift, out, radii, o)
             else:
@@ -309,9 +309,9 @@ def divide(a: Any, ar: Any, i: Any, b: Any, br: Any, j: Any, out: Any, radii: An
         _carry(z, 0, L + 2)
         for v in range(n):
             o = first + v
-            ta, tb = _top(a, i * o), _top(b, j * o)
+            ta, tb = top_of(a, i * o), top_of(b, j * o)
             ra, rb = ar[i * o, (L + 1) // 2], br[j * o, (L + 1) // 2]
-            least = abs(_lead(b, j * o, tb)) - OF_LEAD - _scaled(rb, 1 - tb)
+            least = abs(_lead(b, j * o, tb)) - OF_LEAD - scaled(rb, 1 - tb)
             if tb == 0 or not least > 0:
                 _store(z, 0, v, 0, inf, 0, out, radii, o)
                 continue
@@ -320,9 +320,9 @@ def divide(a: Any, ar: Any, i: Any, b: Any, br: Any, j: Any, out: Any, radii: An
                 left = left * ROOT + abs(rest[k, v])
             r = left / least + TINY if left > 0 else 0.0
             if ra > 0:
-                r += _scaled(ra / least, L - ta + 1)
+                r += scaled(ra / least, L - ta + 1)
             if rb > 0:
-                r += _scaled(_size(a, i * o, ta) / least * UP * rb / least, L - tb + 1)
+                r += scaled(size_of(a, i * o, ta) / least * UP * rb / least, L - tb + 1)
             unit = (np.int64(a[i * o, L]) + ta) - (np.int64(b[j * o, L]) + tb) - L
             _store(z, L + 3, v, unit, r * UP, 0, out, radii, o)
 
@@ -357,7 +357,7 @@ def exponential(a: Any, ar: Any, out: Any, radii: Any, tables: Any, first: Any, 
         _clear(t, P + 2)
         for v in range(n):
             o = start + v
-            top, unit = _top(a, o), np.int64(a[o, L])
+            top, unit = top_of(a, o), np.int64(a[o, L])
             x = ldexp(_lead(a, o, top), BITS * (unit + top - 1)) if top else 0.0
             whole[v] = 0
             if abs(x) < FURTHEST:
@@ -392,8 +392,8 @@ def exponential(a: Any, ar: Any, out: Any, radii: Any, tables: Any, first: Any, 
             _times(s, P + 2, e, P + 1, 0, P, acc)
         for v in range(n):
             o = start + v
-            top, r, unit = _top(a, o), ar[o, (L + 1) // 2], np.int64(a[o, L])
-            wide = _scaled(r, unit)
+            top, r, unit = top_of(a, o), ar[o, (L + 1) // 2], np.int64(a[o, L])
+            wide = scaled(r, unit)
             x = ldexp(_lead(a, o, top), BITS * (unit + top - 1)) if top else 0.0
             if top == 0 and r == 0:  # exactly 1
                 _clear_column(s, v)
@@ -402,7 +402,7 @@ def exponential(a: Any, ar: Any, out: Any, radii: Any, tables: Any, first: Any, 
             elif wide <= 1 and abs(x) < FURTHEST:
                 value = s[P, v] + s[P - 1, v] * ROOT + s[P - 2, v] * (ROOT * ROOT) + ROOT
                 if r > 0:
-                    r = _scaled(value * r, P + unit) * (1 + wide)
+                    r = scaled(value * r, P + unit) * (1 + wide)
                 _store(s, P + 2, v, whole[v] - P, (OFF + r) * UP, 0, out, radii, o)
             else:
                 _store(s, 0, v, 0, inf, 0, out, radii, o)
@@ -412,176 +412,3 @@ def exponential(a: Any, ar: Any, out: Any, radii: Any, tables: Any, first: Any, 
 def _clear_column(x: Any, v: Any) -> None:
     for k in range(len(x)):
         x[k, v] = 0.0
-
-
-# ---- matrix products, of whole numbers in float64
-
-@jit
-def extent(a: Any, K: Any, high: Any, low: Any) -> None:
-    """For every row of K numbers the place behind its first digit, and that of its last one; of a
-    number with a radius no digits count but the first."""
-    L = a.shape[1] - 3
-    for m in range(len(high)):
-        high[m], low[m] = -NONE, NONE
-        for k in range(m * K, (m + 1) * K):
-            top = _top(a, k)
-            if top:
-                high[m] = max(high[m], a[k, L] + top)
-                first = 0
-                while a[k, first] == 0:
-                    first += 1
-                low[m] = min(low[m], a[k, L] + first)
-
-
-@jit
-def align(a: Any, ar: Any, K: Any, low: Any, digits: Any, size: Any, off: Any) -> None:
-    """Rows of K numbers as whole numbers in units of ``B^low``, digit by digit, (D, M, K); their
-    magnitudes ``size``, over ``B^D``, and how far they are ``off``, (M, K), with the radii."""
-    L = a.shape[1] - 3
-    for m in range(digits.shape[1]):
-        for k in range(K):
-            i = m * K + k
-            top, r = _top(a, i), ar[i, (L + 1) // 2]
-            shift = a[i, L] - low[m]
-            for d in range(len(digits)):
-                digits[d, m, k] = a[i, d - shift] if 0 <= d - shift < top else 0
-            off[m, k] = _scaled(r, shift)
-            for d in range(min(-shift, top)):
-                if a[i, d] != 0:
-                    off[m, k] += CUT
-                    break
-            size[m, k] = _scaled(_size(a, i, top), shift + top - 1 - len(digits))
-
-
-@jit
-def accumulate(found: Any, first: Any, second: Any, cut: Any, acc: Any) -> None:
-    """Products of digits, (I, M, J, N), go to the digit of ``acc`` (M, N, n) that they belong to,
-    less ``cut``; those below it are left out."""
-    I, M, J, N = found.shape
-    for i in range(I):
-        for m in range(M):
-            for j in range(max(cut - first - second - i, 0), J):
-                place = first + i + second + j - cut
-                for n in range(N):
-                    acc[m, n, place] += np.int64(found[i, m, j, n])
-
-
-@jit
-def carry_all(acc: Any) -> None:
-    """Every row's digits settled, but for the last one."""
-    for i in range(len(acc)):
-        for d in range(acc.shape[1] - 1):
-            carry = (acc[i, d] + HALF) >> BITS
-            acc[i, d] -= carry << BITS
-            acc[i, d + 1] += carry
-
-
-@jit
-def settle_all(acc: Any, rows: Any, columns: Any, radius: Any, out: Any, radii: Any, room: Any
-               ) -> None:
-    """``out[m N + n]`` from the digits ``acc[m, n]`` in units of ``B^(rows[m] + columns[n])``."""
-    M, N, n = acc.shape
-    for m in range(M):
-        for k in range(N):
-            for d in range(n):
-                room[d] = acc[m, k, d]
-            _settle(room, n, rows[m] + columns[k], radius[m, k], out, radii, m * N + k)
-
-
-# ---- to and from other numbers
-
-@jit
-def set_digits(digits: Any, units: Any, radius: Any, out: Any, radii: Any, acc: Any) -> None:
-    """``out[o]`` from digits of any size, (N, n), in units of ``B^units``."""
-    for o in range(len(out)):
-        for k in range(digits.shape[1]):
-            acc[k] = digits[o, k]
-        _settle(acc, digits.shape[1], units[o], radius[o], out, radii, o)
-
-
-@jit
-def widen(radii: Any, a: Any, width: Any) -> None:
-    """Add ``2^width`` to the radii; nothing where it is -inf."""
-    L = a.shape[1] - 3
-    for i in range(len(a)):
-        if width[i] > -inf:
-            if _top(a, i) == 0 and radii[i, (L + 1) // 2] == 0:
-                a[i, L] = np.int64(floor(width[i] / BITS))
-            power: Any = np.int64(floor(width[i])) + 1 - BITS * np.int64(a[i, L])
-            r = (radii[i, (L + 1) // 2] + ldexp(1.0, power) + TINY) * UP
-            radii[i, (L + 1) // 2] = r if r < HUGE else inf
-
-
-@jit
-def middle(a: Any, ar: Any, out: Any, wide: Any) -> None:
-    """The midpoints as float64, up to 2^-52 of them, and log2 of a bound of each radius."""
-    L = a.shape[1] - 3
-    for i in range(len(a)):
-        top, r = _top(a, i), ar[i, (L + 1) // 2]
-        value, scale = 0.0, 1.0
-        for k in range(top - 1, max(top - 5, -1), -1):
-            value += a[i, k] * scale
-            scale *= 2.0 ** -BITS
-        out[i] = ldexp(value, BITS * (np.int64(a[i, L]) + top - 1)) if top else 0.0
-        if r > 0:
-            fraction, exponent = frexp(r)
-            wide[i] = exponent + BITS * np.int64(a[i, L])
-        else:
-            wide[i] = -inf
-
-
-@inner
-def _nearest(acc: Any, n: Any, unit: Any) -> Any:
-    """The float64 nearest to settled digits, ties to even, unless it is subnormal."""
-    while n > 0 and acc[n - 1] == 0:
-        n -= 1
-    if n == 0:
-        return 0.0
-    sign = 1 if acc[n - 1] > 0 else -1
-    carry = 0
-    for k in range(n):  # digits from 0 on
-        value = sign * acc[k] + carry
-        carry = value >> BITS
-        acc[k] = value & MASK
-    while acc[n - 1] == 0:
-        n -= 1
-    bits, here, mantissa = 0, 0, acc[n - 1]
-    while mantissa >> bits:
-        bits += 1
-    # 55 bits: of a float64, the next, and one for all that are left
-    rest, k = 0, n - 2
-    while bits < 55:
-        here = min(BITS, 55 - bits)
-        digit = acc[k] if k >= 0 else 0
-        mantissa = mantissa << here | digit >> (BITS - here)
-        rest = digit & ((1 << (BITS - here)) - 1)
-        bits += here
-        k -= 1
-    exponent = BITS * (unit + k + 1) + (BITS - here)
-    while rest == 0 and k >= 0:
-        rest = acc[k]
-        k -= 1
-    if rest != 0:
-        mantissa |= 1
-    return ldexp(np.float64(sign * mantissa), exponent)
-
-
-@jit
-def nearest(a: Any, ar: Any, ends: Any, acc: Any) -> None:
-    """``ends[0]`` and ``ends[1]``: the float64 nearest to the lower and to the upper end."""
-    L = a.shape[1] - 3
-    for i in range(len(a)):
-        r, unit = ar[i, (L + 1) // 2], np.int64(a[i, L])
-        for end in range(2):
-            for k in range(L + 8):
-                acc[k] = a[i, k] if k < L else 0
-            place, far = 0, r
-            while far >= 2.0 ** 40 and place < L:
-                far = _scaled(far, -1)
-                place += 1
-            if not far < 2.0 ** 40:
-                ends[end, i] = inf if end else -inf
-                continue
-            acc[place] += np.int64(ceil(far)) * (2 * end - 1)
-            _carried(acc, L + 8)
-            ends[end, i] = _nearest(acc, L + 8, unit)

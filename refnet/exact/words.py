@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact import balls, digits
+from refnet.exact import balls, digit_products, digits
 from refnet.exact.digits import BITS, STEPS
 
 __all__ = ["LARGEST", "Words", "centred", "centres", "decided", "from_bytes", "length", "widened",
            "words"]
 
 kernels: Any = digits
-"""The module, for calls with several starred lists, which a type checker cannot count."""
+products: Any = digit_products
+"""The modules, for calls with several starred lists, which a type checker cannot count."""
 LARGEST = 840
 """The most bits that records can have: radii, in units of the last digit, are float64."""
 BLOCK = 128
@@ -163,9 +164,9 @@ def _from_digits(parts: Array, exponent: Array, radius: Array, size: int) -> Wor
     """From digits (..., n) in units of 2^exponent, as the radii are."""
     units, shift = np.divmod(exponent, BITS)
     out = np.zeros(exponent.shape, _dtype(size))
-    kernels.set_digits((parts << shift[..., None]).reshape(-1, parts.shape[-1]), units.reshape(-1),
-                       np.ldexp(radius, shift).reshape(-1), *_views(out),
-                       np.empty(parts.shape[-1] + size + 64, np.int64))
+    products.set_digits((parts << shift[..., None]).reshape(-1, parts.shape[-1]), units.reshape(-1),
+                        np.ldexp(radius, shift).reshape(-1), *_views(out),
+                        np.empty(parts.shape[-1] + size + 64, np.int64))
     return out.view(Words)
 
 
@@ -234,7 +235,7 @@ def centres(array: Array) -> tuple[Array, float]:
     """As ``balls.centres``."""
     flat = _flat(array)
     middle, wide = np.empty(array.size), np.empty(array.size)
-    kernels.middle(*flat, middle, wide)
+    products.middle(*flat, middle, wide)
     return middle.reshape(array.shape), float(wide.max(initial=-np.inf))
 
 
@@ -242,7 +243,8 @@ def widened(array: Array, width: Array) -> Words:
     """The balls with radii 2^width added; both of shapes that broadcast."""
     out = np.array(np.broadcast_to(array, np.broadcast_shapes(array.shape, width.shape)))
     every, radii = _views(out)
-    kernels.widen(radii, every, np.ascontiguousarray(np.broadcast_to(width, out.shape)).reshape(-1))
+    widths = np.ascontiguousarray(np.broadcast_to(width, out.shape))
+    products.widen(radii, every, widths.reshape(-1))
     return out.view(Words)
 
 
@@ -250,8 +252,8 @@ def decided(array: Array) -> tuple[Array, Array, Array]:
     """As ``balls.decided``."""
     flat = _flat(array)
     ends, middle, wide = np.empty((2, array.size)), np.empty(array.size), np.empty(array.size)
-    kernels.nearest(*flat, ends, *_room(_size(array.dtype)))
-    kernels.middle(*flat, middle, wide)
+    products.nearest(*flat, ends, *_room(_size(array.dtype)))
+    products.middle(*flat, middle, wide)
     low, high = ends
     radius = np.asarray(array)["radius"].reshape(-1)
     units = np.asarray(array)["unit"].reshape(-1).astype(np.int64)
@@ -380,13 +382,13 @@ class _Aligned:
         M, K = rows.shape
         every, radii = _flat(rows)
         high, self.low = np.empty(M, np.int64), np.empty(M, np.int64)
-        kernels.extent(every, K, high, self.low)
+        products.extent(every, K, high, self.low)
         high[high == -digits.NONE] = self.low[self.low == digits.NONE] = 0
         D = max(min(int((high - self.low).max(initial=1)), most), 1)
         self.low = np.maximum(self.low, high - D)
         self.digits = np.empty((D, M, K))
         self.size, self.off = np.empty((M, K)), np.empty((M, K))
-        kernels.align(every, radii, K, self.low, self.digits, self.size, self.off)
+        products.align(every, radii, K, self.low, self.digits, self.size, self.off)
 
 
 def _product(a: Words, b: Words) -> Words:
@@ -439,15 +441,15 @@ def _multiplied(left: _Aligned, right: _Aligned, out: Words) -> None:
                 continue
             others = right.digits[second:, :, k:k + BLOCK]
             found = (some.reshape(-1, some.shape[2]) @ others.reshape(-1, some.shape[2]).T)
-            kernels.accumulate(found.reshape(len(some), M, len(others), N), i, second, cut, acc)
-        kernels.carry_all(acc.reshape(M * N, -1))
+            products.accumulate(found.reshape(len(some), M, len(others), N), i, second, cut, acc)
+        products.carry_all(acc.reshape(M * N, -1))
     # what is left out below the cut, and in units of it
     radius = sum((a * 2.0 ** (BITS * (places - cut))) @ b.T for places, a, b in (
         (I, left.size, right.off), (J, left.off, right.size), (0, left.off, right.off)))
     radius = radius * (1 + (K + 16) * 2.0 ** -52)
     if cut:
         radius += K * min(I, J) * 2.0 ** (BITS - 1)
-    kernels.settle_all(acc, left.low + cut, right.low, radius, *_views(out), *_room(I + J + size))
+    products.settle_all(acc, left.low + cut, right.low, radius, *_views(out), *_room(I + J + size))
 
 
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
