@@ -34,6 +34,12 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
         ["c", "not run", "7", "not run", "-"]]
 
 
+def test_accuracies_are_shown_at_their_best_and_at_the_end():
+    made = {"alpha = 0.1, seed 0": {**row(accuracy=.924), "final": {"accuracy": .918}}}
+    assert "| 92.40 (one seed) | 91.40   | 91.80 (one seed) |" in find("table-iv").table(
+        found_in(made), 1, False)
+
+
 def test_a_ladder_climbs_until_a_length_is_not_solved():
     solved = {_rung("adding", "plain", T, 0, False).name: row("solved") for T in (10, 20, 30)}
     reached, job = _climb(found_in(solved), "adding", "plain", 0, False)
