@@ -30,10 +30,11 @@ def _cells(question: str, fixed: dict[str, Any], cases: dict[str, dict[str, Any]
             for name, case in cases.items()]
 
 
-SHORT, START, LONG, ADDING, ENDS, PIXELS = (
+SHORT, START, LONG, ADDING, ENDS, PIXELS, MORE = (
     "temporal order, SRNN, T = 20", "temporal order, SRNN+OINIT, T = 20",
     "temporal order, SRNN+OINIT, T = 120", "adding, SRNN+OINIT, T = 100",
-    "adding, SRNN+OINIT, T = 100, 100,000 iterations", "MNIST by pixels, SRNN+OINIT")
+    "adding, SRNN+OINIT, T = 100, 100,000 iterations", "MNIST by pixels, SRNN+OINIT",
+    "MNIST by pixels, SRNN+OINIT, 100,000 iterations")
 HALVED = "adding:protocol=manchev-spratling-code"
 SMALL: dict[str, Any] = {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"}
 
@@ -66,6 +67,9 @@ CELLS = [
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"},
         "RMSprop at .0001, standardised": {"rate": 1e-4},
         "SGD at .00001, from 0 to 1 (text)": {"protocol": TEXT}}),
+    *_cells(MORE, {"task": "sequential-mnist", "method": "oinit", "iterations": 100_000}, {
+        "RMSprop at .00001, standardised (code)": {},
+        "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"}}),
 ]
 
 
