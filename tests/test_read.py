@@ -109,6 +109,12 @@ def test_json_is_bounded_in_depth(text, message):
     assert json_of(json.dumps([[1]] * 100).encode()) == [[1]] * 100
 
 
+def test_an_object_of_json_has_no_name_twice():
+    with pytest.raises(ValueError, match="the name 'b' more than once"):
+        json_of(b'[{"a": {"b": 1, "c": 2, "b": 1}}]')
+    assert json_of(b'[{"b": 1}, {"b": 1}]') == [{"b": 1}] * 2
+
+
 @pytest.mark.parametrize("text, message", [
     ("a = " + "[" * 100_000, "more than 30"), ("[a" + ".a" * 20_000 + "]", "more than 500"),
     ("a = {" * 1000, "more than 30"), ("a =", "Invalid value"), ("\xff", "Invalid"),

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +65,7 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def json_of(data: bytes) -> Any:
-    """What JSON text holds, nested at most ``DEEPEST`` deep."""
+    """What JSON text holds, nested at most ``DEEPEST`` deep, no name twice in an object."""
     text = data.decode()
     if text.count("[") + text.count("{") > DEEPEST:
         depth = 0
@@ -73,7 +74,16 @@ def json_of(data: bytes) -> Any:
             if depth > DEEPEST:
                 raise ValueError(f"brackets are nested more than {DEEPEST} deep at character "
                                  f"{token.start() + 1}")
-    return json.loads(text)
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose names have to differ: of two values no reader knows which one counts."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"an object has the name {name!r} more than once")
+    return made
 
 
 def toml_of(data: bytes) -> dict[str, Any]:
