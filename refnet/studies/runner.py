@@ -124,8 +124,10 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 return failed
             if not pending:
                 time.sleep(PAUSE)
-            for future in wait(pending, PAUSE, FIRST_COMPLETED).done if pending else ():
+            # what is wanted changes when a run ends; before, there is only a busy one to try again
+            for future in wait(pending, PAUSE if busy else None, FIRST_COMPLETED).done:
                 job = pending.pop(future)
+                busy.pop(job.key, None)
                 error = future.exception()
                 if error is None:
                     store.append(future.result(), job.key in again)
