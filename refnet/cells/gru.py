@@ -68,7 +68,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     H = p["Whh"].shape[1]
     a = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 3 * H) + p["bh"]
     dtype = np.result_type(a, p["Whh"], h0)
-    a = a.reshape(T, B, 3, H).astype(dtype)
+    a = a.reshape(T, B, 3, H).astype(dtype, copy=False)
     v = np.empty_like(a)
     u = np.empty_like(a, shape=(T, B, H))
     h = np.empty_like(a, shape=(T + 1, B, H))

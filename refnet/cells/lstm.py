@@ -78,14 +78,15 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     """
     T, B, D = x.shape
     H, P = len(p["bh"]) // 4, p["Whh"].shape[1]
-    z = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 4 * H) + p["bh"]
-    dtype = np.result_type(z, p["Whh"], h0)
-    a, v = (np.empty_like(z, dtype, shape=(T, B, 4, H)) for _ in range(2))
-    h, c = (np.empty_like(z, dtype, shape=(T + 1, B, width)) for width in (P, H))
-    k = np.empty_like(z, dtype, shape=(T, B, H))
+    a = matmul(x.reshape(T * B, D), p["Wxh"].T).reshape(T, B, 4 * H) + p["bh"]
+    dtype = np.result_type(a, p["Whh"], h0)
+    a = a.reshape(T, B, 4, H).astype(dtype, copy=False)
+    v = np.empty_like(a)
+    h, c = (np.empty_like(a, shape=(T + 1, B, width)) for width in (P, H))
+    k = np.empty_like(a, shape=(T, B, H))
     h[0], c[0] = h0[0][:, :P], h0[1]
     for t in range(T):
-        a[t] = (z[t] + matmul(h[t], p["Whh"].T)).reshape(B, 4, H)
+        a[t] = a[t] + matmul(h[t], p["Whh"].T).reshape(B, 4, H)
         for n, name in enumerate(PEEPHOLES[:2]):
             if name in p:
                 a[t, :, n] += p[name] * c[t]

@@ -53,6 +53,8 @@ ELEMENTARY = 1
 """That of an elementary function, which libraries round within an ulp (2u) or two."""
 CHUNKS = 16
 POOL = 2**20
+SOME = 2**24
+"""The most numbers of a factor that a product copies at a time, if one run has no more."""
 ALIKE = 2**6
 """Terms that differ by less than this many unit roundoffs of the largest count as equal."""
 
@@ -84,17 +86,13 @@ class Source:
         self.counted: dict[tuple[int, ...], tuple[Array, Array]] = {}  # the last of each shape
         self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
 
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Draws from N(0, 1), (*shape, R): rows of the pool from a random one on, of
-        several where one piece of it would be too long."""
-        size, most = int(np.prod(shape)), len(self.pool) // 2
-        pieces = []
+    def normal(self, size: int) -> Iterator[tuple[slice, Array]]:
+        """Draws from N(0, 1), (size, R), piece by piece: rows of the pool from a random one on."""
+        most = len(self.pool) // 2
         for done in range(0, max(size, 1), most):
             rows = min(size - done, most)
             first = int(self.rng.integers(len(self.pool) - rows))
-            pieces.append(self.pool[first:first + rows])
-        draws = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return draws.reshape(*shape, len(self.columns))
+            yield slice(done, done + rows), self.pool[first:first + rows]
 
     def constant(self, array: Array) -> Noisy:
         """Numbers that a program holds: where the type does not, rounded once in each run."""
@@ -108,7 +106,8 @@ class Source:
         for n in np.flatnonzero(~holds(values)):
             key = float(values[n]), u
             if key not in self.constants:
-                self.constants[key] = values[n] * (1 + SINGLE * u * self.normal((1,))[0])
+                (_, draws), = self.normal(1)
+                self.constants[key] = values[n] * (1 + SINGLE * u * draws[0])
             out[n] = self.constants[key]
         return self.array(out[places.reshape(np.shape(array))])
 
@@ -118,24 +117,34 @@ class Source:
             return value
         if not _is_noisy(value):
             return self.once(value, self.operands, lambda v: rounded_to(v, self.operands) == v)
-        runs = runs_of(value)
-        return self.array(runs * (1 + SINGLE * self.operands * self.normal(runs.shape[:-1])))
+        made = self.array(runs_of(value))
+        out = runs_of(made.reshape(-1))
+        for rows, draws in self.normal(len(out)):
+            out[rows] *= 1 + SINGLE * self.operands * draws
+        return made
 
-    def rounded(self, value: Array, ulps: float) -> Noisy:
-        """``value`` (..., R), each run perturbed by ``ulps`` unit roundoffs of its own size."""
-        return self.perturbed(value, ulps * self.u * value)
+    def rounded(self, function: np.ufunc, values: tuple[Any, ...], ulps: float) -> Noisy:
+        """``function`` of ``values``, each run perturbed by ``ulps`` unit roundoffs of its own
+        size."""
+        runs = [runs_of(value) for value in values]
+        made = self.room(np.broadcast_shapes(*(one.shape[:-1] for one in runs)), 1, 0)
+        function(*runs, out=runs_of(made))
+        return self.perturbed(made, ulps * self.u)
 
-    def perturbed(self, value: Array, sigma: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
-        """``value`` (..., R) with noise of standard deviation ``sigma``, at least that of an
-        underflow: the smallest normal number for each of the ``terms`` summed."""
-        shape = value.shape[:-1]
-        made = self.room(shape, terms, norm)
-        out = np.asarray(made)["v"]
-        np.multiply(sigma, self.normal(shape), out=out)
-        out += value
-        if out.size and abs(value[..., 0]).min() < np.max(terms) * self.tiny / self.u:
-            lost = self.tiny * np.asarray(terms)[..., None] * self.normal(shape)
-            out += np.where((value == 0) & (sigma == 0), 0, lost)
+    def perturbed(self, made: Noisy, sigma: Array | float) -> Noisy:
+        """``made`` itself with noise of standard deviation ``sigma``, (..., 1), or a number in
+        units of each run's own size; at least that of an underflow: the smallest normal number
+        for each of the terms summed."""
+        flat = np.asarray(made).reshape(-1)
+        out, terms = flat["v"], flat["terms"][:, None]
+        given = None if isinstance(sigma, float) else sigma.reshape(-1, 1)
+        lossy = out.size and abs(out[:, 0]).min() < terms.max() * self.tiny / self.u
+        fixed = (out == 0) & (given is None or given == 0) if lossy else None
+        for rows, draws in self.normal(len(out)):
+            out[rows] += (sigma * out[rows] if given is None else given[rows]) * draws
+        if fixed is not None:
+            for rows, draws in self.normal(len(out)):
+                out[rows] += np.where(fixed[rows], 0, self.tiny * terms[rows] * draws)
         return made
 
     def array(self, value: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
@@ -245,11 +254,12 @@ def _history(value: Any) -> tuple[Array, Array, Array]:
 
 
 def _add(a: Any, b: Any) -> Noisy:
-    source, total = _SOURCE.get(), runs_of(a) + runs_of(b)
+    source = _SOURCE.get()
     (size_a, terms_a, norm_a), (size_b, terms_b, norm_b) = _history(a), _history(b)
     if max(terms_a.max(initial=0), terms_b.max(initial=0)) <= 1:
-        return source.rounded(total, SINGLE)
-    size = abs(total[..., 0])
+        return source.rounded(np.add, (a, b), SINGLE)
+    one, other = runs_of(a), runs_of(b)
+    size = abs(one[..., 0] + other[..., 0])
     sigma = SINGLE * size
     for first, start, own, terms, norm in (
             (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
@@ -260,8 +270,9 @@ def _add(a: Any, b: Any) -> Noisy:
         sigma = np.maximum(sigma, np.where(
             (terms > 1) & (first != 0),
             np.minimum(longer * (source.sums / source.u), norm / source.u), 0))
-    return source.perturbed(total, (source.u * sigma)[..., None], terms_a + terms_b,
-                            np.hypot(norm_a, norm_b))
+    made = source.room(size.shape, terms_a + terms_b, np.hypot(norm_a, norm_b))
+    np.add(one, other, out=runs_of(made))
+    return source.perturbed(made, source.u * sigma)
 
 
 def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
@@ -276,7 +287,7 @@ def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
 
 
 def _rounded(function: np.ufunc, ulps: float) -> Callable[..., Noisy]:
-    return lambda *inputs: _SOURCE.get().rounded(function(*map(runs_of, inputs)), ulps)
+    return lambda *inputs: _SOURCE.get().rounded(function, inputs, ulps)
 
 
 def _exact(function: np.ufunc) -> Callable[[Any], Noisy]:
@@ -351,10 +362,17 @@ def _product(a: Any, b: Any) -> Noisy:
     source.tick()
     left, right = (runs_of(source.factor(x)) for x in (a, b))
     K = left.shape[1]
+    made = source.room((len(left), right.shape[1]), K, 0)
+    total = runs_of(made)
     if right.shape[2] == 1 and len(left) < K:  # the runs beside each other, as they lie
-        total = right[:, :, 0].T @ left
+        total[...] = right[:, :, 0].T @ left
     else:
-        total = np.moveaxis(_by_run(left) @ _by_run(right), 0, -1)
+        some = max(SOME // max(left[..., 0].size, right[..., 0].size, 1), 1)
+        for first in range(0, total.shape[2], some):
+            runs = slice(first, first + some)
+            total[..., runs] = np.moveaxis(np.matmul(*(
+                _by_run(one if one.shape[2] == 1 else one[..., runs]) for one in (left, right))),
+                0, -1)
     left, right = left[..., 0], right[..., 0]
     # rows and columns are brought to about 1: squares of vanishing gradients would underflow
     rows = power_of_two(abs(left).max(axis=1, initial=0))
@@ -362,7 +380,8 @@ def _product(a: Any, b: Any) -> Noisy:
     V, Q = _variance(left / rows[:, None], right / columns, source.sums)
     scale = rows[:, None] * columns
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, total[..., 0])
-    return source.perturbed(total, sigma[..., None], K, np.sqrt(Q) * scale)
+    np.asarray(made)["norm"] = np.sqrt(Q) * scale
+    return source.perturbed(made, sigma)
 
 
 def _once_more(sums: Array, total: Array) -> Array:
@@ -381,7 +400,7 @@ def _sum(a: Array) -> Noisy:
     scale = power_of_two(abs(terms).max(axis=1, initial=0))
     V, Q = _variance(terms / scale[:, None], None, source.sums)
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
-    return source.perturbed(runs.sum(axis=0), sigma[..., None], len(runs), np.sqrt(Q) * scale)
+    return source.perturbed(source.array(runs.sum(axis=0), len(runs), np.sqrt(Q) * scale), sigma)
 
 
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
