@@ -174,8 +174,11 @@ def peers() -> str:
              *(median(row["ratios"].get(name)) for name in ("jax", "numpy")),
              f"{median(row[SHARE], '.0%')} / {median(row.get(ROOF), '.0%')}",
              median(row["two threads over one"])] for row in record("peers")["sizes"]]
+    behind = [line[0] + " " + line[1] for line, row in zip(rows, record("peers")["sizes"])
+              if min(entry["median"] for entry in row["ratios"].values()) < 1]
     return table(["cell (T, D, H, B)", "", "ms", "PyTorch", "compile", "JAX", "NumPy",
-                  "share", "2 / 1"], rows)
+                  "share", "2 / 1"], rows) + (
+        f"\nBehind one of the others: {'; '.join(behind) or 'none'}.\n")
 
 
 def limits() -> str:
