@@ -19,7 +19,8 @@ from refnet.batch import Array, Params
 from refnet.compiled._jit import direct, inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
-from refnet.compiled.layout import APART, borrow, boundary, common, give_back, normal, pack, product
+from refnet.compiled.layout import (APART, aligned, borrow, boundary, common, give_back, normal,
+                                    pack, product)
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.step import Rule
@@ -43,10 +44,10 @@ matrices in the other core's cache; to bring a number of a matrix from memory co
 them. Two threads over one, on two Zen 4 cores with 784 inputs and ten layers: .88 times as fast at
 20 rows and 100 units (2^21.7 multiplications), 1.15 at 32 rows; 1.28 at one row and 512 units."""
 
-SMALL, MANY = 2 ** 17, 64
-"""A matrix of up to SMALL numbers is packed for a batch of MANY and more: dot products add up the
-lanes of vectors at their ends, which takes time where rows are short, and their prefetches save
-none where the matrix stays in the core's own cache."""
+SMALL, MANY, MOST = 2 ** 17, 64, 256
+"""A matrix is packed for a batch of MOST and more, and one of up to SMALL numbers for a batch of
+MANY: dot products add up the lanes of vectors at their ends, which takes time where rows are short,
+and their prefetches save none where the matrix stays in the core's own cache."""
 
 
 class Layers(NamedTuple):
@@ -117,7 +118,7 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
                   (f"b{layer}", slice(*map(int, b[layer - 1:layer + 1])), (own,))]
     blocks = max(-(-B // ROWS), 1)
     starts = np.array([B * n // blocks for n in range(blocks + 1)])
-    packs = (K[1:] * K[:-1] <= SMALL) & (B >= MANY)
+    packs = B >= np.where(K[1:] * K[:-1] <= SMALL, MANY, MOST)
     room = int((packs * K[:-1] * (K[1:] + lane)).max())
     at = np.concatenate([[0], np.cumsum(strides)])
     worth = 1 + int(W[-1]) * max(B, TRAFFIC) // ALONE
@@ -299,9 +300,8 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     made = sizes(dtype, len(x), widths)
     weights = [normal(p[name], dtype) for name in made.names]
     places = addresses_of(weights)
-    h, outputs = np.empty(made.numbers, dtype), np.empty((len(x), widths[-1]), dtype)
-    if dtype.kind != "f":
-        h[:] = 0
+    h = aligned((made.numbers,), dtype, clear=False)
+    outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
     _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), places,
          normal(x, dtype), h, h[:0] if a is None else a, outputs)

@@ -41,12 +41,13 @@ def normal(value: Array, dtype: Any) -> Array:
     return np.require(value, dtype, ["C", "A", "W"])
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Zeros whose address is a multiple of the vector size (loads across cache lines are slow)."""
+def aligned(shape: tuple[int, ...], dtype: Any, clear: bool = True) -> Array:
+    """Zeros, or anything unless ``clear``, whose address is a multiple of the vector size (loads
+    across cache lines are slow)."""
     if dtype.kind != "f":
         return np.zeros(shape, dtype)
     n = prod(shape)
-    raw = np.zeros(n + BYTES // dtype.itemsize, dtype)
+    raw = (np.zeros if clear else np.empty)(n + BYTES // dtype.itemsize, dtype)
     skip = -raw.ctypes.data % BYTES // dtype.itemsize
     return raw[skip:skip + n].reshape(shape)
 
@@ -119,7 +120,7 @@ def borrow(shape: tuple[int, ...], dtype: Any) -> Array:
     """An array with anything in it, to ``give_back``."""
     spare = _SPARE.pop((shape, dtype.char), None)
     if spare is None:
-        return np.empty(shape, dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
+        return aligned(shape, dtype, clear=False)
     return spare
 
 
