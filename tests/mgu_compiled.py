@@ -47,7 +47,7 @@ WALK = Walk(Cell((Product(0), Product(1, second=True)), own=2, reads=((0, 0),), 
             step, step_back)
 
 
-def forward(p, x, h0, act, gate=SIGMOID, keeps=True):
+def forward(p, x, h0, act, gate=SIGMOID, keeps="tape"):
     x, h, _, a, v, _ = WALK.forward("mgu.forward", p, x, h0, act, gate, keeps)
     return Tape(x, h, a, v)
 

@@ -298,9 +298,11 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             x, h0, dh = draw(T, B, D), draw(*lead, B, H), draw(min(T, 2), B, H)
             a, b = plain.forward(p, x, h0, act, **extra), fast.forward(p, x, h0, act, **extra)
             assert (a.h == b.h).all(), name
-            if cell != "rnn":
-                c = fast.forward(p, x, h0, act, keeps=False, **extra)
-                assert (a.h == c.h).all() and len(c.h) == T + 1, name
+            c = fast.forward(p, x, h0, act, keeps="states", **extra)
+            assert (a.h == c.h).all() and len(c.h) == T + 1, name
+            c = fast.forward(p, x, h0, act, keeps="last", **extra)
+            assert (a.h[-1] == c.h[-1]).all() and len(c.h) == min(T, 1) + 1, name
+
             for clip, chunk in ((None, 96), (Fraction(1, 2), 2)):  # one fills
                 plan.CHUNK = chunk; fast.WALK.plan.cache_clear()
                 ga = plain.backward(p, a, dh, act, clip=clip, **extra)

@@ -62,9 +62,9 @@ WALK = Walk(Cell((Product(R), Product(Z), Product(N, second=True)), own=2, reads
 
 
 def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
-            keeps: bool = True) -> Tape:
+            keeps: str = "tape") -> Tape:
     """As ``refnet.cells.gru_before.forward``, float32 or float64; the tape's ``a`` may be None.
-    Unless it ``keeps`` the tape, that has the states alone.
+    What of it is kept: one of ``walk.KEEPS``.
 
     Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
     """

@@ -31,14 +31,14 @@ def step_back(at: Any, stage: int) -> None:
 WALK = Walk(Cell((Product(0),), alone=True), step, step_back)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
+def forward(p: Params, x: Array, h0: Array, act: Activation, keeps: str = "tape") -> Tape:
     """As ``refnet.cells.rnn.forward``, float32 or float64; the tape's ``a`` is None where the
-    slope is computed from ``h``.
+    slope is computed from ``h``. What of it is kept: one of ``walk.KEEPS``.
 
     Raises TypeError for any other dtype; the net checks the shapes.
     Checked by: tests/test_compiled.py::test_matches_the_reference.
     """
-    x, h, _, a, _, _ = WALK.forward("rnn.forward", p, x, h0, act)
+    x, h, _, a, _, _ = WALK.forward("rnn.forward", p, x, h0, act, keeps=keeps)
     return Tape(x, a if a is None else a[:, :, 0], h)  # type: ignore[arg-type]
 
 

@@ -31,6 +31,10 @@ from refnet.maths.activations import Activation
 __all__ = ["Tape", "Walk"]
 
 WEIGHTS = ("Whh", "Wxh", "bh")
+KEEPS = ("last", "states", "tape")
+"""What a forward pass keeps: the first and the last h; all h, for a read-out at every step; or all
+that a backward pass needs. The rest is written to the same place at every step, which stays in the
+processor's cache."""
 
 
 class Rules(NamedTuple):
@@ -94,7 +98,7 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
     WHICH, LATER = zip(*cell.reads, *([(0, 0)] * (not READS)))
 
     def forward(begin: int, end: int, work: Any, starts: Any, s: Any, room: Any, rules: Any,
-                weights: Any, tape: Any, keeps: bool) -> None:
+                weights: Any, tape: Any, keeps: int) -> None:
         mode = float_control(-1, FLUSH)
         act, gate = Rule(rules.act, rules.alpha, rules.own), Rule(rules.gate, rules.beta, rules.own)
         vectors = rules.vectors
@@ -125,7 +129,7 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                     copy_rows(state[1], 0, width, tape.c, start * H, H, rows, H)
             for t in range(s.T):
                 at = t * B + start
-                kept = at if keeps else start
+                kept, state_at = at if keeps == 2 else start, at if keeps else start
                 for stage in range(STAGES):
                     if ALONE:
                         panels = (after,)
@@ -151,7 +155,7 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                     if not stage:  # bring what the next step writes
                         fetch(tape.v, (kept + B) * GATES * H, rows * GATES * H)
                         if not ALONE:
-                            fetch(tape.h, (at + 2 * B) * H, rows * H)
+                            fetch(tape.h, (state_at + 2 * B) * H, rows * H)
                         if STATES > 1:
                             fetch(tape.c, (kept + 2 * B) * H, rows * H)
                         if KEPT >= 0:
@@ -168,7 +172,7 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                 if ALONE:
                     now, after = after, now
                 else:
-                    copy_rows(tape.h, (at + B) * H, H, state[0], 0, width, rows, H)
+                    copy_rows(tape.h, (state_at + B) * H, H, state[0], 0, width, rows, H)
                     copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
                     if STATES > 1:
                         copy_rows(tape.c, (kept + B) * H, H, state[1], 0, width, rows, H)
@@ -332,16 +336,18 @@ class Walk:
         give_back(work)
 
     def forward(self, where: str, p: Params, x: Array, h0: Array, act: Activation,
-                gate: Activation | None = None, keeps: bool = True) -> Tape:
+                gate: Activation | None = None, keeps: str = "tape") -> Tape:
         """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
-        k (T, B, H); what the cell has not got is None. Unless it ``keeps`` them, a, v and k have
-        one step, and c two: what each step writes stays in the processor's cache."""
+        k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
+        KEEPS, a, v and k have one step, h two, the first and the last, and c two."""
         cell = self.cell
         lay, sizes, room, _ = self._plan(where, p, act, x, h0)
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
-        x, keeps = normal(x, dtype), keeps or cell.alone
-        steps = T if keeps else min(T, 1)
-        h, c, k, a = np.empty((T + 1, B, H), dtype), None, None, None
+        x, most = normal(x, dtype), KEEPS.index(keeps)
+        if cell.alone and most:
+            most = 2  # its tape is its states
+        states, steps = (T if most >= least else min(T, 1) for least in (1, 2))
+        h, c, k, a = np.empty((states + 1, B, H), dtype), None, None, None
         if cell.states > 1:
             c = np.empty((steps + 1, B, H), dtype)
             h[0], c[0] = h0
@@ -356,7 +362,7 @@ class Walk:
                     h if k is None else k)
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
         self._run(0, lay, spaces(lay, room.end), sizes, room, self._rules(lay, p, act, gate),
-                  weights, tape, keeps)
+                  weights, tape, most)
         return Tape(x, h, c, a, v, k)
 
     def backward(self, where: str, p: Params, tape: Tape, dh: Array, act: Activation,

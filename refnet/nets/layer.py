@@ -76,7 +76,7 @@ class Layer:
     multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip`` bounds the entries of its
     gradient inside the recursion, if given. ``checkpoints``: gradient checkpointing. ``gate``: the
     activation of the gates, for a cell that has any. ``keeps``: whether the tape is for a backward
-    pass; the cell is asked only if not.
+    pass; a cell of refnet.compiled is told if not.
     """
 
     passes: Any
@@ -87,10 +87,11 @@ class Layer:
     gate: Activation | None = None
     keeps: bool = True
 
-    def run(self, p: Params, x: Array, state: Array) -> Any:
-        """The cell's tape; ``p`` is what ``scaled`` gives."""
+    def run(self, p: Params, x: Array, state: Array, last: bool = False) -> Any:
+        """The cell's tape; ``p`` is what ``scaled`` gives. ``last``: of its states, only the last
+        one is wanted."""
         options: dict[str, Any] = {} if self.gate is None else {"gate": self.gate}
-        options |= {} if self.keeps else {"keeps": False}
+        options |= {} if self.keeps else {"keeps": "last" if last else "states"}
         return self.passes.forward(p, x, state, self.activation, **options)
 
     def pull(self, p: Params, tape: Any, dh: Array, inputs: bool = True, **options: Any) -> Params:
@@ -110,8 +111,9 @@ class Layer:
             return p
         return {**p, **{name: times(self.gain, p[name]) for name in GAINED if name in p}}
 
-    def forward(self, p: Params, x: Array, h0: Array, read: Read) -> Any:
-        """The cell's tape, or Checkpoints; ``read`` is called with every segment.
+    def forward(self, p: Params, x: Array, h0: Array, read: Read, last: bool = False) -> Any:
+        """The cell's tape, or Checkpoints; ``read`` is called with every segment. ``last``: it
+        reads the last state alone.
 
         Shapes: x (T, B, D); h0 (B, H) or, for the LSTM's [h0, c0], (2, B, H). Any dtype that the
         cell takes; the net checks the shapes.
@@ -122,7 +124,7 @@ class Layer:
         for first, end in self._segments(len(x)):
             starts.append(state)
             tape = None  # before the next one is made
-            tape = self.run(p, x[first:end], state)
+            tape = self.run(p, x[first:end], state, last)
             read(first, tape)
             if end < len(x):
                 state = tape.h[-1].copy() if h0.ndim == 2 else np.stack(

@@ -49,7 +49,8 @@ class RecurrentNet:
     "reference" (any dtype) or "compiled" (float32 and float64, Numba).
     ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.nets.layer``), or "forward" for a net that only runs
-    forward: compiled gated cells then keep their states alone, and ``backward`` refuses.
+    forward: a compiled cell then keeps its states alone, or of them the last alone where that is
+    all that is read, and ``backward`` refuses.
     ``gate``: the activation of a gated cell's gates, or its name. ``clip_forward``: the input of
     every activation is first clipped to [-clip_forward, clip_forward], as by ONNX's attribute
     ``clip`` (reference backend). A second bias, the parameter bhh, is added to bh if it is
@@ -147,7 +148,7 @@ class RecurrentNet:
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
-        keeps = self.checkpoint != "forward" or self.backend == "reference" or gate is None
+        keeps = self.checkpoint != "forward" or self.backend == "reference"
         return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate, keeps)
 
     @cached_property
@@ -325,7 +326,7 @@ class RecurrentNet:
                 here = _read_within(steps, first, tape)
                 rows[here] = tape.h[steps[here] - first, here]
 
-        tape = self.layer.forward(p, x, h0, read)
+        tape = self.layer.forward(p, x, h0, read, isinstance(steps, int))
         if steps is not None:
             return self._read_out(p, rows), NetTape(p, made, tape, rows, steps)
         return (np.concatenate(outputs).reshape(T, B, self.outputs),
