@@ -50,7 +50,7 @@ PRODUCT, PEAK, BANDWIDTH = "large product", "peak", "bandwidth"
 SHARE = "share of the large product's rate"
 ROOF = "share of the roofline"
 FLUSHED = ", flushed"
-ROUNDS, BUDGET = 9, 60.0
+ROUNDS, BUDGET = 9, 30.0
 """Rounds at least, and seconds spent on a row at least."""
 AGREE = 300
 """How far a gradient may be off, in eps of its largest entry: T dependent roundings."""
