@@ -302,7 +302,6 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             assert (a.h == c.h).all() and len(c.h) == T + 1, name
             c = fast.forward(p, x, h0, act, keeps="last", **extra)
             assert (a.h[-1] == c.h[-1]).all() and len(c.h) == min(T, 1) + 1, name
-
             for clip, chunk in ((None, 96), (Fraction(1, 2), 2)):  # one fills
                 plan.CHUNK = chunk; fast.WALK.plan.cache_clear()
                 ga = plain.backward(p, a, dh, act, clip=clip, **extra)
