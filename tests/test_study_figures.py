@@ -205,7 +205,8 @@ def test_a_finding_is_stated_only_if_the_rows_say_so():
         return {"accuracy": .25, "mse": .03 if "W_xh" in label else .16 if "text" in label else .04}
 
     def told(states):
-        rows = {labels[label]: {"state": state, "iterations": iterations, "best": best(label)}
+        rows = {labels[label]: {"state": state, "iterations": iterations, "best": best(label),
+                                "final": best(label)}
                 for label, (state, iterations) in states.items()}
         return causes.STUDY.table(lambda job: rows.get(job.key), 1, False)
 
