@@ -236,6 +236,20 @@ def test_float32_steps_do_not_drift(shape, steps):
         assert defect(free.astype(np.float64)) > 1e-5
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (300, 263), (263, 263)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_defect(shape, dtype):
+    """Of a large matrix, made by parts, it is that of the whole: wherever one entry is off, as
+    ``||M'M - I||_F`` says in float64, within ten times the rounding of sums of N products."""
+    M = random_point(*shape, dtype)[0]
+    for column in np.linspace(0, shape[1] - 1, 7).astype(int):
+        off = M.copy()
+        off[column, column] += 1
+        E = off.astype(float).T @ off - np.eye(shape[1])
+        tolerance = 10 * np.finfo(dtype).eps * shape[0] ** 0.5
+        assert abs(defect(off) / np.linalg.norm(E) - 1) < tolerance
+
+
 @given(points(tall=True))
 def test_guard(point):
     """A repair takes a defect d to about 3/4 d^2; a good matrix is returned as it is."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from refnet.batch import Array
 
-__all__ = ["LARGE", "in_parts", "in_threads", "split_product"]
+__all__ = ["LARGE", "cut", "in_parts", "in_threads", "split_product"]
 
 LARGE = 2 ** 24
 """Multiplications from which threads are worth their while: a part of a product then takes some
@@ -96,12 +96,12 @@ def split_product(a: Array, b: Array) -> Array:
         else:
             np.matmul(a, b[:, part], out=out[:, part])
 
-    parts = _cut(size)
+    parts = cut(size)
     in_threads(lambda n: one(parts[n]), len(parts))
     return out
 
 
-def _cut(size: int) -> list[slice]:
+def cut(size: int) -> list[slice]:
     """The parts of this number of rows or columns."""
     count = max(PARTS, size // LONGEST)
     return [slice(size * n // count, size * (n + 1) // count) for n in range(count)]
@@ -118,5 +118,5 @@ def in_parts(function: Callable[[Array], None], a: Array, work: int) -> None:
     >>> a.tolist()
     [[2.0, 2.0, 2.0]]
     """
-    parts = _cut(a.shape[1]) if work >= LARGE else [slice(None)]
+    parts = cut(a.shape[1]) if work >= LARGE else [slice(None)]
     in_threads(lambda n: function(a[:, parts[n]]), len(parts))

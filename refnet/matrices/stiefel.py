@@ -17,6 +17,7 @@ from refnet.batch import Array
 from refnet.maths.kinds import inexact, join
 from refnet.maths.linalg import OnePlus, expm, eye, qr
 from refnet.maths.numeric import Number, matmul, times
+from refnet.maths.threads import LARGE, cut, in_threads
 
 __all__ = ["METRICS", "Guarded", "RETRACTIONS", "defect", "determinant", "gradient", "guard",
            "step"]
@@ -177,21 +178,29 @@ def _polar(a: Array) -> Array:
     return np.asarray(u @ vt)
 
 
-def _error(M: Array) -> Array:
-    E = np.asarray(M.T @ M)  # NumPy makes half of it, as it is symmetric
-    diagonal = np.arange(len(E))
-    E[diagonal, diagonal] -= 1
-    return E
-
-
 def defect(M: Array) -> float:
     """``||M'M - I||_F`` of floats, measured in M's own dtype.
 
     >>> defect(np.array([[2.0], [0.0]]))
     3.0
+
+    M'M is symmetric: of a large one, parts of its columns down to the diagonal are made in threads.
+    Checked by: tests/test_stiefel.py::test_defect.
     """
-    E = _error(M).ravel()
-    return float(np.dot(E, E) ** 0.5)
+    N, P = M.shape
+    parts = cut(P) if N * P * P >= LARGE else [slice(0, P)]
+    squares = np.zeros(len(parts), M.dtype)
+
+    def measure(n: int) -> None:
+        n = n // 2 if n % 2 == 0 else len(parts) - 1 - n // 2  # a thread's parts: short and long
+        own, columns = M[:, parts[n]], M[:, :parts[n].start]
+        E, above = own.T @ own, (columns.T @ own).ravel()
+        diagonal = np.arange(len(E))
+        E[diagonal, diagonal] -= 1
+        squares[n] = np.dot(E.ravel(), E.ravel()) + 2 * np.dot(above, above)
+
+    in_threads(measure, len(parts))
+    return float(squares.sum() ** 0.5)
 
 
 def determinant(M: Array) -> int:
@@ -233,12 +242,11 @@ def guard(M: Array) -> Guarded:
 
     Checked by: tests/test_stiefel.py::test_guard.
     """
-    E = _error(M)
-    flat = E.ravel()
-    size = float(np.dot(flat, flat) ** 0.5)
-    if size <= 4 * len(E) ** 0.5 * float(np.finfo(M.dtype).eps):
+    size, P = defect(M), M.shape[1]
+    if size <= 4 * P ** 0.5 * float(np.finfo(M.dtype).eps):
         return Guarded(M, size, False)
     if not size <= 0.5:
         raise ValueError(f"stiefel.guard: M {M.shape} has ||M'M - I|| = {size:.3g}; need a matrix "
                          "with orthonormal columns, up to rounding: start from an orthogonal one")
+    E = np.asarray(M.T @ M - eye(P, M.dtype))
     return Guarded(np.asarray(M - matmul(M, _half(E))), size, True)
