@@ -184,13 +184,14 @@ from refnet.compiled import feedforward
 from refnet.nets.feedforward import FeedforwardNet
 for name, act in ACTIVATIONS.items():
     if not act.rational: continue
-    for widths, B in (((6, 10, 22, 2), 3), ((2, 4, 4, 4, 1), 11), ((6, 2, 2), 1), ((2, 2), 0)):
+    for widths, B in (((6, 10, 22, 2), 3), ((2, 4, 4, 4, 1), 11), ((6, 2, 2), 2), ((6, 2, 2), 1),
+                      ((2, 2), 0)):
         net = FeedforwardNet(widths, activation=act)
         params = {n: draw(*shapes[-1]) for n, shapes in net.shapes.items()}
         x, d = draw(B, widths[0]), draw(B, widths[-1])
         a, ta = net.forward(params, x)
         want = net.backward(params, ta, d)
-        for feedforward.CHUNK, feedforward.MANY in ((96, 64), (2, 2)):  # or some are packed
+        for feedforward.CHUNK, feedforward.ACROSS in ((96, 8), (2, 1)):
             feedforward.sizes.cache_clear()
             fast = replace(net, backend="compiled")
             b, tb = fast.forward(params, x)

@@ -2,8 +2,9 @@
 
 Each thread takes some rows of the batch through all layers, forward and back, and then some rows
 of the matrices for their gradients. Matrices are read as they lie, for to rearrange one takes as
-long as its product with 10 rows: forward, by dot products along its rows (``dots``); back, by
-sums of its rows. Only a small matrix that meets many rows of the batch is packed.
+long as its product with 10 rows: back, by sums of its rows; forward, each of its numbers times
+many rows of the batch, which are turned into columns for that, or, for a few rows, by dot products
+(``dots``).
 
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
 Checked by: tests/test_compiled_feedforward.py.
@@ -20,9 +21,9 @@ from refnet.compiled._jit import direct, inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
 from refnet.compiled.layout import (APART, aligned, borrow, boundary, common, give_back, normal,
-                                    pack, product)
+                                    product)
 from refnet.compiled.plan import CHUNK
-from refnet.compiled.rows import addresses_of, held
+from refnet.compiled.rows import addresses_of, held, turn
 from refnet.compiled.step import Rule
 from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
@@ -44,25 +45,24 @@ matrices in the other core's cache; to bring a number of a matrix from memory co
 them. Two threads over one, on two Zen 4 cores with 784 inputs and ten layers: .88 times as fast at
 20 rows and 100 units (2^21.7 multiplications), 1.15 at 32 rows; 1.28 at one row and 512 units."""
 
-SMALL, MANY, MOST = 2 ** 17, 64, 256
-"""A matrix is packed for a batch of MOST and more, and one of up to SMALL numbers for a batch of
-MANY: dot products add up the lanes of vectors at their ends, which takes time where rows are short,
-and their prefetches save none where the matrix stays in the core's own cache."""
+ACROSS = 8
+"""Vectors of rows side by side in a product whose lanes are rows of the batch: two panels, and with
+its inputs they stay in the core's own cache."""
 
 
 class Layers(NamedTuple):
     """``widths`` (layers + 1,), the numbers from a row of each to the next, ``strides``, and the
-    sums of those before it, ``at``; whether the matrix after each is packed, ``packs``; where the
-    gradient of each W and b begins, ``W`` and ``b``; ``starts`` (blocks + 1,), the first row of
-    each block of the batch, and B; ``tasks`` (tasks, 3), each a layer, the first of some rows of
-    its matrix, and how many."""
+    sums of those before it, ``at``; whether the lanes of a forward pass are rows of the batch,
+    ``turns``; where the gradient of each W and b begins, ``W`` and ``b``; ``starts`` (blocks + 1,),
+    the first row of each block of the batch, and B; ``tasks`` (tasks, 3), each a layer, the first
+    of some rows of its matrix, and how many."""
 
     B: int
     lane: int
     widths: Any
     strides: Any
     at: Any
-    packs: Any
+    turns: bool
     W: Any
     b: Any
     starts: Any
@@ -71,9 +71,9 @@ class Layers(NamedTuple):
 
 class Sizes(NamedTuple):
     """All that follows from the sizes: what the kernels take; the numbers of a tape, ``numbers``;
-    where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread packs a matrix
-    into, ``room``; for how many threads there is work, ``worth``; the names of the parameters, and
-    for each its part of the gradients and its shape, ``parts``."""
+    where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread works in,
+    ``room``; for how many threads there is work, ``worth``; the names of the parameters, and for
+    each its part of the gradients and its shape, ``parts``."""
 
     dtype: Any
     layers: Layers
@@ -118,11 +118,12 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
                   (f"b{layer}", slice(*map(int, b[layer - 1:layer + 1])), (own,))]
     blocks = max(-(-B // ROWS), 1)
     starts = np.array([B * n // blocks for n in range(blocks + 1)])
-    packs = B >= np.where(K[1:] * K[:-1] <= SMALL, MANY, MOST)
-    room = int((packs * K[:-1] * (K[1:] + lane)).max())
     at = np.concatenate([[0], np.cumsum(strides)])
     worth = 1 + int(W[-1]) * max(B, TRAFFIC) // ALONE
-    return Sizes(dtype, Layers(B, lane, K, strides, at, packs, W, b, starts, np.array(tasks)),
+    # dot products add up the lanes of vectors at their ends; but rows of the batch leave lanes idle
+    turns = B >= 2 * lane or worth == 1 and 3 * lane <= 4 * B <= 4 * lane
+    room = turns * int((K[1:] + K[:-1]).max()) * min(ACROSS, -(-B // lane)) * lane
+    return Sizes(dtype, Layers(B, lane, K, strides, at, turns, W, b, starts, np.array(tasks)),
                  B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room,
                  worth, tuple(name for name, *_ in parts), tuple(parts))
 
@@ -160,14 +161,19 @@ def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: 
         seen = cut(h, s.B * s.at[layer - 1] + first * below, rows * below)
         now = cut(h, start, rows * stride)
         W, b = held(places, 2 * layer - 2, H * K, x), held(places, 2 * layer - 1, H, x)
-        if s.packs[layer - 1]:
-            pack(w, 0, K, W, 0, H, K, lane, True)
-            product(now, stride, seen, below, 1, w, 0, K, rows, units, lane, False)
-        else:
-            for r in range(0, rows, CHUNK):
-                dots(cut(now, r * stride, (rows - r) * stride), stride,
-                     cut(seen, r * below, (rows - r) * below), below, W, K, min(CHUNK, rows - r),
-                     H, lane)
+        for r in range(0, rows, ACROSS * lane if s.turns else CHUNK):
+            left = rows - r
+            here, there = cut(seen, r * below, left * below), cut(now, r * stride, left * stride)
+            if s.turns:
+                left = min(left, ACROSS * lane)
+                vectors = (left + lane - 1) // lane
+                across = vectors * lane
+                columns, sums = cut(w, 0, K * across), cut(w, K * across, H * across)
+                turn(columns, 0, across, here, 0, below, left, K)
+                product(sums, across, W, K, 1, columns, across, K, H, vectors, lane, False)
+                turn(there, 0, stride, sums, 0, across, H, left)
+            else:
+                dots(there, stride, here, below, W, K, min(CHUNK, left), H, lane)
         for r in range(rows):
             row = cut(now, r * stride, H)
             for j in range(H):
