@@ -88,11 +88,25 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
+REPAIRS = {
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "; need a folder there, and a file has that "
+                    "name: name another place, or move the file away"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "; need the right to use it: name "
+                    "another place, or change its rights"),
+    errno.EISDIR: "; need a file there, and a folder has that name: name a file",
+    errno.ENOENT: "; check the name",
+    errno.ENAMETOOLONG: "; name a shorter one",
+    errno.ENOSPC: "; free some space there, or write to another disk",
+}
+"""What may help where the operating system refuses something."""
+
+
 def _one_line(error: Exception) -> str:
     said = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO) \
-            and error.filename is None:  # every file is named
-        said += ": standard output"
+    if isinstance(error, OSError) and said.startswith("[Errno"):  # the system's own words
+        if error.errno in (errno.ENOSPC, errno.EIO) and error.filename is None:
+            said += ": standard output"  # every file is named
+        said += REPAIRS.get(error.errno or 0, "")
     if isinstance(error, (ArithmeticError, ImportError, OSError, TypeError, ValueError)) and said:
         return said
     return f"{type(error).__name__}: {said} (--debug shows where it comes from)"

@@ -38,4 +38,5 @@ def test_a_full_standard_output_is_named(tmp_path):
         done = subprocess.run([sys.executable, "-m", "refnet", "info"], stdout=full,
                               stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
-    assert done.stderr == "refnet info: [Errno 28] No space left on device: standard output\n"
+    assert done.stderr == ("refnet info: [Errno 28] No space left on device: standard output; free "
+                           "some space there, or write to another disk\n")

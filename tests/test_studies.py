@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from refnet import cli
 from refnet.runs.folder import BusyError
 from refnet.runs.read import FileError
 from refnet.studies import work
@@ -330,6 +332,15 @@ def scheduler_and_workers(folder):
     processes += [dask("worker", "--no-nanny", "--nthreads", "1", "--no-dashboard",
                        "--scheduler-file", str(file)) for _ in range(2)]
     return processes, json.loads(file.read_text())["address"]
+
+
+def test_a_cluster_without_a_scheduler(tmp_path, capsys):
+    pytest.importorskip("distributed")
+    assert cli.main(["study", "table-i", "--quick", "--folder", str(tmp_path), "--cluster",
+                     "nowhere"]) == 2
+    assert re.fullmatch("refnet study: --cluster nowhere: no scheduler answers there .*: dask "
+                        "scheduler\n", capsys.readouterr().err)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_cluster_that_loses_a_worker_loses_no_run(tmp_path):

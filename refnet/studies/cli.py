@@ -149,4 +149,8 @@ def _cluster(address: str) -> Any:
     except ImportError:
         raise ImportError("--cluster needs dask.distributed; install it with: pip install "
                           "'refnet[cluster]'") from None
-    return Client(address).get_executor(retries=3, pure=False)
+    try:
+        return Client(address).get_executor(retries=3, pure=False)
+    except (OSError, ValueError) as error:
+        raise OSError(f"--cluster {address}: no scheduler answers there ({error}); need the "
+                      "address that one prints when it is started with: dask scheduler") from None
