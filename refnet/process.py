@@ -3,11 +3,17 @@
 import os
 import signal
 import sys
+import time
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
-__all__ = ["ended", "interrupt", "interruptible", "settle"]
+__all__ = ["ended", "interrupt", "interruptible", "serving", "settle", "stop"]
+
+PATIENCE = 0.5
+"""Seconds that a worker process has to end by itself."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
@@ -53,8 +59,7 @@ def interruptible() -> None:
 
 
 def ended() -> None:
-    """From here on ignore Ctrl-C and SIGTERM: the work is done, and they could still kill Python
-    while it shuts down."""
+    """From here on ignore Ctrl-C and SIGTERM, which could still kill Python while it shuts down."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -65,13 +70,38 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     An exception would be lost, or printed and forgotten, in a callback or a destructor, of which
     imports, the compiler and progress bars have many. Checked by: tests/test_signals.py.
     """
+    ended()
     terminal = os.isatty(2)
     os.write(2, (b"\r\x1b[?25h\n" if terminal else b"") + b"refnet: interrupted\n")
     with suppress(Exception):  # in the middle of printing, say
         sys.stdout.flush()
+    with suppress(Exception):
+        stop(sys.modules["multiprocessing"].active_children())
+    _leave(number)
+
+
+def _leave(number: int, frame: FrameType | None = None) -> None:
     with suppress(Exception):  # modules that are still being imported have nothing to remove
         sys.modules["refnet.runs.files"].discard()
-    with suppress(Exception):
-        for child in sys.modules["multiprocessing"].active_children():
-            child.kill()
     os._exit(128 + number)
+
+
+def serving() -> None:
+    """From here on this process, which another one started, leaves Ctrl-C to that one, and on
+    SIGTERM ends at once and says nothing; temporary files are removed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def stop(children: Sequence[Any]) -> None:
+    """End these processes, of ``multiprocessing``, each of which has called ``serving``; those that
+    have not ended after PATIENCE seconds, in the middle of a kernel, say, are killed.
+
+    Checked by: tests/test_process.py::test_a_worker_is_stopped_and_leaves_nothing.
+    """
+    for child in children:
+        child.terminate()
+    until = time.monotonic() + PATIENCE
+    for child in children:
+        child.join(max(until - time.monotonic(), 0))
+        child.kill()

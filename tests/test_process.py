@@ -1,9 +1,16 @@
 """How a process is set up before NumPy loads."""
 
+import multiprocessing
+import os
 import platform
+import signal
+import time
 
 import pytest
 from test_startup import run_python
+
+from refnet.process import PATIENCE, serving, stop
+from refnet.runs.files import temporary
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries go their own way")
@@ -37,3 +44,33 @@ import refnet
 refnet.settle()""")
     assert (result.returncode == 1) == said, result.stderr
     assert ("call settle() first" in result.stderr) == said, result.stderr
+
+
+def write(path, deaf):
+    """In a worker: write to a temporary file, and go on; ``deaf`` to signals, as in a kernel."""
+    serving()
+    if deaf:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    with temporary(path) as part:
+        part.write_text("begun")
+        time.sleep(60)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="needs POSIX")
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_worker_is_stopped_and_leaves_nothing(tmp_path, deaf):
+    """It removes what it was writing; one that does not hear is killed after some patience. Ctrl-C,
+    which a terminal sends to it too, it leaves to the process that started it."""
+    worker = multiprocessing.get_context("spawn").Process(target=write, args=(tmp_path / "f", deaf))
+    worker.start()
+    while not any(part.read_text() for part in tmp_path.iterdir()):
+        time.sleep(.01)
+    os.kill(worker.pid, signal.SIGINT)
+    worker.join(.2)
+    assert worker.is_alive()
+    started = time.monotonic()
+    stop([worker])
+    worker.join()
+    assert worker.exitcode == (-signal.SIGKILL if deaf else 128 + signal.SIGTERM)
+    assert any(tmp_path.iterdir()) == deaf
+    assert not deaf or time.monotonic() - started >= PATIENCE

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from refnet.process import settle
-from refnet.runs.files import naming
+from refnet.process import serving, settle, stop
+from refnet.runs.files import discard, naming
 from refnet.runs.folder import BusyError
 from refnet.runs.rows import table
 from refnet.studies.costs import kind
@@ -39,8 +39,10 @@ def _begin(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(.5)
+        discard()
         os._exit(1)
 
+    serving()
     settle()
     threading.Thread(target=watch, daemon=True).start()
 
@@ -68,8 +70,7 @@ class _Processes:
     def end(self) -> None:
         """End the processes at once: every run goes on from its checkpoint."""
         self.pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
-            child.kill()
+        stop(multiprocessing.active_children())
 
 
 @contextmanager
