@@ -102,7 +102,11 @@ def split_product(a: Array, b: Array) -> Array:
 
 
 def cut(size: int) -> list[slice]:
-    """The parts of this number of rows or columns."""
+    """The parts of this number of rows or columns.
+
+    >>> cut(8)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None), slice(6, 8, None)]
+    """
     count = max(PARTS, size // LONGEST)
     return [slice(size * n // count, size * (n + 1) // count) for n in range(count)]
 
