@@ -16,9 +16,9 @@ from refnet.studies import examples
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.store import Store
-from refnet.studies.study import Study
+from refnet.studies.study import Study, protocols
 from refnet.studies.work import shown
-from refnet.training.protocols import differences
+from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
 COSTS = FOLDER / "costs.json"
@@ -72,7 +72,8 @@ evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)`
 PROTOCOLS = """## Protocols: text and released code
 
 Every run has a named protocol (`--protocol`): what the paper's text says and, where it says
-nothing, the plainest choice; or what the released code does. They differ in:
+nothing, the plainest choice; or what the released code does. `refnet study NAME --protocol` makes
+a study's runs under the other one. They differ in:
 
 """
 
@@ -121,7 +122,9 @@ def commits() -> str:
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
     store = store_of(study)
-    text = f"## {study.title}\n\n" + study.table(shown(store), seeds(study), False)
+    followed = ", ".join(f"`{name}`" for name in protocols(study))
+    text = f"## {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
+    text += study.table(shown(store), seeds(study), False)
     if (store.folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
@@ -133,7 +136,7 @@ def section(study: Study) -> str:
 def page() -> str:
     """The whole page."""
     return (HEAD + overview() + "\n" + commits() + "\n" + "".join(map(section, STUDIES.values()))
-            + PROTOCOLS + differences() + "\n" + CLUSTER)
+            + PROTOCOLS + differences() + APART + "\n" + CLUSTER)
 
 
 def main() -> int:

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from realdata import real_data
 
+from refnet.batch import Batch
 from refnet.cli import main
 from refnet.nets.gradients import jvp, loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.runs.checkpoint import load
 from refnet.specs import parse_spec
 from refnet.training.config import Config, applicable, check, declaration, from_toml, to_toml
@@ -188,6 +191,14 @@ def test_a_negative_singular_value_is_kept_or_cut_by_name():
     for made, zero in ((kept, False), (cut, True)):
         dp = made.pull_back(parts, made.matrix(parts)[1], dW)["p"]
         assert (dp[0] == 0) == zero and (dp[1:] != 0).all()
+    # without a margin the part is s itself
+    free = {"U": np.eye(3), "V": np.eye(3), "s": p}
+    kept, cut = (transition("svd", negative=name) for name in ("keep", "relu"))
+    assert (kept.spectrum(free) == p).all() and (cut.spectrum(free) == [0, 0, 3]).all()
+    assert (cut.matrix(free)[0] == np.diag([0, 0, 3])).all()
+    dW = np.arange(1., 10).reshape(3, 3)
+    assert (cut.pull_back(free, cut.matrix(free)[1], dW)["s"] == [0, 0, 9]).all()
+    assert (kept.pull_back(free, kept.matrix(free)[1], dW)["s"] == [1, 5, 9]).all()
     assert transition("svd", margin=2, spectrum_factor=.1).rates == {"p": .1}
     assert transition("svd", spectrum_factor=.1).rates == {"s": .1}
 
@@ -216,11 +227,26 @@ def test_an_embedding_has_exact_gradients(cell, transition):
     swapped = pulled - (found["Wxh.E"] * v["Wxh.E"]).sum() + (
         (params["Wxh.W"].T @ params["Wxh.W"] @ found["Wxh.E"]) * v["Wxh.E"]).sum()
     assert abs(swapped - pushed) > 1e3 * bound
-    # weight decay is that of the product
+    # weight decay acts on W and not on E
     with_decay = loss_and_gradients(experiment.net, params, batch, penalty=experiment.penalty)
-    W = params["Wxh.W"] @ params["Wxh.E"]
-    decay = with_decay.gradients["Wxh.E"] - found["Wxh.E"]
-    assert np.allclose(decay, params["Wxh.W"].T @ (.5 * W), atol=1e-12)
+    decay = with_decay.gradients["Wxh.W"] - found["Wxh.W"]
+    assert np.allclose(decay, .5 * params["Wxh.W"], atol=1e-12)
+    assert (with_decay.gradients["Wxh.E"] == found["Wxh.E"]).all()
+
+
+@pytest.mark.parametrize("net", [RecurrentNet(2, 4, 3, embedding=3),
+                                 StackedNet(2, 4, 3, embedding=3, layers=2, bidirectional=True)])
+def test_further_gradients_reach_both_factors_of_an_embedding(net):
+    rng = np.random.default_rng(0)
+    params = net.init(rng, np.float64)
+    batch = Batch(rng.normal(size=(5, 2, 2)), np.array([0, 2]))
+    outputs, tape = net.forward(params, batch.x)
+    alone = net.backward(params, tape, outputs)
+    extra = {name: rng.normal(size=value.shape) for name, value in params.items()}
+    assert {"Wxh.W", "Wxh.E"} <= {name.replace("_l0", "") for name in extra}
+    found = net.backward(params, tape, outputs, extra=extra)
+    for name, value in extra.items():
+        assert np.allclose(found[name], alone[name] + value, rtol=1e-14, atol=1e-14), name
 
 
 def test_an_embedding_is_no_matrix_to_orthogonalise():

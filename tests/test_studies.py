@@ -139,10 +139,23 @@ def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
-def test_a_run_that_diverges_is_a_result(tmp_path):
+def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch):
     job = Job("wild", replace(TINY, activation="relu", optimizer="sgd", rate=1e30))
     row = work.execute(job, tmp_path)
-    assert row["state"] == "diverged" and "not finite" in row["reason"]
+    assert row["state"] == "diverged" and "not finite" in row["reason"] and row["best"] == {}
+    # what it had reached before counts
+    steps = iter(range(TINY.evaluate_every + 1))
+
+    def wild(e, run, batch):
+        if next(steps) == TINY.evaluate_every:
+            run = replace(run, params={**run.params, "by": run.params["by"] * float("nan")})
+        return step(e, run, batch)
+
+    step = loop.step
+    monkeypatch.setattr(loop, "step", wild)
+    late = work.execute(Job("late", TINY), tmp_path)
+    assert late["state"] == "diverged" and late["iterations"] == TINY.evaluate_every
+    assert 0 <= late["best"]["accuracy"] == late["final"]["accuracy"]
     Store(tmp_path).append(row)
     assert Store(tmp_path).done(job, Store(tmp_path).rows()) is not None
 

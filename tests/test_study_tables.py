@@ -7,7 +7,8 @@ from refnet.studies import costs
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
-from refnet.studies.study import spread
+from refnet.studies.study import protocols, spread, under
+from refnet.training.protocols import PROTOCOLS
 
 
 def found_in(rows):
@@ -97,6 +98,32 @@ def test_every_study_has_runs_of_different_keys_and_a_table():
             assert jobs and "not run" in study.table(lambda job: None, 1, quick), study.name
 
 
+@pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
+def test_a_study_follows_either_protocol_of_its_authors(study):
+    """Under the other one its runs are others, with the same names, in a folder of their own; runs
+    that are nobody's protocol stay as they are."""
+    own = (protocols(study) or [""])[0]
+    others = [name for name in PROTOCOLS if own and name != own
+              and name.startswith(own.partition("/")[0] + "/")]
+    if not others or study.switched is None:
+        for name in ("manchev-spratling/text", "vorontsov/code"):
+            if name != own:
+                with pytest.raises(ValueError, match="can follow"):
+                    under(study, name)
+        return
+    moved = under(study, others[0])
+    assert under(study, own) is study and moved.name != study.name
+    before, after = ({job.name: job for job in each.jobs(lambda job: None, 1, False)}
+                     for each in (study, moved))
+    assert list(before) == list(after)
+    for name, job in after.items():
+        if job.config and before[name].config.protocol == own:
+            assert job.config.protocol == others[0], name
+        else:
+            assert job.key == before[name].key, name
+    assert {job.key for job in before.values()} != {job.key for job in after.values()}
+
+
 def test_spread():
     assert (spread([]), spread([1.0]), spread([1, 2])) == (
         "not run", "1.00 (one seed)", "1.50 (1.00 to 2.00, 2 seeds)")
@@ -114,7 +141,13 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["study", "table-iii", "--status"]) == 0
     assert capsys.readouterr().out.count("not run") == 9
     assert main(["study", "table-iii", "--table"]) == 0
-    assert "97.03" in capsys.readouterr().out
+    assert "Protocol: manchev-spratling/code" in capsys.readouterr().out
+    assert main(["study", "table-iii", "--protocol", "manchev-spratling/text", "--table"]) == 0
+    told = capsys.readouterr().out
+    assert "Protocol: manchev-spratling/text" in told and "97.03" in told
+    for name, protocol in (("table-iii", "vorontsov/code"), ("orthogonalisation", "x")):
+        assert main(["study", name, "--protocol", protocol]) == 2
+        assert "can follow" in capsys.readouterr().err
     assert main(["study", "table-x"]) == 2
     assert "choose one of" in capsys.readouterr().err
     assert main(["study", "table-iii", "--workers", "0"]) == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refnet.nets.gradients import loss_and_gradients
 from refnet.runs import checkpoint
 from refnet.specs import parse_spec
 from refnet.training import loop
@@ -58,6 +59,34 @@ def test_same_seed_same_bits_and_other_seed_other_bits(tmp_path):
     assert arrays(tmp_path / "a") == arrays(tmp_path / "b")
     assert rows(tmp_path / "a") == rows(tmp_path / "b")
     assert arrays(tmp_path / "a")[0] != arrays(tmp_path / "c")[0]
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_the_norm_is_that_of_the_parameters(learnt):
+    """Of a start state only if it is one of them. With the gradient in every h0 in it, as
+    loss_and_gradients gives it, the norm is another one and so is what clipping leaves."""
+    experiment = build(replace(TINY, clip="norm", clip_at=1e-3, learn_h0=learnt))
+    params, _ = experiment.start()
+    batch = experiment.task.batch(0, 5, 0)
+    gradients = loss_and_gradients(experiment.net, params, batch, inputs=False).gradients
+    found, norm, _ = experiment.clip(gradients, params)
+    total = sum(float(np.square(gradients[name], dtype=float).sum()) for name in params) ** .5
+    h0 = float(np.square(gradients["h0"], dtype=float).sum()) ** .5
+    assert abs(norm - total) <= 1e-6 * total and (total ** 2 + h0 ** 2) ** .5 > total * (1 + 1e-5)
+    assert set(found) == set(params) and ("h0" in found) == learnt
+    left = sum(float(np.square(value, dtype=float).sum()) for value in found.values()) ** .5
+    assert abs(left - 1e-3) <= 1e-9
+
+
+@pytest.mark.parametrize("net, penalised", [("temporal-order", {"Whh"}), ("mnist", None)])
+def test_both_methods_act_as_in_the_released_code(net, penalised):
+    """OINIT on all matrices; OPEN on all of a feedforward net's, of a recurrent net's on W_hh."""
+    experiment = build(preset(net, method="oinit+open", hidden=5, backend="reference"))
+    params = {name: np.ones(shapes[0]) for name, shapes in experiment.net.shapes.items()
+              if name != "h0"}
+    assert set(experiment.pretrained) == set(experiment.matrices)
+    assert set(experiment.penalty(params)[1]) == (penalised or set(experiment.matrices))
+    assert (experiment.config.orthogonal == "all") == (penalised is None)
 
 
 @pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])

@@ -99,7 +99,8 @@ class Descent:
     @property
     def steps(self) -> int:
         """The number of steps as Manchev & Spratling count them: the check that stops counts as
-        one, so there was one update fewer."""
+        one. After it their code makes one more update, of the order of the cost that stopped it,
+        and ``orthogonalize`` does not: W is the matrix whose cost was checked."""
         return len(self.costs)
 
     @property

@@ -16,7 +16,7 @@ from refnet.matrices.slots import Transition, pull_back
 from refnet.matrices.transitions import transition
 from refnet.specs import read
 
-__all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "admit_gradients",
+__all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "added", "admit_gradients",
            "an_activation", "float_type", "losses_of", "matrix_of", "parameter_shapes", "pulled"]
 
 T = TypeVar("T")
@@ -180,8 +180,12 @@ def float_type(dtype: DTypeLike) -> np.dtype[Any]:
     return found
 
 
-def _merge(a: Params, b: Params) -> Params:
-    """``a`` with ``b`` added entry by entry."""
+def added(a: Params, b: Params) -> Params:
+    """``a`` with ``b`` added entry by entry.
+
+    >>> added({"W": 1, "b": 2}, {"b": 3, "c": 4})
+    {'W': 1, 'b': 5, 'c': 4}
+    """
     return {**a, **{name: a[name] + value if name in a else value for name, value in b.items()}}
 
 
@@ -196,9 +200,9 @@ def pulled(net: "Matrices", params: Params, made: dict[str, Any],
     [[1.0, 0.0], [0.0, 1.0]]
     """
     extra = extra or {}
-    grads = _merge(grads, {name: value for name, value in extra.items() if name in grads})
+    grads = added(grads, {name: value for name, value in extra.items() if name in grads})
     rest = {name: value for name, value in extra.items() if name not in grads}
     if net.transition is not None:
         matrices = {slot: grads.pop(slot) for slot in net.slots}
         grads |= pull_back(net.transition, params, made, matrices)
-    return _merge(grads, rest)
+    return added(grads, rest)

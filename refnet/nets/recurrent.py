@@ -23,9 +23,9 @@ from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Transition, assemble
-from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
-                              an_activation, float_type, losses_of, matrix_of, parameter_shapes,
-                              pulled)
+from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, added,
+                              admit_gradients, an_activation, float_type, losses_of, matrix_of,
+                              parameter_shapes, pulled)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
 
@@ -370,7 +370,8 @@ class RecurrentNet:
         """With ``Wxh = W E``: ``dW = dWxh E'``, ``dE = W' dWxh``."""
         if self.embedding:
             dWxh = grads.pop("Wxh")
-            grads |= {"Wxh.W": matmul(dWxh, p["Wxh.E"].T), "Wxh.E": matmul(p["Wxh.W"].T, dWxh)}
+            grads = added(grads, {"Wxh.W": matmul(dWxh, p["Wxh.E"].T),
+                                  "Wxh.E": matmul(p["Wxh.W"].T, dWxh)})
         return grads
 
     def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool,

@@ -23,7 +23,8 @@ from refnet.batch import Array, Params, last_steps
 from refnet.maths.kinds import same_kind
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
-from refnet.nets.base import Initializer, NetTape, admit_gradients, float_type, matrix_of, pulled
+from refnet.nets.base import (Initializer, NetTape, added, admit_gradients, float_type, matrix_of,
+                              pulled)
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
 
@@ -240,7 +241,7 @@ class StackedNet(RecurrentNet):
         grads = pulled(net, p, made, grads, extra)
         for suffix, cell in self.every_cell.items():
             own = cell.pull_inputs(self.of(p, suffix), {"Wxh": grads.pop(f"Wxh{suffix}")})
-            grads |= {named(name, suffix): value for name, value in own.items()}
+            grads = added(grads, {named(name, suffix): value for name, value in own.items()})
             if self.transition is None:
                 found = [grads.pop(slot + suffix) for slot in cell.slots]
                 grads[f"Whh{suffix}"] = np.concatenate(found)

@@ -157,8 +157,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      lambda rows: _solved(rows, f"{ENDS}: SGD at .01, W_xh from N(0, .01)")
      and _failed(rows, f"{ENDS}: SGD at .01", 101)),
     ("From the published start adding at T = 100 is solved by the criterion of the code within "
-     "100,000 iterations: 60,000 are too few.",
-     lambda rows: _solved(rows, f"{ENDS}: SGD at .01")),
+     "100,000 iterations, and not within 60,000.",
+     lambda rows: _solved(rows, f"{ENDS}: SGD at .01")
+     and (rows[f"{ENDS}: SGD at .01"] or {})["iterations"] > 60_000),
     ("MNIST by pixels after 5,000 iterations: the rate of Table II, .00001, is one for RMSprop; "
      "SGD with it, as the text says, is still close to chance.",
      lambda rows: _failed(rows, f"{PIXELS}: SGD at .00001, from 0 to 1 (text)", 20)
@@ -170,9 +171,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
          rows, f"{PIXELS}: RMSprop at .00001, from 0 to 1")
      and 0 < _best(rows, f"{PIXELS}: RMSprop at .0001, standardised")
      < 10 + _best(rows, f"{PIXELS}: RMSprop at .00001, standardised (code)")),
-    ("MNIST by pixels after 100,000 iterations: pixels from 0 to 1, as in the text, lead by more "
-     "than fifteen percent of the answers: the standardised pixels of the released code are one "
-     "cause of OINIT's distance from the printed number.",
+    ("MNIST by pixels after 100,000 iterations: pixels from 0 to 1 lead by more than fifteen "
+     "percent of the answers. The text does not say how they are scaled; that the released code "
+     "standardises them is one cause of OINIT's distance from the printed number.",
      lambda rows: 0 < _best(rows, f"{MORE}: RMSprop at .00001, standardised (code)")
      < _best(rows, f"{MORE}: RMSprop at .00001, from 0 to 1") - 15),
     ("Adding at T = 100 is solved by the criterion of the code and not by that of the text: an "
@@ -232,4 +233,5 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
         + table(["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios))
 
 
-STUDY = replace(_TABLE, jobs=_jobs, table=_table)
+# the cells name their protocols themselves
+STUDY = replace(_TABLE, jobs=_jobs, table=_table, switched=None)

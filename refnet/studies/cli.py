@@ -21,6 +21,8 @@ EXAMPLES = """examples:
       how far it is, from another terminal
   refnet study table-i --search --only "adding, plain"
       the grid of rates and lambdas searched again, for one problem and net
+  refnet study figure-1 --protocol vorontsov/code
+      as the released code does it, in a folder of its own
   refnet study table-2 --cluster tcp://head:8786
       on the workers of a dask scheduler
 """
@@ -40,6 +42,8 @@ def add_command(commands: Any) -> None:
                         "then on")
     parser.add_argument("--search", action="store_true", help="with table-i: search the grid that "
                         "the printed rates and lambdas come from once more")
+    parser.add_argument("--protocol", metavar="NAME", help="make the runs under the other "
+                        "protocol of the same authors: their text's or their code's")
     parser.add_argument("--protocols", action="store_true", help="show where the papers' texts and "
                         "released codes differ")
     parser.add_argument("--quick", action="store_true", help="a small version, in minutes; its "
@@ -67,11 +71,11 @@ def _study(args: argparse.Namespace) -> int:
     from refnet.studies.catalogue import STUDIES, find
     from refnet.studies.runner import run, status
     from refnet.studies.store import Store
-    from refnet.studies.study import only
+    from refnet.studies.study import only, protocols, under
     from refnet.studies.work import shown
     if args.protocols:
-        from refnet.training.protocols import differences
-        print(differences())
+        from refnet.training.protocols import APART, differences
+        print(differences() + APART)
         return 0
     if args.list or args.measure:
         chosen = list(STUDIES.values()) if args.name is None else [find(args.name)]
@@ -84,6 +88,8 @@ def _study(args: argparse.Namespace) -> int:
         if getattr(args, option) < 1:
             raise ValueError(f"--{option} is {getattr(args, option)}; need at least 1")
     study = find(args.name)
+    if args.protocol is not None:
+        study = under(study, args.protocol)
     if args.search and study.search is None:
         raise ValueError(f"--search is for studies with a grid to search, such as table-i; "
                          f"{args.name} has none")
@@ -103,6 +109,8 @@ def _study(args: argparse.Namespace) -> int:
                      lambda text: print(text, file=sys.stderr, flush=True))
     found = shown(store)
     print(f"{study.title}\n")
+    if (followed := protocols(study, args.quick)):
+        print(f"Protocol: {', '.join(followed)}\n")
     if args.quick:
         print("Quick: shorter sequences, fewer steps or examples than the titles say; not the "
               "paper's runs.\n")

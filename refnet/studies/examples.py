@@ -64,4 +64,4 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
     return figure
 
 
-STUDY = replace(_TABLE, figure=_figure)
+STUDY = replace(_TABLE, figure=_figure, switched=None)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import fill
 from typing import Any
 
@@ -163,4 +163,11 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
                         fontsize=10)
         return canvas
 
-    return Study(name, title, jobs, made, figure if curve else None)
+    def switched(protocol: str) -> Study:
+        own = cells[0].settings.get("protocol")
+        moved = [replace(cell, settings={**cell.settings, "protocol": protocol})
+                 if cell.settings.get("protocol") == own else cell for cell in cells]
+        return grid(f"{name}-{protocol.partition('/')[2]}", title, moved, figures, curve, panels,
+                    draw)
+
+    return Study(name, title, jobs, made, figure if curve else None, switched=switched)

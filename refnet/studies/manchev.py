@@ -90,6 +90,9 @@ ACCURACIES: list[Figure] = [
     ("at the end, %", lambda row: 100 * row["final"]["accuracy"], ".2f")]
 """The text prints the best; at a high rate it lies above the end by more than seeds differ."""
 
+EPOCHS = {"evaluate_every": 3000}
+"""The best is that of 100 tests, one after each epoch; the code's, of 600."""
+
 RATES = {.1: "91.40", .01: "91.65", .001: "90.66", .0001: "88.80", .00001: "72.81"}
 
 STUDIES = [
@@ -104,17 +107,17 @@ STUDIES = [
          [("iterations until solved", solved_at, ".0f"),
           ("spectral radius at the end", lambda row: row["final"].get("spectral_radius"), ".3f")],
          ("spectral_radius", "gradient_norm", "accuracy")),
-    grid("table-iii", "Table III of Manchev & Spratling: MNIST, ten hidden layers, best accuracy "
-         "in %", [
-             Cell(net, {"task": "mnist", "method": method, "protocol": PROTOCOL}, (printed,),
-                  quick={"iterations": 6000})
+    grid("table-iii", "Table III of Manchev & Spratling: MNIST, ten hidden layers (in the "
+         "code eleven), best accuracy in %", [
+             Cell(net, {"task": "mnist", "method": method, **EPOCHS, "protocol": PROTOCOL},
+                  (printed,), quick={"iterations": 6000})
              for net, method, printed in (("FF", "plain", "11.35"), ("FF+OPEN", "open", "97.03"),
                                           ("FF+OINIT", "oinit", "96.77"))],
          ACCURACIES, ("accuracy", "loss")),
-    grid("table-iv", "Table IV of Manchev & Spratling: MNIST, ten hidden layers, OPEN with lambda "
-         "= 1.0", [
+    grid("table-iv", "Table IV of Manchev & Spratling: MNIST, ten hidden layers (in the "
+         "code eleven), OPEN with lambda = 1.0", [
              Cell(f"alpha = {rate:g}", {"task": "mnist", "method": "open", "strength": 1.0,
-                                        "rate": rate, "protocol": PROTOCOL}, (printed,),
+                                        "rate": rate, **EPOCHS, "protocol": PROTOCOL}, (printed,),
                   quick={"iterations": 4000}) for rate, printed in RATES.items()],
          ACCURACIES, ("accuracy", "loss")),
     *TABLES,

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refnet.studies.jobs import Job
+from refnet.training.protocols import PROTOCOLS
 
-__all__ = ["Found", "Study", "only", "spread"]
+__all__ = ["Found", "Study", "only", "protocols", "spread", "under"]
 
 Found = Callable[[Job], dict[str, Any] | None]
 """The row of a job, or None while it is not done."""
@@ -22,6 +23,7 @@ class Study:
     printed ones. ``figure(found, seeds, quick)``: a Matplotlib figure, if the study has one, or
     None while it has nothing to draw.
     ``search``: the study that searches this one's printed parameters again, in the same folder.
+    ``switched(protocol)``: the same study under another protocol of the same authors.
     """
 
     name: str
@@ -30,6 +32,25 @@ class Study:
     table: Callable[[Found, int, bool], str]
     figure: Callable[[Found, int, bool], Any] | None = None
     search: "Study | None" = None
+    switched: "Callable[[str], Study] | None" = None
+
+
+def protocols(study: Study, quick: bool = False) -> list[str]:
+    """The protocols that the study's runs follow, that of the first run first."""
+    return list(dict.fromkeys(job.config.protocol for job in study.jobs(
+        lambda job: None, 1, quick) if job.config is not None))
+
+
+def under(study: Study, protocol: str) -> Study:
+    """The study under another protocol of the same authors, with a folder of its own. Raises
+    ValueError if there is none of that name."""
+    own = (protocols(study) or [""])[0]
+    known = [own] if study.switched is None else [
+        name for name in PROTOCOLS if name.partition("/")[0] == own.partition("/")[0]]
+    if protocol not in known or not own:
+        raise ValueError(f"--protocol {protocol}: study {study.name} can follow "
+                         + (" or ".join(known) if own else "none: its runs train no net"))
+    return study if protocol == own or study.switched is None else study.switched(protocol)
 
 
 def only(study: Study, text: str) -> Study:

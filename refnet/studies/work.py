@@ -17,8 +17,8 @@ import refnet
 from refnet.runs import checkpoint
 from refnet.runs.files import write_text
 from refnet.runs.folder import BusyError
-from refnet.runs.read import contents, reading
-from refnet.runs.rows import environment, read_rows
+from refnet.runs.read import contents, json_of, reading
+from refnet.runs.rows import LIMIT, environment, read_rows
 from refnet.studies.jobs import Job, code_digest
 from refnet.studies.store import Store
 from refnet.studies.study import Found
@@ -92,8 +92,9 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
         raise BusyError(str(error)) from None
     except loop.NotFiniteError as error:
         rows = read_rows(folder / "rows.jsonl")
+        best = json_of(contents(folder / "summary.json", LIMIT))["best"]
         return {"state": "diverged", "iterations": rows[-1]["iteration"] if rows else 0,
-                "best": {}, "final": rows[-1] if rows else {}, "reason": str(error),
+                "best": best, "final": rows[-1] if rows else {}, "reason": str(error),
                 "seconds": rows[-1]["seconds"] if rows else 0, "curve": _curve(job, rows)}
     return {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
             "final": summary.final, "seconds": round(summary.seconds, 1),

@@ -128,8 +128,9 @@ class Config:
     method: str = _setting("plain", "oinit is orthogonal pre-training, open an orthogonality "
                                     "penalty", choices=("plain", "oinit", "open", "oinit+open"))
     orthogonal: str = _setting("hidden", "the matrices that oinit and open act on (hidden: "
-                                         "recurrent or hidden layers')",
-                               choices=("hidden", "all"), where=ORTHOGONALISED)
+                                         "recurrent or hidden layers'; all-at-start: oinit on "
+                                         "all, open on the hidden ones)",
+                               choices=("hidden", "all", "all-at-start"), where=ORTHOGONALISED)
     oinit_rate: float = _setting(0.1, "step size of the orthogonal pre-training", above=0,
                                  where=PRETRAINED)
     oinit_cost: float = _setting(1e-6, "defect below which the pre-training stops", least=0,

@@ -33,9 +33,9 @@ INITIALIZED = ("weights", "recurrent", "input_weights", "gate_recurrent")
 class Experiment:
     """A task, the net for it and the rules by which it is trained.
 
-    ``hidden``: the recurrent or hidden layers' matrices, which rows report on. ``orthogonal``:
-    those that OINIT and OPEN act on, or the parts of them that a transition names for it.
-    ``matrices``: all.
+    ``hidden``: the recurrent or hidden layers' matrices, which rows report on. ``pretrained`` and
+    ``penalised``: those that OINIT and OPEN act on, or the parts of them that a transition names
+    for it. ``matrices``: all.
     """
 
     config: Config
@@ -43,7 +43,8 @@ class Experiment:
     net: Net
     optimizer: Optimizer
     hidden: tuple[str, ...]
-    orthogonal: tuple[str, ...]
+    pretrained: tuple[str, ...]
+    penalised: tuple[str, ...]
     matrices: tuple[str, ...]
 
     def matrices_of(self, params: Params, names: tuple[str, ...]) -> Params:
@@ -81,7 +82,7 @@ class Experiment:
         if "oinit" not in config.method:
             return params, []
         made, report = orthogonalize_params(
-            self.matrices_of(params, self.orthogonal), rate=config.oinit_rate,
+            self.matrices_of(params, self.pretrained), rate=config.oinit_rate,
             stop_cost=config.oinit_cost, max_steps=config.oinit_steps)
         return self.with_matrices(params, made), report
 
@@ -99,10 +100,12 @@ class Experiment:
             value: Any = 0
             grads: Params = {}
             if config.weight_decay:
-                value, grads = weight_decay({name: p[name] for name in self.matrices},
-                                            config.weight_decay)
+                # of an input matrix times an embedding, the former alone
+                names = ("Wxh.W" if name == "Wxh" and config.embedding else name
+                         for name in self.matrices)
+                value, grads = weight_decay({name: p[name] for name in names}, config.weight_decay)
             if opened:
-                more, own = open_penalty({name: p[name] for name in self.orthogonal},
+                more, own = open_penalty({name: p[name] for name in self.penalised},
                                          config.strength, config.open_form)
                 value = np.asarray(value + more)
                 grads |= {name: grads[name] + g if name in grads else g
@@ -113,11 +116,12 @@ class Experiment:
             return value, grads
         return penalty
 
-    def clip(self, gradients: Params) -> tuple[Params, float, int]:
-        """The parameters' gradients, clipped; their norm before; how many entries changed."""
+    def clip(self, gradients: Params, params: Params) -> tuple[Params, float, int]:
+        """The parameters' gradients, clipped; their norm before; how many entries changed. A start
+        state that is not a parameter has a gradient too, which does not count."""
         config = self.config
         inside = int(gradients.get("clipped", 0))
-        grads = {name: g for name, g in gradients.items() if name not in ("x", "clipped")}
+        grads = {name: gradients[name] for name in params}
         by_norm = clip_by_norm(grads, config.clip_at if config.clip == "norm" else np.inf)
         norm = by_norm.norm or 0.0
         if config.clip == "value":
@@ -133,7 +137,7 @@ class Experiment:
         if "open" not in config.method.split("+") or config.open_as != "update":
             return params
         moved = {name: open_update(W, config.rate, config.strength, config.open_form)
-                 for name, W in self.matrices_of(params, self.orthogonal).items()}
+                 for name, W in self.matrices_of(params, self.penalised).items()}
         return self.with_matrices(params, moved)
 
     def manifold_step(self, params: Params, grads: Params) -> tuple[Params, int]:
@@ -166,9 +170,9 @@ def _initializer(config: Config, setting: str) -> Initializer | None:
 
 def _check_methods(config: Config, made: Transition | None) -> None:
     """Raise ValueError for a method that the transition leaves nothing to do for."""
-    if config.embedding and config.method != "plain" and config.orthogonal == "all":
-        raise ValueError("orthogonal all acts on the input matrix itself, which embedding "
-                         f"{config.embedding} makes a product; use orthogonal hidden")
+    if config.embedding and config.method != "plain" and config.orthogonal != "hidden":
+        raise ValueError(f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
+                         f"embedding {config.embedding} makes a product; use orthogonal hidden")
     if made is None or config.method == "plain" or made.orthogonalised is not None:
         return
     if config.method != "open" or config.open_as != "penalty":
@@ -246,4 +250,5 @@ def build(config: Config) -> Experiment:
     inner = hidden if part is None else tuple(
         f"{name}.{part}" if name in net.slots else name for name in hidden)
     return Experiment(config, task, net, rule, hidden,
-                      inner if config.orthogonal == "hidden" else inner + ends, hidden + ends)
+                      inner if config.orthogonal == "hidden" else inner + ends,
+                      inner + ends if config.orthogonal == "all" else inner, hidden + ends)

@@ -96,7 +96,7 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
     """
     e = experiment
     result = loss_and_gradients(e.net, run.params, batch, inputs=False, penalty=e.penalty)
-    grads, norm, acted = e.clip(result.gradients)
+    grads, norm, acted = e.clip(result.gradients, run.params)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
     params = e.open_step(run.params)

@@ -39,8 +39,8 @@ class SVD(Manifold):
     the factor: the released code of Vorontsov et al. has a rate of its own for the spectrum, 1e-4
     where all else has 1e-3.
 
-    ``negative``, what becomes of an s below 0, which a margin above 1 allows: "keep" it, or
-    "relu", s = max(s, 0), as in the released code; its gradient is then 0.
+    ``negative``, what becomes of an s below 0, which a margin above 1 and "none" allow: "keep" it,
+    or "relu", s = max(s, 0), as in the released code; its gradient is then 0.
 
     ``prior``: strength of the Gaussian prior, which adds ``prior sum (s - 1)^2`` to the loss.
     ``soft``: if above 0, the bases do not move on the manifold but as other parameters do, and
@@ -134,16 +134,17 @@ class SVD(Manifold):
     def spectrum(self, parts: Params) -> Array:
         """s (K,)."""
         if self._width is None:
-            return parts["s"]
-        if not self._width:
+            s = parts["s"]
+        elif not self._width:
             return np.ones_like(parts["U"][0])
-        s = np.asanyarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
+        else:
+            s = np.asanyarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
         return np.where(nonpositive(s), s * 0, s) if self._cut else s
 
     @property
     def _cut(self) -> bool:
         """Whether an s may be below 0 and is then replaced by 0."""
-        return self.negative == "relu" and self._width is not None and self._width > 2
+        return self.negative == "relu" and (self._width is None or self._width > 2)
 
     def matrix(self, parts: Params) -> tuple[Array, tuple[Array, Array]]:
         """``W = (U s) V'``, and s and U s."""
@@ -161,12 +162,12 @@ class SVD(Manifold):
         return grads | self._pull_spectrum(parts, ds)
 
     def _pull_spectrum(self, parts: Params, ds: Array) -> Params:
-        if self._width is None:
-            return {"s": ds}
-        if not self._width:
+        if self._width == 0:
             return {}
         if self._cut:
             ds = np.where(nonpositive(self.spectrum(parts)), ds * 0, ds)
+        if self._width is None:
+            return {"s": ds}
         p = parts["p"]
         # sigmoid' = s(p) s(-p): with 1 - s(p) it would be 0 from p = 37 on, but not below -37
         return {"p": times(self._width, ds * sigmoid(p) * sigmoid(-p))}
