@@ -108,8 +108,8 @@ def test_losses_of_the_chain():
 
 
 def curve_row(state="finished", **columns):
-    return {"state": state, "curve": {"iteration": [100, 200, 300], "loss": [2., 1., .5],
-                                      "accuracy": [.1, .5, .9], **columns}}
+    return {"state": state, "iterations": 300, "curve": {
+        "iteration": [100, 200, 300], "loss": [2., 1., .5], "accuracy": [.1, .5, .9], **columns}}
 
 
 def test_figures_3_and_6_of_vorontsov_et_al():
@@ -158,6 +158,22 @@ def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath
         assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[1:])) and len(boxes) > 2
         assert axes.get_xticklabels()[1].get_text().endswith(",000")
         assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_a_run_that_has_not_ended_is_no_part_of_a_band():
+    """Its last value is not its end. With none that has ended, the farthest is drawn alone."""
+    jobs = [job for job in STUDIES["table-iii"].jobs(lambda job: None, 3, False)
+            if job.name.startswith("FF+OPEN")]
+    rows = [{**curve_row(state, accuracy=[at] * 3), "iterations": iterations}
+            for state, at, iterations in (("finished", .9, 300), ("begun", .1, 200),
+                                          ("diverged", .7, 300))]
+    for kept, expected in ((rows, .8), (rows[1:2], .1), ([rows[1], {
+            **rows[1], "iterations": 100, "curve": rows[0]["curve"]}], .1)):
+        found = {job.key: row for job, row in zip(jobs, kept)}
+        panel = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 3, False).axes[0]
+        assert [line.get_ydata()[-1] for line in panel.lines] == pytest.approx([expected])
+        assert ("not finished" in panel.lines[0].get_label()) == (expected == .1)
+        assert len(panel.collections) == (expected == .8)
 
 
 @pytest.mark.parametrize("length, drawn", [(1, False), (2, True)])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from refnet.runs.rows import finite
-from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, accuracy, drawn, grid, solved_at
 from refnet.studies.study import Found
 
 __all__ = ["CURVE", "LSTM", "METHODS", "STUDY"]
@@ -41,10 +41,11 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
     from matplotlib.figure import Figure
 
     from refnet.runs.plots import banded, of_seeds
-    runs = {label: [row["curve"] for seed in range(seeds)
-                    if (row := found(METHODS[method].job(seed, quick, CURVE))) is not None]
-            for method, label in (("plain", "plain"), ("oinit", "OINIT"), ("open", "OPEN"))}
-    runs = {label: curves for label, curves in runs.items() if curves}
+    runs = {}
+    for method, label in (("plain", "plain"), ("oinit", "OINIT"), ("open", "OPEN")):
+        made = [found(METHODS[method].job(seed, quick, CURVE)) for seed in range(seeds)]
+        if (rows := drawn([row for row in made if row is not None])):
+            runs[label] = [row["curve"] for row in rows]
     if not runs:
         return _TABLE.figure and _TABLE.figure(found, seeds, quick)
     figure = Figure(figsize=(9, 3.4), layout="constrained")

@@ -11,7 +11,7 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["Cell", "Figure", "accuracy", "grid", "label_of", "solved_at"]
+__all__ = ["Cell", "Figure", "accuracy", "drawn", "grid", "label_of", "solved_at"]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
@@ -67,6 +67,13 @@ LOGARITHMIC = ("gradient_norm", "defect", "mse")
 RATIO = 20
 """The axis of iterations is logarithmic if the longest curve has more than this many times those of
 the shortest."""
+
+
+def drawn(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs of a setting that a figure shows: those that have ended, which keep their last
+    value; while none has, the one that is farthest."""
+    ended = [row for row in rows if row["state"] != "begun"]
+    return ended or sorted(rows, key=lambda row: -row["iterations"])[:1]
 
 
 def label_of(label: str, rows: list[dict[str, Any]]) -> str:
@@ -152,7 +159,7 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
     def figure(found: Found, seeds: int, quick: bool) -> Any:
         from refnet.runs.plots import of_seeds
         rows = {cell.label: made for cell in chosen(quick)
-                if (made := rows_of(cell, found, seeds, quick))}
+                if (made := drawn(rows_of(cell, found, seeds, quick)))}
         if not any(len(row["curve"]["iteration"]) > 1 for made in rows.values() for row in made):
             return None
         if draw:
