@@ -72,8 +72,8 @@ evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)`
 PROTOCOLS = """## Protocols: text and released code
 
 Every run has a named protocol (`--protocol`): what the paper's text says and, where it says
-nothing, the plainest choice; or what the released code does. `refnet study NAME --protocol` makes
-a study's runs under the other one. They differ in:
+nothing, the plainest choice; or what the released code does. With `--protocol` a study, too, makes
+its runs under the other one. They differ in:
 
 """
 

@@ -291,7 +291,8 @@ SAMPLE = Path(__file__).parent / "data" / "run"
 
 def test_a_run_of_the_first_version_goes_on(tmp_path):
     """Stopped after 12 of 20 steps, in float64: its last row agrees to 1e-9 with the recorded one,
-    which is 1e5 roundings a step in every number: room for any machine, for no mistake."""
+    which is 1e5 roundings a step in every number: room for any machine, for no mistake. (Its
+    gradient norm is that of the parameters; the first version's had the start states in it.)"""
     run = shutil.copytree(SAMPLE, tmp_path / "run")
     before = (SAMPLE / "rows.jsonl").read_text()
     summary = resume(Config(**from_toml(run / "config.toml")), run)
