@@ -234,6 +234,18 @@ def test_an_embedding_has_exact_gradients(cell, transition):
     assert (with_decay.gradients["Wxh.E"] == found["Wxh.E"]).all()
 
 
+def test_weight_decay_of_a_stack_acts_on_the_input_matrix_of_its_embedding():
+    experiment = build(Config(task="copy:samples=5", length=3, hidden=4, embedding=3, layers=2,
+                              backend="reference", weight_decay=.25))
+    params = experiment.start()[0]
+    batch = experiment.task.batch(0, 2, 0)
+    plain, decayed = (loss_and_gradients(experiment.net, params, batch, penalty=penalty).gradients
+                      for penalty in (None, experiment.penalty))
+    for name in ("Wxh_l0.W", "Wxh_l0.E", "Wxh_l1"):
+        factor = 0 if name.endswith("E") else .5
+        assert np.allclose(decayed[name] - plain[name], factor * params[name], atol=1e-6), name
+
+
 @pytest.mark.parametrize("net", [RecurrentNet(2, 4, 3, embedding=3),
                                  StackedNet(2, 4, 3, embedding=3, layers=2, bidirectional=True)])
 def test_further_gradients_reach_both_factors_of_an_embedding(net):

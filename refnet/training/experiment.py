@@ -101,8 +101,7 @@ class Experiment:
             grads: Params = {}
             if config.weight_decay:
                 # of an input matrix times an embedding, the former alone
-                names = ("Wxh.W" if name == "Wxh" and config.embedding else name
-                         for name in self.matrices)
+                names = (f"{name}.W" if f"{name}.E" in p else name for name in self.matrices)
                 value, grads = weight_decay({name: p[name] for name in names}, config.weight_decay)
             if opened:
                 more, own = open_penalty({name: p[name] for name in self.penalised},

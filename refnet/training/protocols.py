@@ -275,6 +275,8 @@ Not taken from the released codes:
   lines of similar length into one batch.
 - Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations, refnet the
   last one's. Vorontsov et al. average batches by their number of lines, refnet characters.
+- Tables III and IV of Manchev & Spratling are recorded with a test after each epoch. Their code
+  tests after every 10,000 examples, and the best of so many is a little higher.
 - OINIT's last update, of the order of the cost that ends it, is not made.
 - The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 where the text has
   100,000, which both protocols take.
