@@ -16,7 +16,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.rows import turn
-from refnet.compiled.vector import BYTES, ROWS, VECTORS, copy_rows, cut, lanes, tile
+from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
 
 __all__ = ["Layout", "add_rows", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
            "layout", "normal", "pack", "product", "spaces"]
@@ -194,7 +194,7 @@ def product(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: i
         j = first * lane
         wi, stride = (j, ws) if ws else (j * depth, count * lane)
         r = 0
-        for size in ROWS:
-            while r + size <= rows:
+        for size in (TALL, *ROWS):
+            while r + size <= rows and (size < TALL or count == 1):
                 tile(c, r * cs + j, cs, a, r * ar, ar, ak, w, wi, stride, depth, size, count, add)
                 r += size

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, cgutils, populate_array
 
-__all__ = ["BYTES", "FLUSH", "ROWS", "VECTORS", "clear", "copy_rows", "cut", "fetch",
+__all__ = ["BYTES", "FLUSH", "ROWS", "TALL", "VECTORS", "clear", "copy_rows", "cut", "fetch",
            "float_control", "fma", "lanes", "number", "power", "split", "tile", "whole_registers"]
 
 try:
@@ -30,11 +30,14 @@ except RuntimeError:  # LLVM cannot tell on some ARM systems
 # VECTORS: the sizes of a tile. The largest one's accumulators, a row of loaded vectors and one
 # broadcast value fit into the registers: 4 * 5 + 5 + 1 of 32 (AVX-512, NEON), or 3 * 3 + 3 + 1 of
 # 16. With 32 registers, three rows are done as two and one, and two vectors as one and one: all
-# sizes up to the largest would compile a quarter longer.
+# sizes up to the largest would compile a quarter longer. TALL: the rows of one more tile, for a
+# single vector, because four sums would leave the processor idle: a multiply-add takes about four
+# cycles, and two begin in each.
 _WIDE = bool(_FEATURES.get("avx512f"))
 BYTES = 64 if _WIDE else 32 if _FEATURES.get("avx2") else 16
 VECTORS, ROWS = (((1, 3, 4, 5), (4, 2, 1)) if _WIDE or _FEATURES.get("neon") else
                  ((1, 2, 3), (3, 2, 1)))
+TALL = 8
 LINE = 64
 """Bytes of a cache line."""
 
@@ -256,9 +259,9 @@ if JIT:
 
             c[ci + r cs + j] (+)= sum_k a[ai + r ar + k ak] w[wi + k ws + j]
 
-        for r < rows (one of ROWS) and j < vectors * lanes (vectors one of VECTORS), on flat
-        arrays. The sum starts at 0 and runs over k in order with fused multiply-adds, whatever
-        the size of the tile; then it is stored, or added to c.
+        for r < rows (one of ROWS) and j < vectors * lanes (vectors one of VECTORS), or r < TALL
+        and one vector, on flat arrays. The sum starts at 0 and runs over k in order with fused
+        multiply-adds, whatever the size of the tile; then it is stored, or added to c.
         """
         ints = (types.intp,) * 3
         sig = types.void(c, types.intp, types.intp, a, *ints, w, types.intp, types.intp,
@@ -333,7 +336,7 @@ def _back(builder: Any, loop: Any) -> None:
 
 
 def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """A branch for every tile of ROWS x VECTORS registers."""
+    """A branch for every tile of ROWS x VECTORS registers, and for TALL x 1."""
     c, ci, cs, a, ai, ar, ak, w, wi, ws, depth, rows, vectors, add = args
     element = ctx.get_data_type(sig.args[0].dtype)
     count = BYTES // (sig.args[0].dtype.bitwidth // 8)
@@ -358,8 +361,8 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
         builder.unreachable()
     shape = builder.add(times(rows, VECTORS[-1] + 1), vectors)
     switch = builder.switch(shape, nothing)
-    for R in ROWS:
-        for V in VECTORS:
+    for R in (TALL, *ROWS):
+        for V in VECTORS if R != TALL else (1,):
             entry = builder.append_basic_block(f"tile{R}x{V}")
             loop, body, end, store, plus = (builder.append_basic_block(name) for name in
                                             ("loop", "body", "end", "store", "plus"))
