@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import studies
 from benchmarks.figures import copy_runs, draw
 from benchmarks.peers import FLUSHED, ROOF, SHARE
-from benchmarks.records import record
+from benchmarks.records import processor, record
 from benchmarks.roofline import tables
 from benchmarks.steps import shares, together
 from benchmarks.turns import between
@@ -173,11 +173,12 @@ def peers() -> str:
              *(flushed(row, name) for name in ("torch", "torch.compile")),
              *(median(row["ratios"].get(name)) for name in ("jax", "numpy")),
              f"{median(row[SHARE], '.0%')} / {median(row.get(ROOF), '.0%')}",
-             median(row["two threads over one"])] for row in record("peers")["sizes"]]
+             median(row["two threads over one"]), processor(row["machine"])]
+            for row in record("peers")["sizes"]]
     behind = [line[0] + " " + line[1] for line, row in zip(rows, record("peers")["sizes"])
               if min(entry["median"] for entry in row["ratios"].values()) < 1]
     return table(["cell (T, D, H, B)", "", "ms", "PyTorch", "compile", "JAX", "NumPy",
-                  "share", "2 / 1"], rows) + (
+                  "share", "2 / 1", "processor"], rows) + (
         f"\nBehind one of the others: {'; '.join(behind) or 'none'}.\n")
 
 

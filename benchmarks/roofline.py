@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks import machine
 from benchmarks.peer_steps import Refnet, draw
+from benchmarks.records import processor
 from benchmarks.turns import Child, seconds
 from refnet.compiled._jit import jit
 from refnet.compiled.activations import pull, push, settings
@@ -28,7 +29,7 @@ from refnet.compiled.layout import aligned, layout, product
 from refnet.compiled.plan import CHUNK
 from refnet.maths.activations import ACTIVATIONS
 from refnet.runs.files import write_text
-from refnet.runs.rows import environment, table
+from refnet.runs.rows import environment, machine as machine_name, table
 
 RESULTS = Path(__file__).parent / "results" / "roofline.json"
 SIZES = ((784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
@@ -125,7 +126,7 @@ def step_by_parts(size: list[Any], dtype: str) -> dict[str, Any]:
 def tables(record: dict[str, Any]) -> tuple[str, str]:
     """What the processor can do, and the step by parts in shares of its time and of the peak of
     one core."""
-    limit = [[row["dtype"], row["cores"], f"{row['peak, GFLOP/s']:.0f}",
+    limit = [[processor(record["machine"]), row["dtype"], row["cores"], f"{row['peak, GFLOP/s']:.0f}",
               f"{row['large product, GFLOP/s']:.0f}", f"{row['bandwidth, GB/s']:.0f}"]
              for row in record["limits"]]
     peaks = {row["dtype"]: row["peak, GFLOP/s"] for row in record["limits"] if row["cores"] == 1}
@@ -133,7 +134,7 @@ def tables(record: dict[str, Any]) -> tuple[str, str]:
               *(f"{row[part] / row['step']:.0%}" for part in PARTS),
               f"{row['GFLOP/s of the step'] / peaks[row['dtype']]:.0%}"]
              for row in record["steps"]]
-    return (table(["dtype", "cores", "peak, GFLOP/s", "OpenBLAS's product", "GB/s"], limit),
+    return (table(["processor", "dtype", "cores", "peak, GFLOP/s", "OpenBLAS's product", "GB/s"], limit),
             table(["(T, D, H, B)", "dtype", "ms", *PARTS, "of the peak"], steps))
 
 
@@ -144,7 +145,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true",
                         help="the smallest size alone; nothing is recorded")
     quick = parser.parse_args().quick
-    record: dict[str, Any] = {"environment": environment(), "limits": [], "steps": []}
+    record: dict[str, Any] = {"environment": environment(), "machine": machine_name(),
+                              "limits": [], "steps": []}
     for cores in sorted({1, len(os.sched_getaffinity(0))}):
         for dtype in ("float32", "float64"):
             with Child("benchmarks.roofline", cores) as child:
