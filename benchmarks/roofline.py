@@ -126,15 +126,17 @@ def step_by_parts(size: list[Any], dtype: str) -> dict[str, Any]:
 def tables(record: dict[str, Any]) -> tuple[str, str]:
     """What the processor can do, and the step by parts in shares of its time and of the peak of
     one core."""
-    limit = [[processor(record["machine"]), row["dtype"], row["cores"], f"{row['peak, GFLOP/s']:.0f}",
-              f"{row['large product, GFLOP/s']:.0f}", f"{row['bandwidth, GB/s']:.0f}"]
+    limit = [[processor(record["machine"]), row["dtype"], row["cores"],
+              *(f"{row[name]:.0f}" for name in
+                ("peak, GFLOP/s", "large product, GFLOP/s", "bandwidth, GB/s"))]
              for row in record["limits"]]
     peaks = {row["dtype"]: row["peak, GFLOP/s"] for row in record["limits"] if row["cores"] == 1}
     steps = [[str(tuple(row["size"])), row["dtype"], f"{row['step'] * 1e3:.1f}",
               *(f"{row[part] / row['step']:.0%}" for part in PARTS),
               f"{row['GFLOP/s of the step'] / peaks[row['dtype']]:.0%}"]
              for row in record["steps"]]
-    return (table(["processor", "dtype", "cores", "peak, GFLOP/s", "OpenBLAS's product", "GB/s"], limit),
+    return (table(["processor", "dtype", "cores", "peak, GFLOP/s", "OpenBLAS's product", "GB/s"],
+                  limit),
             table(["(T, D, H, B)", "dtype", "ms", *PARTS, "of the peak"], steps))
 
 
