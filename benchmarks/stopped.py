@@ -25,6 +25,7 @@ Row = dict[str, Any]
 
 A_RUN = str(Path(__file__).resolve().parent.parent / "tests" / "data" / "run")
 
+# all but the SHORT ones go on, and end no part, for far longer than any delay
 COMMANDS = {
     "info": ["info"],
     "train": ["train", "temporal-order", "--length", "60", "--quiet", "--backend", "reference",
@@ -34,8 +35,8 @@ COMMANDS = {
     "orthogonalize": ["orthogonalize", "--runs", "100000"],
     "vectors": ["vectors", "write", "made"],
     "check": ["check", "rates", "--nets", "3"],
-    "study": ["study", "figure-1", "--quick"],
-    "study, two processes": ["study", "figure-1", "--quick", "--workers", "2"],
+    "study": ["study", "copy-10000"],
+    "study, two processes": ["study", "copy-10000", "--workers", "2"],
     "explain": ["explain", "gradient-flow", "--figure", "flow.png"],
     "errata": ["errata", "--check"],
     "analyse": ["analyse", A_RUN, "--figure", "run.png"],

@@ -30,6 +30,8 @@ EXACT = 2**20
 """Bits with which the numbers that travel are made as they were."""
 Progress = Callable[[int, int, float], None]
 """Called a few times a second with the bits, the matrix products done with them, the seconds."""
+EVERY = 0.2
+"""Seconds between two such calls."""
 
 
 class Clock:
@@ -46,7 +48,7 @@ class Clock:
         alone = os.getpid() == self.own
         self.done[0 if alone else 1] += products
         now = perf_counter()
-        if alone and self.progress is not None and now - self.last > 0.2:
+        if alone and self.progress is not None and now - self.last > EVERY:
             self.last = now
             self.progress(self.bits, int(self.done.sum()), now - self.started)
 
@@ -76,7 +78,7 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
     done = False
     try:
         found = first()
-        while not select([reading], [], [], 0.2)[0]:
+        while not select([reading], [], [], EVERY)[0]:
             waiting()
         with open(reading, "rb", closefd=False) as pipe:
             data = pipe.read()
