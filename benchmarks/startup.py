@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "startup.json"
-TARGETS = {"empty": 10, "full": 1}
+TARGETS = {"empty": 4, "full": 1}
 """Seconds that the first gradient may take, by the state of the cache."""
 
 

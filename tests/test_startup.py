@@ -83,6 +83,49 @@ if __name__ == "__main__":
     assert result.returncode == 0, result.stderr
 
 
+SAVED = """
+import os
+from refnet import forked
+from refnet.compiled import _cache, _jit
+keep = _cache.KernelCache.save_overload
+def save(self, signature, data):
+    with open(os.environ["SAVED"], "a") as file:
+        print(self._function[1], os.getpid(), file=file)
+    return keep(self, signature, data)
+_cache.KernelCache.save_overload = save
+_jit.may_fork = lambda: True
+"""
+GONE = """
+try:
+    os.waitpid(-1, os.WNOHANG)
+    raise SystemExit("a process is left over")
+except ChildProcessError:
+    pass
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux alone")
+@pytest.mark.parametrize("change, ahead", [
+    ("", True), ("_jit.may_fork = lambda: False", False),
+    ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
+    ("_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))", False),
+    ("_jit.PATIENCE = 0", False),
+    ("def refuse(work): raise BlockingIOError()\n_jit.Forked = refuse", False)])
+def test_the_second_kernel_is_made_ahead(change, ahead, tmp_path):
+    """By another process, while this one compiles the first; by this one if that one fails."""
+    found = run_python(f"{SAVED}\n{change}\n{SMALL_RUN}\nprint(os.getpid(), gradient()){GONE}",
+                       NUMBA_CACHE_DIR=str(tmp_path / "kept"), SAVED=str(tmp_path / "saved"))
+    assert found.returncode == 0, found.stderr
+    here, gradient = found.stdout.split()
+    saved = [line.split() for line in (tmp_path / "saved").read_text().splitlines()]
+    assert [by for name, by in saved if name == "forward"] == [here]
+    second = [by for name, by in saved if name == "backward"]
+    assert here not in second if ahead else here in second
+    again = run_python(f"{SAVED}{SMALL_RUN}\nprint(gradient()){GONE}",
+                       NUMBA_CACHE_DIR=str(tmp_path / "kept"), SAVED=str(tmp_path / "none"))
+    assert again.stdout.split() == [gradient] and not (tmp_path / "none").exists(), again.stderr
+
+
 def test_machine_code_of_kernels_only(tmp_path):
     """A function that only kernels call is linked into them, also from the cache: another cell
     finds those of the first net there, and gives what it gives without a cache."""

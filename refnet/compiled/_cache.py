@@ -134,6 +134,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = _described(function)
+        self.missed: Callable[[], None] | None = None
+        """What to do, once, if the kernel that is asked for next is not there."""
 
     @property
     def cache_path(self) -> str:
@@ -147,6 +149,13 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         return cache_folder() / f"{name[-60:]}-{hashlib.sha256(key).hexdigest()[:16]}.nbc", key
 
     def load_overload(self, signature: Any, context: Any) -> Any:
+        found = self._load(signature, context)
+        missed, self.missed = self.missed, None
+        if found is None and missed is not None:
+            missed()
+        return found
+
+    def _load(self, signature: Any, context: Any) -> Any:
         context.refresh()
         path, key = self._place(signature, context.codegen())
         try:

@@ -11,6 +11,7 @@ import gc
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from itertools import count
@@ -23,7 +24,9 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-__all__ = ["JIT", "cache_place", "cgutils", "compiled_kernels", "direct", "inlined", "inner", "jit",
+from refnet.forked import Forked, may_fork
+
+__all__ = ["JIT", "cache_place", "cgutils", "compiled_kernels", "inlined", "inner", "jit",
            "populate_array", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -130,16 +133,6 @@ def jit(function: Function, inner: bool = False, inline: str = "never") -> Funct
     return kernel  # type: ignore[no-any-return]
 
 
-def direct(kernel: Any, dtype: Any) -> Any:
-    """The compiled code of a kernel for arrays of that dtype or, before there is any, the kernel:
-    that looks at the type of every argument first, which for tuples takes microseconds."""
-    if _CACHE is not None:
-        for signature, compiled in kernel.overloads.items():
-            if any(getattr(kind, "dtype", None) == numba.from_dtype(dtype) for kind in signature):
-                return compiled.entry_point
-    return kernel
-
-
 inner = partial(jit, inner=True)
 inlined = partial(jit, inner=True, inline="always")
 
@@ -227,9 +220,53 @@ def _crew(process: int) -> _Crew:
     return _Crew()
 
 
-def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
+_COMPILED: dict[tuple[Any, str], Any] = {}
+"""The machine code of each kernel for work spaces of each dtype: the kernel itself looks at the
+type of every argument first, which for tuples takes microseconds."""
+_AHEAD: dict[int, Forked] = {}
+"""By process: another one, which compiles the kernels that this one will need next."""
+PATIENCE = 60
+"""Seconds until it is given up."""
+
+
+def _before_first_call(kernel: Any, then: Callable[[], Any] | None) -> None:
+    """Wait for the process that may be compiling this kernel. If that is still to be done, have
+    another process compile those that ``then`` calls meanwhile."""
+    if _CACHE is None:
+        return
+    other = _AHEAD.pop(os.getpid(), None)
+    if other is not None:
+        with other:
+            other.ready(PATIENCE)
+    if then is None or not may_fork():
+        return
+
+    def compile_ahead() -> bytes:
+        numba.set_num_threads(1)  # others would wait for the compiler, which this one holds
+        then()
+        return b""
+
+    def missed() -> None:
+        with suppress(OSError):  # no more processes, or no memory
+            _AHEAD[os.getpid()] = Forked(compile_ahead)
+
+    kernel._cache.missed = missed
+
+
+def _after_first_call(kernel: Any, dtype: Any) -> Any:
+    """What is to be called from now on."""
+    if _CACHE is not None:
+        for signature, compiled in kernel.overloads.items():
+            if any(getattr(kind, "dtype", None) == numba.from_dtype(dtype) for kind in signature):
+                return compiled.entry_point
+    return kernel
+
+
+def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any,
+        then: Callable[[], Any] | None = None) -> None:
     """``kernel(first, last, space, *arguments)`` over the blocks of rows, a run of blocks and a
-    row of ``spaces`` (threads, numbers) to work in for each thread.
+    row of ``spaces`` (threads, numbers), of the dtype of its arrays, to work in for each thread.
+    ``then`` calls those kernels that will be needed next; only to have them compiled.
 
     The threads are Python's own: kernels hold no lock on the interpreter, blocks are
     independent, and so nothing of Numba's threading layers (one aborts when two Python threads
@@ -237,6 +274,16 @@ def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
     30 microseconds, which small nets notice; so for .4 ms after its last task it looks, without
     the interpreter's lock, for a sign of the next, and the caller stays awake for a while too.
     """
+    key = kernel, spaces.dtype.char
+    if key not in _COMPILED:
+        _before_first_call(kernel, then)
+        _in_threads(kernel, blocks, spaces, *arguments)
+        _COMPILED[key] = _after_first_call(kernel, spaces.dtype)
+    else:
+        _in_threads(_COMPILED[key], blocks, spaces, *arguments)
+
+
+def _in_threads(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
     threads = len(spaces)
     if threads == 1:
         kernel(0, blocks, spaces[0], *arguments)

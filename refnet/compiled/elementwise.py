@@ -102,7 +102,7 @@ def _made(kernel: Any, rates: list[float], given: list[Array], count: int, *opti
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(numba.get_num_threads(), blocks // 8), 1)
     arrays = [array if array.flags.carray else normal(array, dtype) for array in given] + new
-    run(kernel, blocks, np.empty((threads, 0)), starts, np.array(rates, dtype),
+    run(kernel, blocks, np.empty((threads, 0), dtype), starts, np.array(rates, dtype),
         addresses_of(arrays), *options)
     return new
 

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.compiled._jit import direct, inner, jit, run
+from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
 from refnet.compiled.layout import (APART, aligned, borrow, boundary, common, give_back, normal,
@@ -272,18 +272,12 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
     float_control(0, mode)
 
 
-_DIRECT: dict[tuple[Any, Any], Any] = {}
-
-
-def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any) -> None:
+def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any, **options: Any) -> None:
     threads = 1
     if made.worth > 1:
         threads = max(min(numba.get_num_threads(), blocks, made.worth), 1)
     work = borrow((threads, made.room + APART // made.dtype.itemsize), made.dtype)
-    entry = _DIRECT.get((kernel, made.dtype.char))
-    run(entry or kernel, blocks, work, made.layers, *arguments)
-    if entry is None:
-        _DIRECT[kernel, made.dtype.char] = direct(kernel, made.dtype)
+    run(kernel, blocks, work, made.layers, *arguments, **options)
     give_back(work)
 
 
@@ -309,10 +303,12 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     h = aligned((made.numbers,), dtype, clear=False)
     outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
+    tape = Tape(h, a, weights, places)
     _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), places,
-         normal(x, dtype), h, h[:0] if a is None else a, outputs)
+         normal(x, dtype), h, h[:0] if a is None else a, outputs,
+         then=lambda: backward(where, p, tape, outputs, widths, act))
     rows = h[made.rows].reshape(len(x), made.layers.strides[-2])
-    return outputs, rows[:, :widths[-2]], Tape(h, a, weights, places)
+    return outputs, rows[:, :widths[-2]], tape
 
 
 def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[int, ...],

@@ -50,5 +50,6 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     tests/test_compiled.py::test_same_bits.
     """
     x, a, h = tape
-    return WALK.backward("rnn.backward", p, walk.Tape(x, h, None, a, h[1:], None), dh, act,
+    a = a if a is None else a[:, :, None]
+    return WALK.backward("rnn.backward", p, walk.Tape(x, h, None, a, h[1:, :, None], None), dh, act,
                          inputs=inputs, clip=clip)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.compiled._jit import direct, jit, run
+from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
 from refnet.compiled.layout import (Layout, add_rows, borrow, boundary, common, give_back, normal,
                                     pack, product, spaces)
@@ -306,7 +306,6 @@ class Walk:
     def __init__(self, cell: Cell, step: Any, step_back: Any) -> None:
         self.cell = cell
         self.kernels = kernels(cell, step, step_back)
-        self.direct: dict[tuple[int, Any], Any] = {}
         self.plan = lru_cache(maxsize=64)(partial(plan, cell))
         self.names, self.gates = (*WEIGHTS, *cell.vectors), cell.gates
 
@@ -327,13 +326,6 @@ class Walk:
             vectors = padded.ravel()
         return Rules(*settings(act, lay.dtype), *settings(gate or act, lay.dtype),
                      own_parameter(act, p, lay), vectors)
-
-    def _run(self, n: int, lay: Layout, work: Array, *arguments: Any) -> None:
-        kernel = self.direct.get((n, lay.dtype.char))
-        run(kernel or self.kernels[n], lay.blocks, work, lay.starts, *arguments)
-        if kernel is None:
-            self.direct[n, lay.dtype.char] = direct(self.kernels[n], lay.dtype)
-        give_back(work)
 
     def forward(self, where: str, p: Params, x: Array, h0: Array, act: Activation,
                 gate: Activation | None = None, keeps: str = "tape") -> Tape:
@@ -361,9 +353,16 @@ class Walk:
         tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
                     h if k is None else k)
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
-        self._run(0, lay, spaces(lay, room.end), sizes, room, self._rules(lay, p, act, gate),
-                  weights, tape, most)
-        return Tape(x, h, c, a, v, k)
+        work, made = spaces(lay, room.end), Tape(x, h, c, a, v, k)
+
+        def back_over_no_step() -> Params:
+            return self.backward(where, p, made._replace(x=x[:0]), h[-1:], act, gate)
+
+        run(self.kernels[0], lay.blocks, work, lay.starts, sizes, room,
+            self._rules(lay, p, act, gate), weights, tape, most,
+            then=back_over_no_step if keeps == "tape" else None)
+        give_back(work)
+        return made
 
     def backward(self, where: str, p: Params, tape: Tape, dh: Array, act: Activation,
                  gate: Activation | None = None, inputs: bool = True, dc: Array | None = None,
@@ -388,8 +387,10 @@ class Walk:
             np.empty((cell.states, B, H), dtype), parts, np.zeros((lay.blocks, lay.width), dtype),
             np.zeros((lay.blocks, len(rules.vectors)), dtype), np.zeros(lay.blocks, np.int64))
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
-        self._run(1, lay, spaces(lay, room.end), sizes, room, rules, weights, seen, grads, len(dh),
-                  clip is not None, clip or 0.0)
+        work = spaces(lay, room.end)
+        run(self.kernels[1], lay.blocks, work, lay.starts, sizes, room, rules, weights, seen, grads,
+            len(dh), clip is not None, clip or 0.0)
+        give_back(work)
         total = np.add.reduce(parts)
         give_back(parts)
         Wxh, bh = G * H * H, G * H * (H + D)

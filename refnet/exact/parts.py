@@ -7,12 +7,9 @@ Checked by: tests/test_parts.py.
 
 import json
 import os
-import signal
-import warnings
 from collections.abc import Callable
 from math import prod
 from mmap import mmap
-from select import select
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -20,6 +17,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.exact.library import flint
+from refnet.forked import Forked, may_fork
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Clock", "Progress", "for_each", "halves", "joined", "packed_balls", "packed_floats",
@@ -62,51 +60,14 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
     If that process fails, whatever the reason, ``second`` runs here, and raises what it raises.
     Its result is packed and unpacked in any case, for the same bits.
     """
-    # Windows cannot fork, and macOS, which does not name its cores, not beside running libraries
-    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+    if not may_fork():
         return first(), unpack(pack(second()))
-    reading, writing = os.pipe()
-    parent = os.getpid()
-    with warnings.catch_warnings():
-        # the child runs NumPy and FLINT alone, and none of the threads that libraries warn about
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _work(second, pack, writing, parent)
-    os.close(writing)
-    done = False
-    try:
+    with Forked(lambda: pack(second())) as other:
         found = first()
-        while not select([reading], [], [], EVERY)[0]:
+        while not other.ready(EVERY):
             waiting()
-        with open(reading, "rb", closefd=False) as pipe:
-            data = pipe.read()
-        done = True
-    finally:
-        os.close(reading)
-        if not done:
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return found, unpack(data[:-1] if data[-1:] == b"+" else pack(second()))
-
-
-def _work(work: Callable[[], Result], pack: Callable[[Result], bytes], writing: int, parent: int
-          ) -> None:
-    """The child's whole life: the bytes, and a plus at their end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(1) if os.getppid() != parent else None)
-    signal.setitimer(signal.ITIMER_REAL, 1, 1)  # it ends with its parent
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        with open(writing, "wb") as pipe:
-            pipe.write(pack(work()))
-            pipe.write(b"+")
-    finally:
-        os._exit(0)
+        data = other.result()
+    return found, unpack(pack(second()) if data is None else data)
 
 
 # ---- the two halves of a batch
