@@ -18,6 +18,7 @@ import numpy as np
 from refnet.analysis.spectra import spectral_radius
 from refnet.arguments import PATH, instance, takes
 from refnet.batch import Array, Batch, Params
+from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
 from refnet.runs import checkpoint
@@ -179,11 +180,13 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
                              for name, value in metrics.items() if isinstance(value, float)])
     matrices = e.matrices_of(run.params, e.hidden)
     square = [W for W in matrices.values() if W.shape[0] == W.shape[1]]
+    radii = [0.0] * len(square)
+    in_threads(lambda n: radii.__setitem__(n, spectral_radius(square[n])), len(square))
     return {
         "iteration": run.iteration,
         "loss": run.loss_sum / steps if steps else None,
         **metrics,
-        "spectral_radius": max((spectral_radius(W) for W in square), default=None),
+        "spectral_radius": max(radii, default=None),
         "defect": max((float(defect(W)) for W in matrices.values()), default=None),
         "gradient_norm": norm,
         "clipped": run.clipped,
