@@ -1,4 +1,4 @@
-"""Work in a forked process. What it gives, and what comes of it if it fails: tests/test_parts.py."""
+"""Work in a forked process; what it gives, and what comes of a failure: tests/test_parts.py."""
 
 import fcntl
 import os
