@@ -8,15 +8,11 @@ import numpy as np
 
 from refnet.arguments import short
 from refnet.batch import Array, Batch
-from refnet.maths.kinds import inexact
 from refnet.maths.losses import admit_labels
-from refnet.maths.threads import in_threads
 
 __all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_choice", "classified",
            "evaluation_size", "one_hot", "rates", "stream"]
 
-PART = 2 ** 14
-"""Predictions that are counted at once: they fit into a processor core's cache."""
 TRAINING, EVALUATION, ORDER = 0, 1, 2
 """The random streams: training batches, evaluation sets, the order of a data set."""
 
@@ -146,19 +142,6 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     Checked by: tests/test_scores.py::test_classified.
     """
     admit_labels(outputs, labels)
-    right, loss = np.empty(len(labels), bool), np.empty(len(labels), inexact(outputs[:0]).dtype)
-
-    def part(n: int) -> None:
-        rows = slice(n * PART, (n + 1) * PART)
-        right[rows], loss[rows] = _each_classified(outputs[rows], labels[rows])
-
-    in_threads(part, -(-len(labels) // PART))
-    return {"count": len(labels), "errors": len(labels) - int(right.sum()),
-            "loss": float(loss.sum(dtype=np.float64))}
-
-
-def _each_classified(outputs: Array, labels: Array) -> tuple[Array, Array]:
-    """Whether each prediction is right, and its loss."""
     # one row a class: NumPy is slow along many short rows
     wide = np.ascontiguousarray(outputs.T)
     finite = np.isfinite(wide)
@@ -172,7 +155,8 @@ def _each_classified(outputs: Array, labels: Array) -> tuple[Array, Array]:
             tied = np.flatnonzero(right & (top.sum(axis=0) > 1))
             right[tied] = wide[:, tied].argmax(axis=0) == labels[tied]
         loss = np.log(np.exp(wide).sum(axis=0)) - own
-    return right, loss
+    return {"count": len(labels), "errors": len(labels) - int(right.sum()),
+            "loss": float(loss.sum(dtype=np.float64))}
 
 
 def rates(totals: Mapping[str, float]) -> dict[str, float]:
