@@ -6,6 +6,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from select import select
 from typing import NoReturn
 
@@ -55,8 +56,9 @@ class Forked:
     def __exit__(self, *error: object) -> None:
         """End it, if it has not ended."""
         os.close(self.reading)
-        os.kill(self.child, signal.SIGKILL)
-        os.waitpid(self.child, 0)
+        with suppress(ProcessLookupError, ChildProcessError):  # a program may reap all its children
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
 
 
 def _live(work: Callable[[], bytes], writing: int, parent: int) -> NoReturn:

@@ -106,7 +106,8 @@ except ChildProcessError:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux alone")
 @pytest.mark.parametrize("change, ahead", [
-    ("", True), ("_jit.may_fork = lambda: False", False),
+    ("", True), ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", True),
+    ("_jit.may_fork = lambda: False", False),
     ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
     ("_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))", False),
     ("_jit.PATIENCE = 0", False),

@@ -247,8 +247,9 @@ def _before_first_call(kernel: Any, then: Callable[[], Any] | None) -> None:
         return b""
 
     def missed() -> None:
-        with suppress(OSError):  # no more processes, or no memory
-            _AHEAD[os.getpid()] = Forked(compile_ahead)
+        if os.getpid() not in _AHEAD:  # another thread may have begun one
+            with suppress(OSError):  # no more processes, or no memory
+                _AHEAD[os.getpid()] = Forked(compile_ahead)
 
     kernel._cache.missed = missed
 
