@@ -110,7 +110,8 @@ except ChildProcessError:
     ("_jit.may_fork = lambda: False", False),
     ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
     ("_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))", False),
-    ("_jit.PATIENCE = 0", False),
+    ("import time; _jit.PATIENCE = 0\n"
+     "_jit.Forked = lambda work: forked.Forked(lambda: time.sleep(100))", False),
     ("def refuse(work): raise BlockingIOError()\n_jit.Forked = refuse", False)])
 def test_the_second_kernel_is_made_ahead(change, ahead, tmp_path):
     """By another process, while this one compiles the first; by this one if that one fails."""
