@@ -65,6 +65,22 @@ def test_compiled_cross_entropy_of_extremes_and_other_types():
         assert got.dtype == want.dtype and np.array_equal(got, want)
 
 
+def test_compiled_cross_entropy_of_many_rows():
+    """In blocks and threads: the bits of every row alone, and no label past the classes."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.standard_normal((5000, 9)).astype("f4"), rng.integers(0, 9, 5000)
+    whole = compiled.cross_entropy(logits, labels)
+    parts = [compiled.cross_entropy(logits[n:n + 250], labels[n:n + 250])
+             for n in range(0, 5000, 250)]
+    for found, part in zip(whole, zip(*parts)):
+        assert np.array_equal(found, np.concatenate(part))
+    for at in (0, 2600, 4999):
+        wrong = labels.copy()
+        wrong[at] = 9
+        with pytest.raises(ValueError, match="from 0 to 9"):
+            compiled.cross_entropy(logits, wrong)
+
+
 def test_planted_bugs_in_the_compiled_cross_entropy_are_rejected():
     rng = np.random.default_rng(0)
     logits, labels = rng.standard_normal((30, 5)).astype("f4"), rng.integers(0, 5, 30)

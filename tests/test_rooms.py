@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "refnet"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = ("version", "face", "batch", "process", "forked", "arguments", "specs", "maths", "runs",
-         "tasks", "cells", "compiled", "matrices", "transitions", "nets", "analysis", "training",
+         "cells", "compiled", "tasks", "matrices", "transitions", "nets", "analysis", "training",
          "exact", "check", "__init__", "studies", "explain", "cli", "__main__")
 """From the ground up: a part imports from itself and from those on its left."""
 

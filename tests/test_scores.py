@@ -5,7 +5,7 @@ import pytest
 
 from refnet.batch import Batch
 from refnet.maths.losses import cross_entropy
-from refnet.tasks import make_task
+from refnet.tasks import base, make_task
 from refnet.tasks.base import classified
 
 GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
@@ -52,10 +52,12 @@ def test_one_error_in_ten_thousand_is_not_solved(name):
     assert not make_task(name).solved(metrics)
 
 
+@pytest.mark.parametrize("large", [0, 10 ** 9])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_classified(dtype):
+def test_classified(dtype, large, monkeypatch):
     """Errors as by argmax row by row, ties, extremes and what is not finite included; the loss as
-    the reference has it, by sums of C terms in another order."""
+    the reference has it, by sums of C terms in another order; compiled, and not."""
+    monkeypatch.setattr(base, "LARGE", large)
     rng = np.random.default_rng(0)
     for classes in (1, 2, 9, 49):
         outputs = rng.integers(-3, 3, (500, classes)).astype(dtype)
@@ -65,8 +67,8 @@ def test_classified(dtype):
         assert counted["errors"] == int((outputs.argmax(axis=1) != labels).sum())
         loss = cross_entropy(outputs, labels).loss.sum(dtype=float)
         assert abs(counted["loss"] - loss) <= 2 * classes * np.finfo(dtype).eps * 500 * 8
-    large = np.finfo(dtype).max
-    outputs = np.array([[large, -large], [np.inf, 0], [0, -np.inf], [np.nan, 0], [0, 0]], dtype)
+    most = np.finfo(dtype).max
+    outputs = np.array([[most, -most], [np.inf, 0], [0, -np.inf], [np.nan, 0], [0, 0]], dtype)
     assert [classified(row[None], np.array([0]))["errors"] for row in outputs] == [0, 1, 1, 1, 0]
     assert classified(outputs[-1:], np.array([1]))["errors"] == 1
     for wrong in (np.array([2]), np.array([-1]), np.array([0, 0]), np.array([.5])):

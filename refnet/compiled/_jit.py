@@ -26,8 +26,8 @@ from numba.extending import intrinsic
 
 from refnet.forked import Forked, may_fork
 
-__all__ = ["JIT", "cache_place", "cgutils", "compiled_kernels", "inlined", "inner", "jit",
-           "populate_array", "run"]
+__all__ = ["JIT", "cache_place", "cgutils", "compiled_kernels", "in_blocks", "inlined", "inner",
+           "jit", "populate_array", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -269,22 +269,26 @@ def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any,
     row of ``spaces`` (threads, numbers), of the dtype of its arrays, to work in for each thread.
     ``then`` calls those kernels that will be needed next; only to have them compiled.
 
+    Unlike ``in_blocks`` it looks at no argument's type but the first time.
+    """
+    key = kernel, spaces.dtype.char
+    if key not in _COMPILED:
+        _before_first_call(kernel, then)
+        in_blocks(kernel, blocks, spaces, *arguments)
+        _COMPILED[key] = _after_first_call(kernel, spaces.dtype)
+    else:
+        in_blocks(_COMPILED[key], blocks, spaces, *arguments)
+
+
+def in_blocks(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
+    """``kernel(first, last, space, *arguments)`` over the blocks, as ``run`` calls it.
+
     The threads are Python's own: kernels hold no lock on the interpreter, blocks are
     independent, and so nothing of Numba's threading layers (one aborts when two Python threads
     start kernels at once, one dies in a forked child) is needed. To be woken takes a thread
     30 microseconds, which small nets notice; so for .4 ms after its last task it looks, without
     the interpreter's lock, for a sign of the next, and the caller stays awake for a while too.
     """
-    key = kernel, spaces.dtype.char
-    if key not in _COMPILED:
-        _before_first_call(kernel, then)
-        _in_threads(kernel, blocks, spaces, *arguments)
-        _COMPILED[key] = _after_first_call(kernel, spaces.dtype)
-    else:
-        _in_threads(_COMPILED[key], blocks, spaces, *arguments)
-
-
-def _in_threads(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
     threads = len(spaces)
     if threads == 1:
         kernel(0, blocks, spaces[0], *arguments)

@@ -11,13 +11,15 @@ from refnet.arguments import Shape, admit, array, choice, kind, short
 from refnet.batch import Array, Params
 from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
+from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Transition, pull_back
 from refnet.matrices.transitions import transition
 from refnet.specs import read
 
 __all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "added", "admit_gradients",
-           "an_activation", "float_type", "losses_of", "matrix_of", "parameter_shapes", "pulled"]
+           "an_activation", "float_type", "losses_of", "matmul_of", "matrix_of", "parameter_shapes",
+           "pulled"]
 
 T = TypeVar("T")
 
@@ -95,6 +97,18 @@ def losses_of(backend: str) -> Mapping[str, Loss]:
         return LOSSES
     from refnet.compiled import losses  # Numba is slow to import
     return losses.LOSSES
+
+
+def matmul_of(backend: str) -> Callable[[Array, Array], Array]:
+    """The product of two matrices, as a backend makes those of a read-out.
+
+    >>> matmul_of("reference") is matmul
+    True
+    """
+    if backend == "reference":
+        return matmul
+    from refnet.compiled import products  # Numba is slow to import
+    return products.matmul
 
 
 def an_activation(value: Activation | str, what: str = "activation") -> Activation:

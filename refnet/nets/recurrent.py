@@ -5,7 +5,7 @@
 dtype decides the arithmetic.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -24,8 +24,8 @@ from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, added,
-                              admit_gradients, an_activation, float_type, losses_of, matrix_of,
-                              parameter_shapes, pulled)
+                              admit_gradients, an_activation, float_type, losses_of, matmul_of,
+                              matrix_of, parameter_shapes, pulled)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
 
@@ -155,6 +155,11 @@ class RecurrentNet:
     def losses(self) -> Mapping[str, Loss]:
         """The losses, example by example, on this net's backend."""
         return losses_of(self.backend)
+
+    @cached_property
+    def product(self) -> Callable[[Array, Array], Array]:
+        """The product of two matrices in a read-out, on this net's backend."""
+        return matmul_of(self.backend)
 
     @cached_property
     def gates(self) -> tuple[str, ...]:
@@ -382,15 +387,15 @@ class RecurrentNet:
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
         sums: list[Array] = []
-        drows = flat if steps is None else matmul(flat, p["Why"])
+        drows = flat if steps is None else self.product(flat, p["Why"])
 
         def pull(first: int, part: Any) -> Array:
             end = first + len(part.h) - 1
             if steps is None:
                 dpart = flat[first * B:end * B]
                 if self.checkpoint != "none" or ended is not None:
-                    sums.append(matmul(dpart.T, part.h[1:].reshape(-1, H)))
-                return matmul(dpart, p["Why"]).reshape(-1, B, H)
+                    sums.append(self.product(dpart.T, part.h[1:].reshape(-1, H)))
+                return self.product(dpart, p["Why"]).reshape(-1, B, H)
             if isinstance(steps, int):
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
             here = _read_within(steps, first, part)
@@ -400,8 +405,8 @@ class RecurrentNet:
             return dh
 
         grads = self.layer.backward(p, tape.cell, pull, inputs, ended)
-        grads["Why"] = sum(sums[1:], sums[0]) if sums else matmul(flat.T, tape.rows)
-        grads["by"] = flat.sum(axis=0)
+        grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, tape.rows)
+        grads["by"] = doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0)
         if steps is not None and not isinstance(steps, int):
             h0 = grads["h0"].copy()
             h0[(0,) * (h0.ndim - 2)][:, :H] += np.where((steps == 0)[:, None], drows, 0)
@@ -409,7 +414,7 @@ class RecurrentNet:
         return grads
 
     def _read_out(self, p: Params, rows: Array) -> Array:
-        return matmul(rows, p["Why"].T) + p["by"]
+        return self.product(rows, p["Why"].T) + p["by"]
 
 
 def _read_within(steps: Array, first: int, tape: Any) -> Array:

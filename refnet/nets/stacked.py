@@ -21,7 +21,6 @@ from numpy.typing import DTypeLike
 from refnet.arguments import Shapes, generator, kind, whole
 from refnet.batch import Array, Params, last_steps
 from refnet.maths.kinds import same_kind
-from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.nets.base import (Initializer, NetTape, added, admit_gradients, float_type, matrix_of,
                               pulled)
@@ -205,7 +204,7 @@ class StackedNet(RecurrentNet):
             return x, NetTape(p, made, tapes, x[:0], steps)
         rows = (np.concatenate(ends, axis=1) if self.readout == "last"
                 else x.reshape(T * B, self.width))
-        outputs = matmul(rows, p["Why"].T) + p["by"]
+        outputs = self.product(rows, p["Why"].T) + p["by"]
         lead = (B,) if self.readout == "last" else (T, B)
         return outputs.reshape(*lead, self.outputs), NetTape(p, made, tapes, rows, steps)
 
@@ -257,8 +256,9 @@ class StackedNet(RecurrentNet):
         d = doutputs
         if self.readout != "none":
             flat = doutputs.reshape(-1, self.outputs)
-            grads |= {"Why": matmul(flat.T, tape.rows), "by": flat.sum(axis=0)}
-            d = matmul(flat, p["Why"])
+            grads |= {"Why": self.product(flat.T, tape.rows),
+                      "by": doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0)}
+            d = self.product(flat, p["Why"])
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
             d = kept(d.reshape(T, B, self.width), steps)

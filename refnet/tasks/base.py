@@ -130,6 +130,10 @@ def one_hot(symbols: Array, classes: int, dtype: str) -> Array:
     return np.eye(classes, dtype=dtype).take(symbols, axis=0)
 
 
+LARGE = 2 ** 11
+"""Predictions from which they are scored by a compiled loop."""
+
+
 def classified(outputs: Array, labels: Array) -> dict[str, float]:
     """How many of the predictions (N, C) of ``labels`` (N,) are wrong, and their loss.
 
@@ -142,6 +146,10 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     Checked by: tests/test_scores.py::test_classified.
     """
     admit_labels(outputs, labels)
+    if len(labels) >= LARGE and outputs.dtype.char in "fd" and outputs.dtype.isnative:
+        from refnet.compiled import losses  # Numba is slow to import
+        errors, total = losses.classified(outputs, labels)
+        return {"count": len(labels), "errors": errors, "loss": total}
     # one row a class: NumPy is slow along many short rows
     wide = np.ascontiguousarray(outputs.T)
     finite = np.isfinite(wide)
