@@ -30,13 +30,14 @@ def _cells(question: str, fixed: dict[str, Any], cases: dict[str, dict[str, Any]
             for name, case in cases.items()]
 
 
-SHORT, START, LONG, ADDING, ENDS, PIXELS, MORE, MOST, PTB = (
+SHORT, START, LONG, ADDING, ENDS, PIXELS, MORE, MOST, PTB, PRIOR = (
     "temporal order, SRNN, T = 20", "temporal order, SRNN+OINIT, T = 20",
     "temporal order, SRNN+OINIT, T = 120", "adding, SRNN+OINIT, T = 100",
     "adding, SRNN+OINIT, T = 100, 100,000 iterations", "MNIST by pixels, SRNN+OINIT",
     "MNIST by pixels, SRNN+OINIT, 100,000 iterations",
     "MNIST by pixels, SRNN+OINIT, 1,000,000 iterations",
-    "Penn Treebank to 75 characters, margin 0, 20 epochs")
+    "Penn Treebank to 75 characters, margin 0, 20 epochs",
+    "copy, T = 200, a prior of .1 on the spectrum")
 HALVED = "adding:protocol=manchev-spratling-code"
 SMALL: dict[str, Any] = {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"}
 
@@ -81,6 +82,13 @@ CELLS = [
         "losses of a sequence added": {"reduction": "batch_mean"},
         "embedding of 512 (code)": {"embedding": 512}},
         {"hidden": 64, "iterations": 198, "evaluate_every": 99}),
+    *_cells(PRIOR, {"task": "copy", "length": 200, "transition": "svd:margin=none,prior=0.1",
+                    "optimizer": "sgd", "rate": 1e-5, "protocol": VORONTSOV}, {
+        "SGD at .00001 (text)": {}, "SGD at .0001": {"rate": 1e-4},
+        "losses of a sequence added": {"reduction": "batch_mean"},
+        "inputs in one channel (code)": {"task": "copy:encoding=scalar"},
+        "RMSprop at .0001 (Figure 1)": {"optimizer": "rmsprop:form=lasagne", "rate": 1e-4}},
+        {"task": "copy:samples=500", "length": 20, "iterations": 500}),
 ]
 
 
