@@ -15,6 +15,7 @@ from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
+from refnet.studies.ladder import TABLES
 from refnet.studies.store import Store
 from refnet.studies.study import Study, protocols
 from refnet.studies.work import shown
@@ -96,7 +97,7 @@ def overview() -> str:
         rows = store.rows()
         jobs = study.jobs(lambda job: store.done(job, rows), seeds(study), False)
         # a ladder wants the next rungs alone, and their number is not known
-        ladder = study.name in ("table-i", "table-i-text")
+        ladder = study in TABLES
         done = len(rows) if ladder else sum(store.done(job, rows) is not None for job in jobs)
         begun = sum(place.is_dir() for place in store.folder.glob("unfinished/*/run"))
         hours = sum(row.get("seconds", 0) for row in rows.values()) / 3600

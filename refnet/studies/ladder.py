@@ -3,6 +3,7 @@
 Checked by: tests/test_study_tables.py.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,7 +15,9 @@ from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
 
 __all__ = ["NETS", "TABLES"]
 
-CODE, TEXT = "manchev-spratling/code", "manchev-spratling/text"
+CODE, TEXT = ({"protocol": f"manchev-spratling/{name}"} for name in ("code", "text"))
+SGD = {**CODE, "optimizer": "sgd"}
+"""The released code with its option for the optimiser that the text names."""
 NETS = {"SRNN": "plain", "SRNN+OPEN": "open", "SRNN+OINIT": "oinit"}
 
 PRINTED: dict[str, dict[str, int]] = {
@@ -30,23 +33,25 @@ GRID = (.1, .01, .001, .0001, .00001), (1., .1, .01, .001, .0001)
 """Rates and lambdas that Table I's printed ones are taken from, with their neighbours."""
 
 
-def _rung(task: str, method: str, length: int, seed: int, quick: bool, protocol: str = CODE,
-          chosen: tuple[float, ...] = ()) -> Job:
-    """``chosen``: the rate, and OPEN's lambda; the printed ones if empty."""
-    settings = {"task": task, "method": method, "length": length, "seed": seed,
-                "protocol": protocol, **dict(zip(NAMES, chosen))}
+def _rung(task: str, method: str, length: int, seed: int, quick: bool,
+          fixed: Mapping[str, str] = CODE, chosen: tuple[float, ...] = ()) -> Job:
+    """``fixed``: the protocol, and what differs from it. ``chosen``: the rate, and OPEN's lambda;
+    the printed ones if empty."""
+    settings = {"task": task, "method": method, "length": length, "seed": seed, **fixed,
+                **dict(zip(NAMES, chosen))}
     if quick:
         settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
     at = "".join(f", {value:g}" for value in chosen)
     return Job(f"{task}, {method}{at}, T = {length}, seed {seed}", configure(settings))
 
 
-def _climb(found: Found, task: str, method: str, seed: int, quick: bool, protocol: str = CODE,
-           chosen: tuple[float, ...] = ()) -> tuple[int, Job | None]:
+def _climb(found: Found, task: str, method: str, seed: int, quick: bool,
+           fixed: Mapping[str, str] = CODE, chosen: tuple[float, ...] = ()
+           ) -> tuple[int, Job | None]:
     """The longest length solved with all shorter ones, and the next rung; None at the end."""
     length = STEP
     while True:
-        job = _rung(task, method, length, seed, quick, protocol, chosen)
+        job = _rung(task, method, length, seed, quick, fixed, chosen)
         row = found(job)
         if row is None or row["state"] == "begun":
             return length - STEP, None if quick and length > 2 * STEP else job
@@ -55,15 +60,15 @@ def _climb(found: Found, task: str, method: str, seed: int, quick: bool, protoco
         length += STEP
 
 
-def _rungs(found: Found, seeds: int, quick: bool, protocol: str = CODE) -> list[Job]:
+def _rungs(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> list[Job]:
     # quick: one problem, two rungs
     tasks = SYNTHETIC[:1] if quick else SYNTHETIC
     return [job for seed in range(1 if quick else seeds) for task in tasks
             for method in NETS.values()
-            if (job := _climb(found, task, method, seed, quick, protocol)[1]) is not None]
+            if (job := _climb(found, task, method, seed, quick, fixed)[1]) is not None]
 
 
-def _table(found: Found, seeds: int, quick: bool, protocol: str = CODE) -> str:
+def _table(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> str:
     lines = []
     for task in SYNTHETIC[:1] if quick else SYNTHETIC:
         line: list[Any] = [task]
@@ -71,7 +76,7 @@ def _table(found: Found, seeds: int, quick: bool, protocol: str = CODE) -> str:
             ended: list[float] = []
             open_ended: list[int] = []
             for seed in range(1 if quick else seeds):
-                reached, job = _climb(found, task, method, seed, quick, protocol)
+                reached, job = _climb(found, task, method, seed, quick, fixed)
                 (ended if job is None else open_ended).append(reached)
             begun = [reached for reached in open_ended if reached]
             line += [", ".join([spread(ended, ".0f")] * bool(ended)
@@ -126,11 +131,14 @@ def _parameters(chosen: tuple[float, ...]) -> str:
 
 
 _TEXT = Study("table-i-text", "Table I of Manchev & Spratling under the protocol of their text: "
-              "SGD", partial(_rungs, protocol=TEXT), partial(_table, protocol=TEXT))
+              "SGD", partial(_rungs, fixed=TEXT), partial(_table, fixed=TEXT))
+_SGD = Study("table-i-sgd", "Table I of Manchev & Spratling by their released code, with SGD as in "
+             "the text", partial(_rungs, fixed=SGD), partial(_table, fixed=SGD))
 TABLES = [
     Study("table-i", "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
           _rungs, _table, switched=lambda protocol: _TEXT, search=Study(
               "table-i", "Table I of Manchev & Spratling: rates and lambdas searched again",
               _search, _winners)),
     _TEXT,
+    _SGD,
 ]
