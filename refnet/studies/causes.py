@@ -30,10 +30,11 @@ def _cells(question: str, fixed: dict[str, Any], cases: dict[str, dict[str, Any]
             for name, case in cases.items()]
 
 
-SHORT, START, LONG, ADDING, ENDS, PIXELS, MORE, MOST, PTB, PRIOR = (
+SHORT, START, LONG, BRIEF, ADDING, ENDS, FIRST, PIXELS, MORE, MOST, PTB, PRIOR = (
     "temporal order, SRNN, T = 20", "temporal order, SRNN+OINIT, T = 20",
-    "temporal order, SRNN+OINIT, T = 120", "adding, SRNN+OINIT, T = 100",
-    "adding, SRNN+OINIT, T = 100, 100,000 iterations", "MNIST by pixels, SRNN+OINIT",
+    "temporal order, SRNN+OINIT, T = 120", "adding, SRNN+OINIT, T = 10",
+    "adding, SRNN+OINIT, T = 100", "adding, SRNN+OINIT, T = 100, 100,000 iterations",
+    "random permutation, SRNN+OINIT, T = 100", "MNIST by pixels, SRNN+OINIT",
     "MNIST by pixels, SRNN+OINIT, 100,000 iterations",
     "MNIST by pixels, SRNN+OINIT, 1,000,000 iterations",
     "Penn Treebank to 75 characters, margin 0, 20 epochs",
@@ -56,6 +57,8 @@ CELLS = [
         "RMSprop at .0001, W_hh alone made orthogonal": {"orthogonal": "hidden"},
         "SGD at .0001 (text)": {"protocol": TEXT}, "SGD at .01": {"protocol": TEXT, "rate": .01},
         "RMSprop at .0001, W_xh from N(0, .01)": SMALL}),
+    *_cells(BRIEF, {"task": "adding", "length": 10, "method": "oinit", "iterations": 20_000}, {
+        "RMSprop at .01 (code)": {}, "the code's SGD at .01": {"optimizer": "sgd"}}),
     *_cells(ADDING, {"task": "adding", "length": 100, "method": "oinit", "iterations": 8_000}, {
         "RMSprop at .01 (code)": {}, "SGD at .01 (text)": {"protocol": TEXT},
         "RMSprop at .001": {"rate": .001}, "RMSprop at .0001": {"rate": .0001},
@@ -65,6 +68,11 @@ CELLS = [
     *_cells(ENDS, {"task": HALVED, "length": 100, "method": "oinit", "protocol": TEXT,
                    "iterations": 100_000, "evaluate_every": 1000}, {
         "SGD at .01": {}, "SGD at .01, W_xh from N(0, .01)": SMALL}),
+    *_cells(FIRST, {"task": "random-permutation", "length": 100, "method": "oinit",
+                    "iterations": 30_000}, {
+        "RMSprop at .1 (code)": {}, "the code's SGD at .1": {"optimizer": "sgd"},
+        "the code's SGD at .1, with its default penalty of .1": {
+            "optimizer": "sgd", "method": "oinit+open", "strength": .1}}),
     *_cells(PIXELS, {"task": "sequential-mnist", "method": "oinit", "iterations": 5_000}, {
         "RMSprop at .00001, standardised (code)": {},
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"},

@@ -280,6 +280,8 @@ Not taken from the released codes:
 - OINIT's last update, of the order of the cost that ends it, is not made.
 - The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 where the text has
   100,000, which both protocols take.
+- Manchev & Spratling's penalty is on by default (--reg .1), beside OINIT too. Their Table I gives
+  OINIT no lambda, and it has none here.
 """
 """What no protocol has, to be read beneath ``differences``."""
 
