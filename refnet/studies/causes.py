@@ -185,8 +185,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      and _solved(rows, f"{BRIEF}: the code's SGD at .01")
      and (rows[f"{BRIEF}: the code's SGD at .01"] or {})["iterations"] < 5000),
     ("Random permutation at T = 100 with OINIT: SGD at the printed .1 has more than 99% of the "
-     "answers right after 30,000 iterations, RMSprop less than 60%. So has SGD with the penalty "
-     "that the code adds unless it is told not to: OINIT's runs in Table I were without it.",
+     "answers right after 30,000 iterations; RMSprop has less than 60%, and so has SGD with the "
+     "penalty that the code adds unless it is told not to: Table I's runs of OINIT were without "
+     "it.",
      lambda rows: _best(rows, f"{FIRST}: the code's SGD at .1") > 99
      and all(_failed(rows, f"{FIRST}: {name}", 60) for name in (
          "RMSprop at .1 (code)", "the code's SGD at .1, with its default penalty of .1"))),
@@ -232,8 +233,8 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      and all(abs(_gain(rows, name)) < most
              for name, most in (("no weight decay", 5), ("losses of a sequence added", 5),
                                 ("Cayley steps at .001", .3)))),
-    ("Figure 4, a prior on the singular values: SGD at the printed .00001 on the loss averaged over "
-     "the steps, as the code has it, does not get a quarter of the symbols right in 20,000 "
+    ("Figure 4, a prior on the singular values: SGD at the printed .00001 on the loss averaged "
+     "over the steps, as the code has it, does not get a quarter of the symbols right in 20,000 "
      "iterations, nor at ten times the rate, nor with the code's inputs in one channel. With a "
      "sequence's losses added it gets more than 80%: the printed rate is one for a sum, which the "
      "study figure-4 takes. RMSprop, as in Figure 1, solves the task.",
