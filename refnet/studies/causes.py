@@ -177,9 +177,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "way (second table).",
      lambda rows: _solved(rows, f"{LONG}: RMSprop at .0001, W_xh from N(0, .01)")
      and _failed(rows, f"{LONG}: RMSprop at .0001, W_hh alone made orthogonal")),
-    ("Table I's ladder of adding begins at T = 10. There RMSprop at the printed .01, which the code "
-     "takes by default, makes errors in 20,000 iterations, and the code's SGD at the same rate "
-     "solves the task in less than a quarter of them: that ours stays at 0 where 80 to 100 are "
+    ("Table I's ladder of adding begins at T = 10. There RMSprop at the printed .01, which the "
+     "code takes by default, makes errors in 20,000 iterations; the code's SGD at the same rate "
+     "solves the task in less than a quarter of them. That ours stays at 0 where 80 to 100 are "
      "printed comes from the optimiser. The study table-i-sgd climbs on with SGD.",
      lambda rows: _failed(rows, f"{BRIEF}: RMSprop at .01 (code)", 101)
      and _solved(rows, f"{BRIEF}: the code's SGD at .01")
