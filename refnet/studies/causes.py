@@ -94,6 +94,8 @@ CELLS = [
                     "optimizer": "sgd", "rate": 1e-5, "protocol": VORONTSOV}, {
         "SGD at .00001 (text)": {}, "SGD at .0001": {"rate": 1e-4},
         "losses of a sequence added": {"reduction": "batch_mean"},
+        "losses of a sequence added, clipped at every step (code)": {
+            "reduction": "batch_mean", "clip": "step"},
         "inputs in one channel (code)": {"task": "copy:encoding=scalar"},
         "RMSprop at .0001 (Figure 1)": {"optimizer": "rmsprop:form=lasagne", "rate": 1e-4}},
         {"task": "copy:samples=500", "length": 20, "iterations": 500}),
