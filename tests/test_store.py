@@ -108,6 +108,12 @@ def test_a_function_is_found_again_unless_what_it_uses_differs(made, monkeypatch
     assert count(lambda x: (factor * x).sum()) == 1
     factor = 2.5
     assert count(lambda x: (factor * x).sum()) == 1
+    OPTIONS = 4.0  # beside the global one
+    assert count(lambda x: (OPTIONS * x).sum()) == 1
+    OPTIONS = 5.0
+    assert count(lambda x: (OPTIONS * x).sum()) == 1
+    assert store.described(lambda x: x * later) is None
+    later = 1.0
 
 
 def test_what_cannot_be_told_is_not_kept(made, own_folder):

@@ -116,8 +116,12 @@ def _describe_function(function: FunctionType, found: list[bytes], seen: set[int
     if id(function) in seen:
         return True
     seen.add(id(function))
-    held = dict(zip(function.__code__.co_freevars, (
-        cell.cell_contents for cell in function.__closure__ or ())))
+    # a variable of the function around it may have the name of a global one, or of an attribute
+    try:
+        held = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # one of them has no value yet
+        return False
+    names: set[str] = set()
     for code in _codes(function.__code__):
         if OUTSIDE & {*code.co_names} or any(
                 one.opname == "IMPORT_NAME" and one.argval.split(".")[0] not in TRUSTED
@@ -126,11 +130,11 @@ def _describe_function(function: FunctionType, found: list[bytes], seen: set[int
         found += [code.co_code, *(repr(part).encode() for part in (
             code.co_names, code.co_varnames, code.co_argcount,
             [one for one in code.co_consts if not isinstance(one, CodeType)]))]
-        held |= {name: function.__globals__[name] for name in code.co_names
-                 if name in function.__globals__}
+        names |= {*code.co_names}
     return all(_describe(one, found, seen) for one in (
         function.__defaults__, function.__kwdefaults__, vars(function),
-        *(held[name] for name in sorted(held))))
+        *held, *(function.__globals__[name] for name in sorted(names)
+                 if name in function.__globals__)))
 
 
 def _codes(code: CodeType) -> Iterable[CodeType]:
