@@ -217,19 +217,20 @@ def test_kink_is_refused_by_name_or_decided():
     assert certify(net, thirds, zero).kind == "rational"
 
 
-def test_an_undecided_tie_is_one_short_line():
-    """1/3 + (2/3 + 2^-53) lies exactly between two float64, and no ball around it is decided. The
-    ball's 20,000 digits stay out of the message."""
+def test_what_is_not_decided_is_said_in_one_short_line():
+    """1/3 + (2/3 + 2^-53) lies exactly between two floats and is rounded to the even one. The
+    hundreds of digits of a ball that is not narrow enough stay out of the message."""
     net = FeedforwardNet((1, 1), ACTIVATIONS["relu"], loss="squared_error")
     params = {"W1": np.array([[Fraction(1, 3)]]),
               "b1": np.array([Fraction(2, 3) + Fraction(1, 2 ** 53)])}
     batch = Batch(lift(np.ones((1, 1)), "fraction"), lift(np.zeros((1, 1)), "fraction"))
     with pytest.raises(ArithmeticError) as found:
-        certify(net, params, batch, kind="ball", max_bits=2 ** 16)
+        certify(net, params, batch, kind="ball", radius=5e-324, max_bits=1024)
     said = str(found.value)
     assert len(said) < 250 and "\n" not in said, len(said)
-    assert re.search(r"outputs\[0, 0\] = .1\.0000.*at 65536 bits.*kind='rational'", said), said
-    assert certify(net, params, batch).outputs.value.item() == 1  # to the even one
+    assert re.search(r"outputs\[0, 0\] = .1\.0000.*at 1024 bits.*kind='rational'", said), said
+    for kind in ("ball", "rational"):
+        assert certify(net, params, batch, kind=kind).outputs.value.item() == 1
 
 
 def test_caps_and_progress(monkeypatch):
@@ -354,3 +355,18 @@ def test_a_count_is_no_gradient():
     params, batch = random_case(net)
     assert loss_and_gradients(net, params, batch).gradients["clipped"] > 0
     assert set(certify(net, params, batch).gradients) == {*params, "h0", "x"}
+
+
+@pytest.mark.parametrize("classes", [3, 5, 10])
+def test_a_value_between_two_floats_is_rounded_to_the_even_one(classes):
+    """Without weights a softmax has 1 / classes everywhere, and some sums of such parts lie halfway
+    between two floats: the value is that of exact division, in machine words and in balls."""
+    rng = np.random.default_rng(0)
+    net = FeedforwardNet((20, classes))
+    params = {name: 0 * value for name, value in net.init(rng, np.float64).items()}
+    x, y = rng.normal(size=(8, 20)), rng.integers(0, classes, 8)
+    off = Fraction(1, classes) - lift(np.eye(classes)[y], "fraction")
+    true = rounded(off.T @ lift(x, "fraction") / 8)
+    for bits in (None, 1024):
+        found = certify(net, params, Batch(x, y), bits=bits).gradients["W1"].value
+        assert found.tolist() == true.tolist()

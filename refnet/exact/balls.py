@@ -19,12 +19,16 @@ from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM
 from refnet.maths.numeric import MATMUL
 
-__all__ = ["bits", "count_product", "decided", "on_product", "precision", "shortened", "waiting"]
+__all__ = ["bits", "count_product", "decided", "on_product", "precision", "settled",
+           "shortened", "waiting"]
 
 _listeners: list[Callable[[int], None]] = []
 _kept: list[dict[Any, Any]] = []
 _most = _sum_bits = 53
 """The precision asked for."""
+TIE = 64
+"""A value that lies halfway between two float64s, within 2^-TIE of their distance, is rounded to
+the even one: 1/3 of a sum can be such a one, and no ball of it ever lies on one side."""
 GUARD, LOOKED_AT, LONG = 40, 100, 512
 """Bits beyond those that are known; about how many entries tell how many are; the rows of a sum
 that counts as one over many."""
@@ -153,13 +157,29 @@ _all_ends = np.frompyfunc(_ends, 1, 4)
 
 def decided(balls: Array) -> tuple[Array, Array, Array]:
     """The correctly rounded float64 of every ball; whether it is known, bool; and an upper bound,
-    float64, on the ball's radius, 0 for an exact one.
-
-    Rounding is monotonic, so it is known where both ends round to the same float64. Elsewhere
-    the value is the midpoint's.
-    """
+    float64, on the ball's radius, 0 for an exact one."""
     low, middle, high, radius = (np.asarray(part, float) for part in _all_ends(balls))
-    return np.where(low == high, low + 0.0, middle), low == high, radius
+    return (*settled(low, middle, high, radius), radius)
+
+
+def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Array, Array]:
+    """The float64 of balls whose ends and midpoints round to these, and whether it is known.
+
+    Rounding is monotonic, so it is known where both ends round to the same float64; and by TIE,
+    which makes it the even one. Elsewhere the value is the midpoint's.
+
+    >>> low, radius = np.array([1.0]), np.array([2.0 ** -120])
+    >>> value, known = settled(low, low, np.nextafter(low, 2), radius)
+    >>> value.tolist(), known.tolist()
+    ([1.0], [True])
+
+    Checked by: tests/test_certify.py::test_a_value_between_two_floats_is_rounded_to_the_even_one.
+    """
+    same = low == high
+    with np.errstate(under="ignore", over="ignore", invalid="ignore"):
+        tie = (np.nextafter(low, np.inf) == high) & (radius <= np.ldexp(high - low, -TIE))
+    even = np.where(low.view(np.int64) % 2 == 0, low, high)
+    return np.where(same, low + 0.0, np.where(tie, even, middle)), same | tie
 
 
 def shortened(arrays: Params) -> Params:

@@ -259,7 +259,7 @@ def decided(array: Array) -> tuple[Array, Array, Array]:
     units = np.asarray(array)["unit"].reshape(-1).astype(np.int64)
     with np.errstate(over="ignore", under="ignore"):
         radius = np.where(radius == 0, 0, np.nextafter(np.ldexp(radius, BITS * units), np.inf))
-    nearest, known = np.where(low == high, low + 0.0, middle), low == high
+    nearest, known = balls.settled(low, middle, high, radius)
     # float64 has fewer bits there
     odd = np.flatnonzero((nearest != 0) & (abs(nearest) < 2.0 ** -1000) | ~np.isfinite(nearest))
     if len(odd):
