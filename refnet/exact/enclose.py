@@ -33,9 +33,9 @@ Lift = Callable[[Array, str], Array]
 @dataclass(frozen=True)
 class Enclosure:
     """One quantity: ``exact``, arb or fmpq that provably hold the true value; ``value``, the
-    float64 nearest to the true value (of one that lies halfway between two, within 2^-64 of their
-    distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for rationals).
-    All three of one shape. ``found``: what ``exact`` is made of.
+    float64 nearest to the true value (of one that lies halfway between two, within 2^-64 of
+    their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
+    rationals). All three of one shape. ``found``: what ``exact`` is made of.
     """
 
     found: Array

@@ -36,8 +36,8 @@ def _panel(label: str) -> str:
     return label.partition(",")[0]
 
 
-# with a loss averaged over the steps, or with its gradient's norm clipped at 100, SGD at the printed
-# rate does not get there: study causes
+# with a loss averaged over the steps, or with the gradient's norm clipped at 100, SGD at the
+# printed rate does not get there: study causes
 _PRIOR = {"optimizer": "sgd", "rate": 1e-5, "reduction": "batch_mean", "clip": "step"}
 
 _SOFT = [
