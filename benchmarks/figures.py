@@ -75,7 +75,8 @@ def speed() -> Figure:
              yticks=[1, 2, 5, 10, 20], yticklabels=["1", "2", "5", "10", "20"],
              xticks=at, xticklabels=[f"{row['cell']}\nT = {row['T']}\n{row['H']} units\n"
                                      f"batch {row['B']}" for row in sizes],
-             title="Forward, backward and SGD step in float32 on two cores: medians and quartiles")
+             title="Forward, backward and SGD step in float32, each on one core or two, "
+                   "whichever is faster:\nmedians and quartiles")
     axes.minorticks_off()
     axes.grid(alpha=0.3, axis="y")
     axes.legend(ncols=4, loc="upper right")

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import studies
-from benchmarks.figures import copy_runs, draw
+from benchmarks.figures import draw
 from benchmarks.peers import FLUSHED, ROOF, SHARE
 from benchmarks.records import processor, record
 from benchmarks.roofline import tables
@@ -21,11 +21,13 @@ from benchmarks.turns import between
 from refnet.check.checkers import CHECKERS
 from refnet.runs.rows import table
 from refnet.studies import examples
+from refnet.studies.study import Study
 from refnet.studies.work import shown
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training",
                                                   "benchmarks")]
+"""Those with tables; studies.PAGE is made as a whole."""
 
 
 def minutes(seconds: float) -> str:
@@ -39,46 +41,62 @@ def command(settings: dict[str, Any]) -> str:
     return " ".join(["refnet train", settings["task"], *flags])
 
 
+def ended(study: Study, name: str) -> list[dict[str, Any]]:
+    """The recorded runs of a study that have ended, whose name is that up to the seed."""
+    found = shown(studies.store_of(study))
+    return [row for job in study.jobs(found, studies.seeds(study), False)
+            if job.name.rpartition(", ")[0] == name
+            and (row := found(job)) is not None and row["state"] != "begun"]
+
+
+def solved(runs: list[dict[str, Any]]) -> list[Any]:
+    """How many of the runs solved their task, and in how many iterations."""
+    taken = sorted(run["iterations"] for run in runs if run["state"] == "solved")
+    return [f"{len(taken)} of {len(runs)}", "-" if not taken else f"{median(taken):.0f}" + (
+        f" ({taken[0]} to {taken[-1]})" if len(taken) > 1 else "")]
+
+
+SOLVED = ["seeds solved", "iterations until solved, median (range)"]
+
+
 def by_seeds() -> str:
     """How the methods do on temporal order, over the recorded seeds."""
-    found = shown(studies.store_of(examples.STUDY))
     rows = []
     for method, cell in examples.METHODS.items():
-        runs = [row for seed in range(studies.seeds(examples.STUDY))
-                if (row := found(cell.job(seed, False, examples.CURVE))) is not None]
-        solved = sorted(run["iterations"] for run in runs if run["state"] == "solved")
+        runs = ended(examples.STUDY, cell.label)
         radii = sorted(run["final"]["spectral_radius"] for run in runs)
-        rows.append([method, f"{len(solved)} of {len(runs)}",
-                     f"{median(solved):.0f} ({solved[0]} to {solved[-1]})",
-                     f"{min(run['best']['accuracy'] for run in runs):.2%}",
+        rows.append([method, *solved(runs), f"{min(run['best']['accuracy'] for run in runs):.2%}",
                      f"{radii[0]:.3f} to {radii[-1]:.3f}",
                      minutes(median(run["seconds"] for run in runs))])
     commands = "\n".join(command(cell.settings) for cell in examples.METHODS.values())
-    return table(["method", "seeds solved", "iterations until solved, median (range)",
-                  "lowest best test accuracy", "spectral radius at the end", "median wall time"],
-                 rows) + f"\n```sh\n{commands}\n```\n"
+    return table(["method", *SOLVED, "lowest best test accuracy", "spectral radius at the end",
+                  "median wall time"], rows) + f"\n```sh\n{commands}\n```\n"
 
 
 def copies() -> str:
-    """The runs of the study figure-1 that are recorded, first seed."""
-    rows = []
-    for name, run in copy_runs().items():
-        final = run["final"]
-        length, margin = (part.split()[-1] for part in name.split(", ")[:2])
-        rows.append([length, margin, run["state"], run["iterations"], f"{final['accuracy']:.2%}",
-                     f"{final['s_min']:.3f} to {final['s_max']:.3f}", minutes(run["seconds"])])
-    return table(["T", "margin", "ended", "iterations", "accuracy on the ten symbols",
-                  "singular values", "wall time"], rows) + (
+    """The runs of the study figure-1 that are recorded, over the seeds."""
+    study, rows = studies.STUDIES["figure-1"], []
+    for job in study.jobs(lambda job: None, 1, False):
+        name = job.name.rpartition(", ")[0]
+        if (runs := ended(study, name)):
+            finals = [run["final"] for run in runs]
+            rows.append([
+                *(part.split()[-1] for part in name.split(", ")), *solved(runs),
+                f"{min(final['accuracy'] for final in finals):.2%}",
+                f"{min(final['s_min'] for final in finals):.3f} to "
+                f"{max(final['s_max'] for final in finals):.3f}",
+                minutes(median(run["seconds"] for run in runs))])
+    return table(["T", "margin", *SOLVED, "lowest accuracy on the ten symbols",
+                  "singular values", "median wall time"], rows) + (
         "\n```sh\nrefnet study figure-1\nrefnet train copy --length 200 --transition "
         "svd:margin=0.1\n```\n")
 
 
 def adding() -> str:
-    run = shown(studies.store_of(examples.STUDY))(examples.LSTM.job(0, False, examples.CURVE))
-    assert run is not None
-    return table(["ended", "iterations", "mean squared error", "baseline", "wall time"],
-                 [[run["state"], run["iterations"], run["best"]["mse"], 1 / 6,
-                   minutes(run["seconds"])]]) + (
+    runs = ended(examples.STUDY, examples.LSTM.label)
+    return table([*SOLVED, "mean squared error", "baseline", "wall time"],
+                 [[*solved(runs), median(run["best"]["mse"] for run in runs), 1 / 6,
+                   minutes(median(run["seconds"] for run in runs))]]) + (
         f"\n```sh\n{command(examples.LSTM.settings)}\n```\n")
 
 

@@ -1,5 +1,6 @@
 """Matrix powers: growth, decay, rotation, and where float64 gives out."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
     matrices = {name: named_matrix(spec, size, rng) for name, spec in starts.items()}
     norms = {name: power_norms(W, 1000) for name, W in matrices.items()}
     radii = {name: spectral_radius(W) for name, W in matrices.items()}
-    numbers = [[n, str(exact), f"{squared - exact:g}", f"{eigen - exact:.3g}"]
+    # as fractions: beyond 2^53 a float less an integer is 0 where the true difference is not
+    numbers = [[n, str(exact), *(f"{float(Fraction(found) - exact):.3g}"
+                                 for found in (squared, eigen))]
                for n in (10, 50, 70, 78, 79, 90)
                for exact, squared, eigen in [fibonacci(n)]]
     angle = np.pi / 7

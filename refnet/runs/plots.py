@@ -1,5 +1,6 @@
 """Figures of runs; needs matplotlib (extra ``cli``)."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any)
     y = np.stack([np.interp(x, *one) for one in runs])
     line, = axes.plot(x, np.median(y, axis=0), label=label, **style)
     if len(runs) > 1:
-        axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=line.get_color(), alpha=0.2,
-                          linewidth=0)
+        axes.fill_between(x, y.min(axis=0), y.max(axis=0), facecolor=(line.get_color(), 0.12),
+                          edgecolor=(line.get_color(), 0.5), linewidth=0.6)
 
 
 def tidy(axes: Any, **legend: Any) -> None:
@@ -50,9 +51,15 @@ def tidy(axes: Any, **legend: Any) -> None:
     axes.legend(fontsize=8, **legend)
 
 
-def of_seeds(number: int) -> str:
-    """What ``banded`` draws, for a title."""
-    return "one seed" if number == 1 else f"median and range of {number} seeds"
+def of_seeds(counts: Collection[int]) -> str:
+    """What ``banded`` draws of curves with so many seeds each, for a title.
+
+    >>> of_seeds([1, 1]), of_seeds([3, 1])
+    ('one seed', 'median and range of up to 3 seeds')
+    """
+    most = max(counts, default=0)
+    return "one seed" if most == 1 else ("median and range of "
+                                         f"{'up to ' * (min(counts) < most)}{most} seeds")
 
 
 def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:

@@ -60,7 +60,7 @@ CELLS = [
     *_cells(BRIEF, {"task": "adding", "length": 10, "method": "oinit", "iterations": 20_000}, {
         "RMSprop at .01 (code)": {}, "the code's SGD at .01": {"optimizer": "sgd"}}),
     *_cells(ADDING, {"task": "adding", "length": 100, "method": "oinit", "iterations": 8_000}, {
-        "RMSprop at .01 (code)": {}, "SGD at .01 (text)": {"protocol": TEXT},
+        "RMSprop at .01 (code)": {}, "SGD at .01, on the sum (text)": {"protocol": TEXT},
         "RMSprop at .001": {"rate": .001}, "RMSprop at .0001": {"rate": .0001},
         "SGD at .01, criterion of the code": {"protocol": TEXT, "task": HALVED},
         "SGD at .01, criterion of the code, W_xh from N(0, .01)": {
@@ -247,7 +247,7 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
     ("Adding at T = 100 is solved by the criterion of the code and not by that of the text: an "
      "error below .0001 in all of 10,000 answers is out of reach of these iterations.",
      lambda rows: _solved(rows, f"{ADDING}: SGD at .01, criterion of the code")
-     and _failed(rows, f"{ADDING}: SGD at .01 (text)", 101)),
+     and _failed(rows, f"{ADDING}: SGD at .01, on the sum (text)", 101)),
 ]
 """What was found or ruled out, and the rows that say so: a finding is stated only if they do."""
 

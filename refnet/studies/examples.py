@@ -60,7 +60,7 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
         axes.grid(alpha=0.3)
     figure.axes[1].legend(loc="upper left")
     figure.suptitle(f"Temporal order, T = {20 if quick else 60}: 100 tanh units, dense recurrent "
-                    f"matrix, RMSprop at 1e-4\n{of_seeds(max(map(len, runs.values()), default=0))}"
+                    f"matrix, RMSprop at 1e-4\n{of_seeds([*map(len, runs.values())])}"
                     "; a run that has solved the task keeps its last value", fontsize="medium")
     return figure
 

@@ -63,6 +63,8 @@ def _state(row: dict[str, Any]) -> str:
     return str(row["state"])
 
 
+STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1, 3)))
+"""Of the lines of a panel, so that one is seen that lies under another."""
 LOGARITHMIC = ("gradient_norm", "defect", "mse")
 RATIO = 20
 """The axis of iterations is logarithmic if the longest curve has more than this many times those of
@@ -109,7 +111,8 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
                 banded(here, [(finite(points), finite(row["curve"][column]))
                               for points, row in zip(at, made)],
                        label_of(label.removeprefix(name).strip(":, "), made), markersize=3,
-                       marker="o" if max(map(len, at)) < 5 else None)
+                       marker="o" if max(map(len, at)) < 5 else None,
+                       linestyle=STYLES[(len(ends) - 1) % len(STYLES)])
         here.set_title(name, fontsize=9)
         here.set(xlabel="iteration", ylabel=words(column),
                  xscale="log" if max(ends) > RATIO * min(ends) else "linear",
@@ -163,11 +166,12 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         if not any(len(row["curve"]["iteration"]) > 1 for made in rows.values() for row in made):
             return None
         if draw:
-            canvas, most = draw({label: made[0] for label, made in rows.items()}), 1
+            canvas, counts = draw({label: made[0] for label, made in rows.items()}), [1]
         else:
-            canvas, most = _curves(rows, curve, panels), max(map(len, rows.values()))
-        canvas.suptitle(fill(f"{title}; {of_seeds(most)}", int(13 * canvas.get_figwidth())),
-                        fontsize=10)
+            canvas, counts = _curves(rows, curve, panels), [*map(len, rows.values())]
+        text, width = f"{title}; {of_seeds(counts)}", int(13 * canvas.get_figwidth())
+        lines = -(-len(text) // width)  # of about one length
+        canvas.suptitle(fill(text, min(width, len(text) // lines + 8)), fontsize=10)
         return canvas
 
     def switched(protocol: str) -> Study:

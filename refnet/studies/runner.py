@@ -174,10 +174,11 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False) -> s
         lines.append([job.name, state,
                       f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
                       None if needs is None else f"{_hours(needs)} at most"])
+    parts = [f"{_hours(left)} at most in one process"] * bool(left or not unknown)
+    parts += [f"{unknown} runs of which no time is known; measure it: refnet study {study.name} "
+              "--measure"] * bool(unknown)
     return (table(["run", "state", "iterations", "seconds", "left"], lines)
-            + f"\nstill to compute: {_hours(left)} at most in one process"
-            + (f", and {unknown} runs of which no time is known; measure it: refnet study "
-               f"{study.name} --measure" if unknown else "") + "\n")
+            + f"\nstill to compute: {', and '.join(parts)}\n")
 
 
 def _hours(seconds: float) -> str:
