@@ -96,6 +96,8 @@ def test_figures_show_prediction_and_measurement(name):
 def test_powers_and_geometry():
     assert rows(small("powers"))["orthogonal"]["n = 1000"] == pytest.approx(1, abs=1e-9)
     assert rows(small("powers"))["chain, gain 1.02"]["n = 64"] == 0
+    errors = rows(small("powers"), 1)
+    assert [errors[n]["squaring"] for n in (78, 79, 90)] == ["0", "-1", "-120"]
     orders = {name: float(row["order"]) for name, row in rows(small("geometry")).items()}
     assert orders == pytest.approx({"cayley": 3, "polar": 3, "qr": 2}, abs=.02)
 
