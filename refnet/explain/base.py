@@ -27,7 +27,7 @@ __all__ = ["LEGEND", "LINES", "Explanation", "Table", "check_figure", "draw_schu
 LINES = [("black", "-", "o"), ("tab:blue", "--", "s"), ("tab:red", "-.", "^"),
          ("tab:green", ":", "D"), ("tab:orange", (0, (5, 1)), "v"), ("tab:purple", "-", "x"),
          ("dimgrey", "--", "+")]
-LEGEND: dict[str, Any] = {"fontsize": 6, "frameon": False, "handlelength": 1.6}
+LEGEND: dict[str, Any] = {"fontsize": 6, "edgecolor": "none", "framealpha": .9, "handlelength": 1.6}
 
 
 @dataclass(frozen=True)

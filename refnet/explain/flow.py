@@ -90,7 +90,7 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
             products.plot(place, values, label=cell, **style(i))
             seen = spectrum > spectrum[0] - 30 / len(x)  # smaller ones are rounding
             products.plot(place[seen][::4], spectrum[seen][::4], "o", mfc="none", markersize=3,
-                          color="grey", label=None if i else "log(s) / T")
+                          color="grey", label=None if i else "log(s) / T, beyond rounding")
         products.set_title(f"exponents of {len(x)} steps")
         products.set_xlabel("share of directions")
         products.set_ylabel("nats a step")

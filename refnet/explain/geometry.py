@@ -38,7 +38,7 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
                ["G' W - W' G (released code)", float(found.printed.mean()),
                 float(found.printed.max()), f"{(found.printed > 0).mean():.0%}"]]),
         Table(f"||M'M - I|| along Cayley steps, {size} units",
-              ["dtype", "guard", *(f"{n:,} steps" for n in (drift['float64', False][0][::4]))],
+              ["dtype", "guard", *(f"{n:,} step{'s' * (n > 1)}" for n in (drift['float64', False][0][::4]))],
               [[dtype, "yes" if guarded else "no", *values[::4]]
                for (dtype, guarded), (_, values) in drift.items()]),
         Table("ds of an SGD step of rate 1, dL/ds = -1, at p = 0: with the rate of p divided by 2m "
@@ -51,9 +51,9 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
             order.loglog(rates, error, label=f"{name}: order {slopes[name].mean():.2f}",
                          **style(i, len(rates)))
         order.loglog(rates, errors["cayley"][0] * (rates / rates[0]) ** 3, color="lightgrey",
-                     linewidth=4, zorder=0, label="predicted, rate cubed")
+                     linewidth=4, zorder=0, label="predicted: rate cubed, squared")
         order.loglog(rates, errors["qr"][0] * (rates / rates[0]) ** 2, color="lightgrey",
-                     linewidth=4, zorder=0, label="predicted, rate squared")
+                     linewidth=4, zorder=0)
         order.set_title("distance from the geodesic after one step")
         order.set_xlabel("rate")
         for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
