@@ -38,7 +38,8 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
                ["G' W - W' G (released code)", float(found.printed.mean()),
                 float(found.printed.max()), f"{(found.printed > 0).mean():.0%}"]]),
         Table(f"||M'M - I|| along Cayley steps, {size} units",
-              ["dtype", "guard", *(f"{n:,} step{'s' * (n > 1)}" for n in (drift['float64', False][0][::4]))],
+              ["dtype", "guard", *(f"{n:,} steps" if n > 1 else "1 step"
+                                   for n in drift['float64', False][0][::4])],
               [[dtype, "yes" if guarded else "no", *values[::4]]
                for (dtype, guarded), (_, values) in drift.items()]),
         Table("ds of an SGD step of rate 1, dL/ds = -1, at p = 0: with the rate of p divided by 2m "
