@@ -271,7 +271,8 @@ def stop(x: Any) -> Any:
     >>> certify_function(softmax, np.zeros(2)).gradients["x"].value.tolist()
     [0.25, -0.25]
     """
-    return Recorded(Node(x.raw, "stop"), x.lift) if isinstance(x, Recorded) else x
+    return Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number) if isinstance(
+        x, Recorded) else x
 
 
 def _look_at(node: Node, look: Look) -> Node:

@@ -151,8 +151,8 @@ def _concatenate(parts: Any, axis: int | None = 0) -> Any:
     arrays = both(*parts)
     if axis is None:
         arrays, axis = [_reshaped(part, -1) for part in arrays], 0
-    ends, axis = np.cumsum([0, *(part.shape[axis] for part in arrays)]), axis_of(
-        arrays[0], axis)
+    axis = axis_of(arrays[0], axis)
+    ends = np.cumsum([0, *(part.shape[axis] for part in arrays)])
 
     def taken(n: int) -> Callable[[Array], Array]:
         index = (slice(None),) * axis + (slice(ends[n], ends[n + 1]),)
