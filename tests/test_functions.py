@@ -202,16 +202,29 @@ def test_what_shares_memory_is_as_in_numpy(f, w):
     assert abs(found["x"].value @ shift + found["w"].value - slope) < 1e-7 * abs(slope)
 
 
+def test_arrays_keep_their_order_in_memory():
+    def scaled(x):
+        entries = x.reshape(-1)  # a copy, if x is in the order of columns
+        entries *= np.arange(1, 5)
+        return (x * x).sum() + entries[1]
+
+    rows = np.array([[1, 2.5], [3, 5]])
+    for x in (rows, np.asfortranarray(rows), rows.T):
+        certified = certify_function(scaled, x)
+        assert certified.value.value == scaled(x.copy(order="K"))
+        assert (spread(certified, np.float64)["value"] < 1e-9).all()
+
+
 def as_it_is(x, *_, **__):
     return x
 
 
 def in_rows(patch):
-    patch.setattr(surface, "_laid_out", lambda a, axes: a.copy())
+    patch.setattr(surface, "laid_out", lambda a, axes: a.copy())
 
 
 def in_any_order(patch):
-    patch.setattr(surface, "_laid_out", as_it_is)
+    patch.setattr(surface, "laid_out", as_it_is)
     patch.setitem(surface.METHODS, "copy", surface._copied)
 
 

@@ -65,7 +65,7 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
     if kind == "ball" and array.dtype.kind == "f" and array.itemsize <= 8 and (
             np.isfinite(array).all()):
         return np.asarray(np.frompyfunc(flint().arb, 1, 1)(array.astype(float)), object)
-    out = np.empty_like(array, object, subok=False)
+    out = np.empty(array.shape, object)
     for index in np.ndindex(array.shape):
         try:
             out[index] = convert(array[index])

@@ -29,7 +29,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from refnet.batch import Array
 
 __all__ = ["CALLS", "METHODS", "Node", "Piece", "Pull", "Recorded", "fitted", "gradients",
-           "made", "moved", "record", "refuse_infinite", "stop", "tape", "written"]
+           "laid_out", "made", "moved", "outermost", "record", "refuse_infinite", "stop", "tape",
+           "written"]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
@@ -229,6 +230,16 @@ def _check(index: Any) -> None:
 def made(like: Recorded, raw: Any, name: str, *pulls: Pull) -> Recorded:
     """A new array, of the kind of ``like``."""
     return Recorded(Node(raw, name, pulls), like.lift)
+
+
+def outermost(a: Any) -> list[int]:
+    """The axes in the order in which the entries lie in memory."""
+    return sorted(range(a.ndim), key=lambda n: -abs(a.strides[n]))
+
+
+def laid_out(a: Array, axes: list[int]) -> Array:
+    """A copy whose entries lie in memory in this order of the axes."""
+    return a.transpose(axes).copy().transpose(np.argsort(axes))
 
 
 def record(like: Recorded, value: Any) -> Recorded:

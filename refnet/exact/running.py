@@ -13,7 +13,7 @@ import numpy as np
 import refnet.exact.surface  # noqa: F401  (what NumPy's calls lead to)
 from refnet.batch import Array, Params
 from refnet.exact.enclose import Lift
-from refnet.exact.recorder import Node, Recorded, gradients
+from refnet.exact.recorder import Node, Recorded, gradients, laid_out, outermost
 
 __all__ = ["arguments_of", "called", "copied", "differentiated", "run_on", "recorded"]
 
@@ -53,7 +53,8 @@ def recorded(arguments: dict[str, Any], lifted: Lift) -> dict[str, Any]:
     own = {name: copied(one) for name, one in arguments.items()}
     for name, one in arguments.items():
         if differentiated(one):
-            own[name] = Recorded(Node(lifted(one, name), name, live=True), lifted,
+            raw = laid_out(lifted(one, name), outermost(one))
+            own[name] = Recorded(Node(raw, name, live=True), lifted,
                                  is_number=isinstance(one, np.generic))
     return own
 

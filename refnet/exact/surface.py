@@ -19,7 +19,8 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, where
-from refnet.exact.recorder import (CALLS, METHODS, Recorded, fitted, made, moved, record, written)
+from refnet.exact.recorder import (CALLS, METHODS, Recorded, fitted, laid_out, made, moved,
+                                   outermost, record, written)
 from refnet.exact.reductions import (axis_of, clip, cumsum, largest_of, mean, norm,
                                      place_of_largest, product_of, smallest_of, std, sum_of, var)
 from refnet.maths import numeric
@@ -261,20 +262,10 @@ def _known(table: Iterable[str]) -> str:
 _signature = lru_cache(maxsize=None)(signature)
 
 
-def _outermost(a: Array) -> list[int]:
-    """The axes in the order in which the entries lie in memory."""
-    return sorted(range(a.ndim), key=lambda n: -abs(a.strides[n]))
-
-
-def _laid_out(a: Array, axes: list[int]) -> Array:
-    return a.transpose(axes).copy().transpose(np.argsort(axes))
-
-
 def _ones(value: Any) -> Any:
     """Plain arrays in place of recorded ones, as they lie in memory."""
     if isinstance(value, Recorded):
-        axes = _outermost(value.raw)
-        ones = np.ones([value.shape[n] for n in axes]).transpose(np.argsort(axes))
+        ones = laid_out(np.ones(value.shape), outermost(value.raw))
         return ones[()] if value.is_number else ones
     return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
 
@@ -295,7 +286,7 @@ def _as_numpys(result: Any, numpys: Callable[..., Any], args: tuple[Any, ...],
         return Recorded(result.node, result.lift, is_number=True) if isinstance(
             model, np.generic) else result
     node = result.node
-    node.raw = _laid_out(node.raw, _outermost(model))
+    node.raw = laid_out(node.raw, outermost(model))
     return Recorded(node, result.lift)
 
 
