@@ -10,7 +10,7 @@ from refnet import Batch, RecurrentNet  # noqa: E402
 from refnet.check import compare  # noqa: E402
 from refnet.check.noise import spread  # noqa: E402
 from refnet.check.verdict import NOT_ROUNDING  # noqa: E402
-from refnet.exact import certify, certify_function, lift  # noqa: E402
+from refnet.exact import certify, certify_function, lift, surface  # noqa: E402
 
 RNG = np.random.default_rng(1)
 
@@ -110,6 +110,214 @@ def test_kinks_in_some_runs_only(dtype):
     for gradient in ([3.0, 0, third[1]], [0, 1.0, third[1]]):
         assert compare({"dx": np.array(gradient, dtype)}, certified).passed
     assert not compare({"dx": np.array([30.0, 0, third[1]], dtype)}, certified).passed
+
+
+def rebound(x, w):
+    s = x.sum()
+    t = s
+    t *= w  # a new number: s is as before
+    return s + t
+
+
+def accumulated(x, w):
+    s = np.dot(x, x) * w
+    total = s
+    for _ in range(3):
+        total += s
+    return total
+
+
+def one_entry(x, w):
+    s = x[1]
+    s *= w
+    return (x * x).sum() * s
+
+
+def an_argument(x, w):
+    t = w
+    t *= x[0]
+    return x.sum() * w + t
+
+
+def plus(x, w):
+    y = +x
+    y *= x
+    return (x * y).sum() * w
+
+
+def cast(x, w):
+    y = x.astype(float)
+    y *= x
+    return (x * y).sum() * w
+
+
+def first_power(x, w):
+    y = x**1
+    y *= x
+    return (x * y).sum() * w
+
+
+def unclipped(x, w):
+    y = np.clip(x, None, None)
+    y *= x
+    return (x * y).sum() * w
+
+
+def halves(x, w):
+    a, b = np.split(x, 2)
+    a *= b
+    return (x * x).sum() * w
+
+
+def copied_columns(x, w):
+    y = np.stack([x, x * x]).T.copy()
+    entries = y.reshape(-1)
+    entries *= x[0]
+    return (y * y).sum() * w
+
+
+def zeros_by_columns(x, w):
+    y = np.zeros_like(np.stack([x, x * x]).T)
+    y[...] = x[0] + w
+    entries = y.reshape(-1)  # a copy, as y is in the order of columns
+    entries *= x[0]
+    return (y * y).sum()
+
+
+ALIASES = [rebound, accumulated, one_entry, an_argument, plus, cast, first_power, unclipped, halves,
+           copied_columns, zeros_by_columns]
+
+
+@pytest.mark.parametrize("w", [1.0, np.array(1.0)], ids=["number", "array"])
+@pytest.mark.parametrize("f", ALIASES)
+def test_what_shares_memory_is_as_in_numpy(f, w):
+    """Where a product with 1 hides from the value whether it changed one array or two."""
+    x, shift = np.ones(2), np.array([0.5, -0.25])
+
+    def plain(step):
+        return f(x + step * shift, w + step if type(w) is float else np.array(w + step))
+
+    slope = (plain(1e-5) - plain(-1e-5)) / 2e-5
+    found = certify_function(f, x, w).gradients
+    assert abs(found["x"].value @ shift + found["w"].value - slope) < 1e-7 * abs(slope)
+
+
+def test_arrays_keep_their_order_in_memory():
+    def scaled(x):
+        entries = x.reshape(-1)  # a copy, if x is in the order of columns
+        entries *= np.arange(1, 5)
+        return (x * x).sum() + entries[1]
+
+    rows = np.array([[1, 2.5], [3, 5]])
+    for x in (rows, np.asfortranarray(rows), rows.T):
+        certified = certify_function(scaled, x)
+        assert certified.value.value == scaled(x.copy(order="K"))
+        assert (spread(certified, np.float64)["value"] < 1e-9).all()
+
+
+def as_it_is(x, *_, **__):
+    return x
+
+
+def in_rows(patch):
+    patch.setattr(surface, "laid_out", lambda a, axes: a.copy())
+
+
+def in_any_order(patch):
+    patch.setattr(surface, "laid_out", as_it_is)
+    patch.setitem(surface.METHODS, "copy", surface._copied)
+
+
+@pytest.mark.parametrize("f, plant", [
+    *((f, lambda patch: patch.setattr(surface, "_as_numpys", as_it_is))
+      for f in (rebound, accumulated)),
+    *((f, lambda patch: patch.setattr(surface, "_copied", as_it_is))
+      for f in (plus, first_power, unclipped)),
+    (cast, lambda patch: patch.setitem(surface.METHODS, "astype", as_it_is)),
+    (halves, lambda patch: patch.setitem(surface.FUNCTIONS, "split", lambda x, n: [
+        one.copy() for one in (x[:1], x[1:])])),
+    (copied_columns, in_any_order), (zeros_by_columns, in_rows),
+])
+def test_memory_that_is_not_as_in_numpy_is_noticed(f, plant, monkeypatch):
+    """The comparison with NumPy's own values shares no view, copy or number with the recorder."""
+    plant(monkeypatch)
+    with pytest.raises(ArithmeticError, match="on NumPy's own arrays f is off by"):
+        certify_function(f, np.ones(2), np.array(1.0))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: ((1e16 + x) - 1e16).sum() + x[0], lambda x: (1e300 * x * x).sum() * 1e10,
+    lambda x: (x * 1e-160 * x).sum() * 1e-160, lambda x: np.tanh(1e9 * (x - 1 / 3)).sum(),
+    lambda x: np.exp(-2500 * x).sum() * 1e300 * 1e300 * 1e300,
+    lambda x: np.log(np.exp(3e3 * x)).sum(),
+    lambda x: (np.cumsum(np.ones(2000) * 0.1 * x[0])[-1] - 200 * x[0]) * 1e10,
+    lambda x: np.sin(1e12 * x).sum(), lambda x: ((x - 1 / 3) ** 3).sum(),
+    lambda x: (np.sqrt(x - 1 / 3 + 1e-30) + np.arange(3.0)).sum(),
+])
+def test_few_digits_are_no_reason_to_refuse(f):
+    certify_function(f, np.full(3, 1 / 3))
+
+
+def test_masks_and_indices_may_change_after_use():
+    x = np.array([0.1, 0.2, 0.3])
+
+    def padded(x):
+        alive, h = np.ones(3, bool), np.zeros_like(x)
+        for t in range(3):
+            h = np.where(alive, np.tanh(h + x), h)
+            alive &= t + 1 < np.array([1, 2, 3])
+        return h.sum()
+
+    def chosen(x):
+        index, rows, weight, total = np.zeros(1, int), [0], np.ones(3), 0
+        for k in range(3):
+            index[0] = rows[0] = weight[0] = k
+            total = total + x[index] * (np.take(x, index) * np.take_along_axis(x, index, 0)
+                                        * x[rows] * np.repeat(x, index)[:1].sum()
+                                        * (x * weight).sum())
+        return total.sum()
+
+    assert certify_function(padded, x).gradients["x"].value.all()
+    assert certify_function(chosen, x).gradients["x"].value.all()
+
+
+@pytest.mark.parametrize("f, says", [
+    (lambda x: abs(x).sum(), "not narrow enough"), (lambda x: np.sign(x).sum(), "kink or a jump"),
+    (lambda x: (x * x + np.where(x == 0, 5, 0)).sum(), "kink or a jump"),
+    (lambda x: np.where(x != 0, abs(x), 0).sum(), "kink or a jump"),
+    (lambda x: np.where(x > 0, x, 2 * x).sum(), "kink or a jump"),
+])
+def test_derivatives_that_do_not_exist(f, says):
+    with pytest.raises(ArithmeticError, match=says):
+        certify_function(f, np.array([0.0, 1]))
+
+
+def test_derivatives_that_exist_at_a_comparison():
+    for f in (lambda x: (x * abs(x)).sum(), lambda x: np.where(x == x[0], x, 0).sum(),
+              lambda x: np.where(x > 0, x * x, -x * x).sum(), lambda x: (x**3).sum(),
+              lambda x: np.where(x == 0, 1, np.sin(x) / np.where(x == 0, 1, x)).sum()):
+        certify_function(f, np.array([0.0, 1]))
+
+
+@pytest.mark.parametrize("f, error, says", [
+    (lambda x: np.sum(x, dtype=int), TypeError, "np.sum in int64"),
+    (lambda x: np.mean(x, dtype=np.float32), TypeError, "in float32"),
+    (lambda x: np.add(x, x, dtype=int).sum(), TypeError, "np.add in int64"),
+    *((f, np.exceptions.AxisError, "out of bounds") for f in (
+        lambda x: x.sum(axis=2).sum(), lambda x: np.max(x, -3), lambda x: np.concatenate([x], 2),
+        lambda x: np.cumsum(x, 2), lambda x: np.split(x, 1, 2)[0], lambda x: np.diff(x, axis=2))),
+    (lambda x: np.mean(x[:0]), ValueError, "the mean of no entries"),
+    (lambda x: x.ravel("K").sum(), TypeError, "order 'A' or 'K'"),
+    (lambda x: x.sum().__setitem__((), 3), TypeError, "a number in NumPy"),
+])
+def test_calls_that_are_refused(f, error, says):
+    with pytest.raises(error, match=says):
+        certify_function(f, np.ones((2, 2)))
+
+
+def test_products_of_no_rows():
+    certified = certify_function(lambda x, w: (x @ w).sum(), np.ones((0, 3)), np.ones((3, 2)))
+    assert certified.value.value == 0 and not certified.gradients["w"].value.any()
 
 
 def test_verdict():

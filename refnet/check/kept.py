@@ -20,7 +20,8 @@ from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.check.store import described, keep, kept, pieces
 from refnet.exact.enclose import Certified, Enclosure, Progress, certified_of, certify
-from refnet.exact.functions import CertifiedFunction, arguments_of, certify_function
+from refnet.exact.functions import CertifiedFunction, certify_function
+from refnet.exact.running import arguments_of
 from refnet.nets.gradients import Net
 
 __all__ = ["Case", "case_of", "certificate", "readings_of", "sigma_of"]

@@ -62,7 +62,8 @@ def pieces(value: Any) -> Iterable[bytes]:
         for entry in value:
             yield from pieces(entry)
     elif isinstance(value, (np.ndarray, np.generic)) and value.dtype != object:
-        yield f"{value.dtype.str}{value.shape}".encode()
+        order = isinstance(value, np.ndarray) and value.flags.c_contiguous  # decides on views
+        yield f"{type(value).__name__} {value.dtype.str}{value.shape}{order}".encode()
         yield np.ascontiguousarray(value).tobytes()
     else:
         yield repr(value.tolist() if isinstance(value, np.ndarray) else value).encode()

@@ -92,7 +92,7 @@ def both(*values: Any) -> list[Any]:
 def _power(a: Any, b: Any) -> Any:
     if isinstance(b, Recorded):
         a, b = both(a, b)
-        return np.exp(b * np.log(a))
+        return np.exp(np.log(a) * b)
     if np.ndim(b):
         return _powers(a, np.asarray(b))
     exponent = float(b)
@@ -228,12 +228,15 @@ def _sign(raw: Array) -> Array:
 
 def _absolute(x: Any) -> Any:
     node, sign = x.node, _sign(x.raw)
+    if _are_balls(x.raw):  # either slope of the kink
+        from refnet.exact.balls import arb
+        sign = np.where(compared("equal", sign, np.zeros((), int)), arb(0, 1), sign)
     return made(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``np.where``, recorded: each entry's gradient goes to the side that was chosen."""
-    chosen = condition != 0 if isinstance(condition, Recorded) else np.asarray(condition)
+    chosen = condition != 0 if isinstance(condition, Recorded) else np.array(condition)
     a, b = both(a, b)
     u, v, zero = a.node, b.node, a.lift(np.zeros(()), "")
     return made(a, np.where(chosen, u.raw, v.raw), "np.where",

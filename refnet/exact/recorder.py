@@ -7,7 +7,8 @@ reverse-mode differentiation. Which NumPy functions that covers is the table in
 
 As in NumPy, slices, reshapes and transposes are views: what is assigned to one is seen in the
 other. Each array is a root or a view, a root with a node, a view with ``look``, the movement of
-entries that makes it from its base. An assignment gives the root a new node.
+entries that makes it from its base. An assignment gives the root a new node. As NumPy's numbers
+(np.float64), results without dimensions are no arrays: ``t *= w`` makes a new one.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 Checked by: tests/test_recorder.py.
@@ -16,6 +17,7 @@ Checked by: tests/test_recorder.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import lru_cache
 from itertools import count
 from math import prod
@@ -27,7 +29,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from refnet.batch import Array
 
 __all__ = ["CALLS", "METHODS", "Node", "Piece", "Pull", "Recorded", "fitted", "gradients",
-           "made", "moved", "record", "refuse_infinite", "stop", "written"]
+           "laid_out", "made", "moved", "outermost", "record", "refuse_infinite", "stop", "tape",
+           "written"]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
@@ -77,16 +80,18 @@ def _places(shape: tuple[int, ...]) -> Array:
 class Recorded(NDArrayOperatorsMixin):
     """An array whose gradient can be asked for; see the module.
 
-    ``lift`` makes numbers of its kind from the constants that it meets.
+    ``lift`` makes numbers of its kind from the constants that it meets; ``is_number``: it stands
+    for a number of NumPy's, which no assignment changes.
     """
 
-    __slots__ = ("_base", "_look", "_node", "_seen", "lift")
+    __slots__ = ("_base", "_look", "_node", "_seen", "is_number", "lift")
     __array_priority__ = 1000
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, node: Node, lift: Lift, base: Recorded | None = None,
-                 look: Look | None = None) -> None:
+                 look: Look | None = None, is_number: bool = False) -> None:
         self._node, self.lift, self._base, self._look = node, lift, base, look
+        self.is_number = is_number
         self._seen = None if base is None else base.node
 
     @property
@@ -101,6 +106,11 @@ class Recorded(NDArrayOperatorsMixin):
     def raw(self) -> Array:
         """The numbers."""
         return self.node.raw
+
+    @property
+    def root(self) -> Recorded:
+        """The array whose entries these are."""
+        return self if self._base is None else self._base.root
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -125,7 +135,7 @@ class Recorded(NDArrayOperatorsMixin):
     @property
     def T(self) -> Recorded:
         """The transpose."""
-        return moved(self, "T", lambda v: v.T)
+        return self if self.is_number else moved(self, "T", lambda v: v.T)
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -152,7 +162,11 @@ class Recorded(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
                         **options: Any) -> Any:
         result = CALLS["ufunc"](ufunc, method, inputs, options)
-        return result if out is None else written(ufunc.__name__, result, out[0])
+        if out is None:
+            return result
+        if out[0] is inputs[0] and isinstance(out[0], Recorded) and out[0].is_number:
+            return result  # t *= w of a number
+        return written(ufunc.__name__, result, out[0])
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return CALLS["function"](function, args, kwargs)
@@ -167,18 +181,20 @@ class Recorded(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Recorded:
         _check(index)
-        return moved(self, "an index", lambda v: v[index])
+        index = deepcopy(index)  # f may change its own
+        part = moved(self, "an index", lambda v: v[index])
+        whole = any(one is ... for one in (index if isinstance(index, tuple) else (index,)))
+        return part if part.ndim or whole else Recorded(part.node, self.lift, is_number=True)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         _check(index)
+        if self.is_number:
+            raise TypeError("this is a number in NumPy (np.float64), which cannot be assigned to")
         places = self._where()[index]
         if np.unique(places).size < np.size(places):
             raise ValueError("an assignment to the same entry twice: which one stays is not "
                              "defined; index each entry once")
-        root = self
-        while root._base is not None:
-            root = root._base
-        root._assign(np.asarray(places), record(self, value).node)
+        self.root._assign(np.asarray(places), record(self, value).node)
 
     def _where(self) -> Array:
         """The places of these entries in the root."""
@@ -192,15 +208,15 @@ class Recorded(NDArrayOperatorsMixin):
         old, flat, zero = self.node, places.reshape(-1), self.lift(np.zeros(()), "")
         new = np.array(value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0):]),
                        copy=True, subok=True)
-        raw = old.raw.reshape(-1).copy()
-        raw[flat] = np.broadcast_to(new, places.shape).reshape(-1)
+        raw = old.raw.copy(order="K")
+        raw.flat[flat] = np.broadcast_to(new, places.shape).reshape(-1)
 
         def kept(g: Array) -> Array:
             g, shape = g.reshape(-1).copy(), g.shape
             g[flat] = np.broadcast_to(zero, flat.shape)
             return g.reshape(shape)
 
-        self._node = Node(raw.reshape(old.raw.shape), "an assignment", (
+        self._node = Node(raw, "an assignment", (
             (old, kept),
             (value, lambda g: fitted(g.reshape(-1)[flat].reshape(places.shape), value.raw.shape))))
 
@@ -216,13 +232,23 @@ def made(like: Recorded, raw: Any, name: str, *pulls: Pull) -> Recorded:
     return Recorded(Node(raw, name, pulls), like.lift)
 
 
+def outermost(a: Any) -> list[int]:
+    """The axes in the order in which the entries lie in memory."""
+    return sorted(range(a.ndim), key=lambda n: -abs(a.strides[n]))
+
+
+def laid_out(a: Array, axes: list[int]) -> Array:
+    """A copy whose entries lie in memory in this order of the axes."""
+    return a.transpose(axes).copy().transpose(np.argsort(axes))
+
+
 def record(like: Recorded, value: Any) -> Recorded:
     """``value`` as a recorded array: itself, or a constant of the kind of ``like``."""
     if isinstance(value, Recorded):
         return value
     if isinstance(value, (list, tuple)) and any(isinstance(one, Recorded) for one in value):
         return np.stack(value)  # type: ignore[return-value]
-    array = np.asarray(value)
+    array = np.array(value)  # f may change its own
     if array.dtype.kind not in "biufO":
         raise TypeError(f"a recorded array meets {type(value).__name__} {value!r:.40}; need real "
                         "numbers")
@@ -256,7 +282,8 @@ def stop(x: Any) -> Any:
     >>> certify_function(softmax, np.zeros(2)).gradients["x"].value.tolist()
     [0.25, -0.25]
     """
-    return Recorded(Node(x.raw, "stop"), x.lift) if isinstance(x, Recorded) else x
+    return Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number) if isinstance(
+        x, Recorded) else x
 
 
 def _look_at(node: Node, look: Look) -> Node:
@@ -264,12 +291,12 @@ def _look_at(node: Node, look: Look) -> Node:
         (node, lambda g: Piece(look(_places(node.raw.shape)), g)),))
 
 
-def moved(x: Recorded, name: str, look: Look) -> Recorded:
+def moved(x: Recorded, name: str, look: Look,
+          pull: Callable[[Array], Array | Piece] | None = None) -> Recorded:
     """The array of some of x's entries, ``look(x)``: a view where NumPy's is one."""
-    node = _look_at(x.node, look)
+    node = _look_at(x.node, look) if pull is None else Node(look(x.raw), name, ((x.node, pull),))
     node.name = name
-    view = look(x.raw)
-    shared = isinstance(view, np.ndarray) and np.may_share_memory(view, x.raw)
+    shared = not x.is_number and np.may_share_memory(node.raw, x.raw)
     return Recorded(node, x.lift, x, look) if shared else Recorded(node, x.lift)
 
 
@@ -299,19 +326,24 @@ def _added(total: Array | None, piece: Piece, shape: tuple[int, ...], lift: Lift
     return flat.reshape(shape)
 
 
-def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Array]:
-    """Pull the gradient ``seed`` of ``y`` back to the nodes ``wanted``.
-
-    Raises ArithmeticError, naming the operation, where a ball or a rational has no derivative.
-    """
+def tape(y: Node) -> list[Node]:
+    """The nodes that ``y`` depends on, the last one first."""
     reached, todo = {id(y): y}, [y]
     while todo:
         for parent, _ in todo.pop().pulls:
             if id(parent) not in reached:
                 reached[id(parent)] = parent
                 todo.append(parent)
-    found: dict[int, Array] = {id(y): seed}
-    for node in sorted(reached.values(), key=lambda node: -node.born):
+    return sorted(reached.values(), key=lambda node: -node.born)
+
+
+def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Array]:
+    """Pull the gradient ``seed`` of ``y`` back to the nodes ``wanted``.
+
+    Raises ArithmeticError, naming the operation, where a ball or a rational has no derivative.
+    """
+    found, kept = {id(y): seed}, {id(node) for node in wanted}
+    for node in tape(y):
         g = found[id(node)]
         for parent, pull in node.pulls:
             part, have = pull(g), found.get(id(parent))
@@ -321,7 +353,7 @@ def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Arra
                 part = have + part
             refuse_infinite(f"the derivative of {node.name}", part)
             found[id(parent)] = Node(part, "").raw
-        if all(node is not one for one in wanted):
+        if id(node) not in kept:
             del found[id(node)]
     return [found[id(node)] if id(node) in found else
             np.broadcast_to(lift(np.zeros(()), ""), node.raw.shape).copy() for node in wanted]

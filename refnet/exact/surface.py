@@ -1,4 +1,7 @@
-"""The part of NumPy that recorded arrays know: sums, products, movements of entries, and tables.
+"""The part of NumPy that recorded arrays know: products, movements of entries, and tables.
+
+Their results lie in memory as NumPy's do, and are numbers where NumPy's are, as what a program
+assigns to one array is seen in the others that share its memory, and in no number.
 
 Checked by: tests/test_recorder.py.
 """
@@ -6,6 +9,7 @@ Checked by: tests/test_recorder.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from functools import lru_cache
 from inspect import signature
 from math import prod
@@ -14,114 +18,14 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, largest, where
-from refnet.exact.recorder import CALLS, METHODS, fitted, made, moved, record, written
+from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, where
+from refnet.exact.recorder import (CALLS, METHODS, Recorded, fitted, laid_out, made, moved,
+                                   outermost, record, written)
+from refnet.exact.reductions import (axis_of, clip, cumsum, largest_of, mean, norm,
+                                     place_of_largest, product_of, smallest_of, std, sum_of, var)
 from refnet.maths import numeric
 
 __all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
-
-
-# ---- sums and extremes
-
-def _axes(x: Any, axis: Any) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(x.ndim))
-    return tuple(int(n) % x.ndim for n in (axis if isinstance(axis, tuple) else (axis,)))
-
-
-def _last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """x with these axes as one at the end; and the shape of x with each of them as 1."""
-    axes = _axes(x, axis)
-    rest = tuple(n for n in range(x.ndim) if n not in axes)
-    shape = tuple(x.shape[n] for n in rest) + (prod(x.shape[n] for n in axes),)
-    kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
-    return moved(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)), kept
-
-
-def _sum(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
-         keepdims: bool = False) -> Any:
-    node, axes = x.node, _axes(x, axis)
-    kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
-    short = tuple(size for n, size in enumerate(x.shape) if n not in axes)
-    empty = not all(x.shape[n] for n in axes)
-    raw = np.broadcast_to(x.lift(np.zeros(()), ""), short) if empty else node.raw.sum(
-        axis=axes) if axes else node.raw
-    y = made(x, raw, "np.sum", (node, lambda g: np.broadcast_to(np.reshape(g, kept),
-                                                                node.raw.shape)))
-    return moved(y, "np.sum", lambda v: np.reshape(v, kept)) if keepdims else y
-
-
-def _mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
-          keepdims: bool = False) -> Any:
-    return _sum(x, axis, keepdims=keepdims) / prod(x.shape[n] for n in _axes(x, axis))
-
-
-def _var(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-         keepdims: bool = False) -> Any:
-    d = x - _mean(x, axis, keepdims=True)
-    return _sum(d * d, axis, keepdims=keepdims) / (prod(x.shape[n] for n in _axes(x, axis)) - ddof)
-
-
-def _std(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-         keepdims: bool = False) -> Any:
-    return np.sqrt(_var(x, axis, ddof=ddof, keepdims=keepdims))
-
-
-def _product_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
-                keepdims: bool = False) -> Any:
-    flat, kept = _last(x, axis)
-    y = record(x, np.ones(flat.shape[:-1]))
-    for k in range(flat.shape[-1]):
-        y = y * flat[..., k]
-    return moved(y, "np.prod", lambda v: np.reshape(v, kept)) if keepdims else y
-
-
-def _cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-    x, axis = (np.ravel(x), 0) if axis is None else (x, axis)
-    if not x.shape[axis]:
-        return x.copy()
-    sums: list[Any] = []
-    for row in np.moveaxis(x, axis, 0):
-        sums.append(sums[-1] + row if sums else row)
-    return np.stack(sums, axis)
-
-
-def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    if ord not in (None, {1: 2, 2: "fro"}.get(len(_axes(x, axis)))):
-        raise TypeError(f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
-                        "sum of squares")
-    return np.sqrt(_sum(x * x, axis, keepdims=keepdims))
-
-
-def _clip(x: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min: Any = None,
-          max: Any = None) -> Any:
-    low, high = a_min if min is None else min, a_max if max is None else max
-    x = x if low is None else UFUNCS["maximum"](x, low)
-    return x if high is None else UFUNCS["minimum"](x, high)
-
-
-def _largest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
-    flat, kept = _last(x, axis)
-    if not flat.shape[-1]:
-        raise ValueError(f"no entry is the largest of none: an array of shape {x.shape}")
-    node = flat.node
-    top, share = largest(node.raw)
-    y = made(x, top, "max", (node, lambda g: np.expand_dims(g, -1) * share))
-    return moved(y, "max", lambda v: np.reshape(v, kept)) if keepdims else y
-
-
-def _smallest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
-    return -_largest_of(-x, axis, keepdims=keepdims)
-
-
-def _place_of_largest(x: Any, axis: int | None = None, out: None = None, *,
-                      keepdims: bool = False) -> Array:
-    flat, kept = _last(x, axis)
-    share = largest(flat.raw)[1]
-    if share.dtype == object and any(not value.is_exact() for value in share.ravel().tolist()):
-        raise ArithmeticError("argmax: two entries tie, or their balls overlap")
-    places = np.asarray(share.astype(float).argmax(axis=-1))
-    return places.reshape(kept) if keepdims else places
 
 
 # ---- products
@@ -135,7 +39,7 @@ def _matmul_raw(a: Array, b: Array) -> Array:
     if a.dtype.kind == b.dtype.kind == "f":
         return np.asarray(a @ b)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    left, right = (np.broadcast_to(m, lead + m.shape[-2:]).reshape(-1, *m.shape[-2:])
+    left, right = (np.broadcast_to(m, lead + m.shape[-2:]).reshape(prod(lead), *m.shape[-2:])
                    for m in (a, b))
     parts = [numeric.matmul(left[n], right[n]) for n in range(len(left))]
     shape = *lead, a.shape[-2], b.shape[-1]
@@ -145,7 +49,7 @@ def _matmul_raw(a: Array, b: Array) -> Array:
 def _matmul(a: Any, b: Any) -> Any:
     a, b = both(a, b)
     if a.ndim == 1:
-        return _matmul(a[None], b)[..., 0, :] if b.ndim > 1 else _sum(a * b)
+        return _matmul(a[None], b)[..., 0, :] if b.ndim > 1 else sum_of(a * b)
     if b.ndim == 1:
         return _matmul(a, b[:, None])[..., 0]
     u, v = a.node, b.node
@@ -199,7 +103,7 @@ def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
 
 def _summed(x: Any, letters: str, keep: set[str]) -> tuple[Any, str]:
     axes = tuple(n for n, c in enumerate(letters) if c not in keep)
-    return (_sum(x, axes) if axes else x), "".join(c for c in letters if c in keep)
+    return (sum_of(x, axes) if axes else x), "".join(c for c in letters if c in keep)
 
 
 def _pair(x: Any, left: str, y: Any, right: str, later: set[str]
@@ -225,29 +129,31 @@ def _pair(x: Any, left: str, y: Any, right: str, later: set[str]
 
 def _by(move: Callable[..., Any]) -> Callable[..., Any]:
     """A function of NumPy's that only moves or repeats entries."""
-    return lambda x, *args, **options: moved(x, f"np.{move.__name__}",
-                                             lambda v: move(v, *args, **options))
+    def operation(x: Any, *args: Any, **options: Any) -> Any:
+        args, options = deepcopy((args, options))  # f may change its own
+        if any(isinstance(one, str) and one in ("A", "K") for one in (*args, *options.values())):
+            raise TypeError(f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: "
+                            "'C', 'F'")
+        return moved(x, f"np.{move.__name__}", lambda v: move(v, *args, **options))
+
+    return operation
+
+
+_reshaped, _transposed = _by(np.ndarray.reshape), _by(np.ndarray.transpose)
 
 
 def _broadcast_to(x: Any, shape: Any) -> Any:
-    node = x.node
-    return made(x, np.broadcast_to(node.raw, shape), "np.broadcast_to",
-                (node, lambda g: fitted(g, node.raw.shape)))
-
-
-def _reshaped(x: Any, *shape: Any, **options: Any) -> Any:
-    return moved(x, "reshape", lambda v: v.reshape(*shape, **options))
-
-
-def _transposed(x: Any, *axes: Any) -> Any:
-    return moved(x, "transpose", lambda v: v.transpose(*axes))
+    shape, own = deepcopy(shape), x.shape
+    return moved(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape),
+                 lambda g: fitted(g, own))
 
 
 def _concatenate(parts: Any, axis: int | None = 0) -> Any:
     arrays = both(*parts)
     if axis is None:
         arrays, axis = [_reshaped(part, -1) for part in arrays], 0
-    ends, axis = np.cumsum([0, *(part.shape[axis] for part in arrays)]), axis % arrays[0].ndim
+    axis = axis_of(arrays[0], axis)
+    ends = np.cumsum([0, *(part.shape[axis] for part in arrays)])
 
     def taken(n: int) -> Callable[[Array], Array]:
         index = (slice(None),) * axis + (slice(ends[n], ends[n + 1]),)
@@ -262,9 +168,13 @@ def _stack(parts: Any, axis: int = 0) -> Any:
                          for part in both(*parts)], axis)
 
 
+def _piece(v: Array, parts: Any, axis: int, n: int) -> Array:
+    return np.split(v, parts, axis)[n]
+
+
 def _split(x: Any, parts: Any, axis: int = 0) -> list[Any]:
-    pieces = np.split(np.arange(x.shape[axis]), parts)
-    return [np.take(x, piece, axis) for piece in pieces]
+    number = len(np.split(np.arange(x.shape[axis_of(x, axis)]), parts))
+    return [_by(_piece)(x, parts, axis, n) for n in range(number)]
 
 
 def _triangle(lower: bool) -> Callable[..., Any]:
@@ -280,10 +190,13 @@ def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
     shape = x.shape if shape is None else shape
     if np.dtype(dtype).kind != "f":
         return np.full(shape, fill, dtype)
-    return _broadcast_to(record(x, fill), shape).copy()
+    node, raw = record(x, fill).node, np.empty_like(x.raw, shape=shape)
+    raw[...] = node.raw
+    return made(x, raw, "np.full_like", (node, lambda g: fitted(g, node.raw.shape)))
 
 
 def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
+    axis = axis_of(x, axis)
     for _ in range(n):
         size = x.shape[axis]
         x = np.take(x, range(1, size), axis) - np.take(x, range(size - 1), axis)
@@ -293,36 +206,42 @@ def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
 def _as_type(x: Any, dtype: Any, copy: bool = True) -> Any:
     if np.dtype(dtype).kind != "f":
         raise TypeError(f"astype({np.dtype(dtype)}) of a recorded array is not recorded")
-    return x
+    if not copy and np.dtype(dtype) == x.dtype:
+        return x
+    return _copied(x)
+
+
+def _copied(x: Any, order: Any = "K") -> Any:
+    return moved(x, "a copy", lambda v: v.copy(order))
 
 
 FULL = {**UFUNCS, "matmul": _matmul}
 REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "add": _sum, "maximum": _largest_of, "minimum": _smallest_of, "multiply": _product_of}
+    "add": sum_of, "maximum": largest_of, "minimum": smallest_of, "multiply": product_of}
 
 METHODS |= {
-    "sum": _sum, "mean": _mean, "var": _var, "std": _std, "prod": _product_of, "cumsum": _cumsum,
-    "max": _largest_of, "min": _smallest_of, "argmax": _place_of_largest,
-    "argmin": lambda x, axis=None, out=None, *, keepdims=False: _place_of_largest(
+    "sum": sum_of, "mean": mean, "var": var, "std": std, "prod": product_of, "cumsum": cumsum,
+    "max": largest_of, "min": smallest_of, "argmax": place_of_largest,
+    "argmin": lambda x, axis=None, out=None, *, keepdims=False: place_of_largest(
         -x, axis, keepdims=keepdims),
     "reshape": _reshaped, "transpose": _transposed,
-    "ravel": lambda x, order="C": _reshaped(x, -1, order=order),
-    "flatten": lambda x, order="C": _reshaped(x, -1, order=order).copy(),
-    "copy": _by(np.copy), "astype": _as_type,
-    "dot": _dot, "clip": _clip, "swapaxes": _by(np.swapaxes), "squeeze": _by(np.squeeze),
+    "ravel": _by(np.ndarray.ravel), "flatten": _by(np.ndarray.flatten),
+    "copy": lambda x, order="C": _copied(x, order), "astype": _as_type,
+    "dot": _dot, "clip": clip, "swapaxes": _by(np.swapaxes), "squeeze": _by(np.squeeze),
     "repeat": _by(np.repeat), "take": _by(np.take), "diagonal": _by(np.diagonal),
-    "trace": lambda x: _sum(_by(np.diagonal)(x)),
+    "trace": lambda x: sum_of(_by(np.diagonal)(x), -1),
 }
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: operation for name, operation in METHODS.items() if name not in ("astype", "flatten")},
-    "amax": _largest_of, "amin": _smallest_of, "where": where, "einsum": _einsum,
+    "copy": _copied,
+    "amax": largest_of, "amin": smallest_of, "where": where, "einsum": _einsum,
     "tensordot": _tensordot, "concatenate": _concatenate, "stack": _stack, "split": _split,
     "vstack": lambda parts: _concatenate([np.atleast_2d(one) for one in both(*parts)]),
     "hstack": lambda parts: _concatenate(both(*parts), min(np.ndim(parts[0]) - 1, 1)),
     "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
     "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))),
-    "linalg.norm": _norm, "broadcast_to": _broadcast_to, "reshape": lambda x, *args, **options:
+    "linalg.norm": norm, "broadcast_to": _broadcast_to, "reshape": lambda x, *args, **options:
         _reshaped(x, *args, **options), "transpose": lambda x, axes=None: _transposed(x, axes),
     "tril": _triangle(True), "triu": _triangle(False), "full_like": _full_like,
     "zeros_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
@@ -343,10 +262,38 @@ def _known(table: Iterable[str]) -> str:
 _signature = lru_cache(maxsize=None)(signature)
 
 
-def _called(name: str, operation: Callable[..., Any], args: tuple[Any, ...],
-            options: dict[str, Any]) -> Any:
+def _ones(value: Any) -> Any:
+    """Plain arrays in place of recorded ones, as they lie in memory."""
+    if isinstance(value, Recorded):
+        ones = laid_out(np.ones(value.shape), outermost(value.raw))
+        return ones[()] if value.is_number else ones
+    return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
+
+
+def _as_numpys(result: Any, numpys: Callable[..., Any], args: tuple[Any, ...],
+               options: dict[str, Any]) -> Any:
+    """The result, as a number or in an order in memory as NumPy's, which is asked on ones."""
+    given = [one for value in args for one in (
+        value if isinstance(value, (list, tuple)) else (value,)) if isinstance(one, Recorded)]
+    if not isinstance(result, Recorded) or (
+            result.ndim and all(one.raw.flags.c_contiguous for one in given)):
+        return result
+    if any(result.root is one.root for one in given) and result.ndim:
+        return result
+    with np.errstate(all="ignore"):
+        model = numpys(*_ones(args), **_ones(options))
+    if not result.ndim:
+        return Recorded(result.node, result.lift, is_number=True) if isinstance(
+            model, np.generic) else result
+    node = result.node
+    node.raw = laid_out(node.raw, outermost(model))
+    return Recorded(node, result.lift)
+
+
+def _called(name: str, operation: Callable[..., Any], numpys: Callable[..., Any],
+            args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """The operation's result, written to ``out`` if there is one; TypeError for arguments that it
-    does not have, as NumPy's function has more."""
+    does not have, as NumPy's function ``numpys`` has more."""
     out = options.get("out")
     try:
         bound = _signature(operation).bind(
@@ -355,19 +302,31 @@ def _called(name: str, operation: Callable[..., Any], args: tuple[Any, ...],
         known = [one for one in _signature(operation).parameters if one not in ("x", "out")]
         raise TypeError(f"np.{name} as called is not recorded ({error}); known: "
                         f"{', '.join(known) or 'no option'}") from None
+    if "out" in _signature(operation).parameters:
+        _refuse_dtype(name, bound.arguments.get("dtype"))
     out = bound.arguments.pop("out", out)
     result = operation(*bound.args, **bound.kwargs)
-    return result if out is None else written(name, result, out)
+    if out is not None:
+        return written(name, result, out)
+    return _as_numpys(result, numpys, args, options)
+
+
+def _refuse_dtype(name: str, dtype: Any) -> None:
+    if np.dtype(dtype) != float:  # None is float64, too
+        raise TypeError(f"np.{name} in {np.dtype(dtype)} is not recorded; known: float64")
 
 
 def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What a ufunc gives on recorded arrays; TypeError, naming it, if it is not in the table."""
+    """What a ufunc of NumPy's gives on recorded arrays; TypeError, naming it, if it is not in the
+    table."""
     name = called.__name__
     options = {key: value for key, value in options.items()
                if (value is not None or key == "axis") and not (key == "where" and value is True)
-               and key not in ("dtype", "casting", "subok", "order")}
+               and key not in ("casting", "subok")}
     if method == "reduce" and name in REDUCTIONS:
-        return _called(f"{name}.reduce", REDUCTIONS[name], inputs, {"axis": 0, **options})
+        return _called(f"{name}.reduce", REDUCTIONS[name], called.reduce, inputs,
+                       {"axis": 0, **options})
+    _refuse_dtype(name, options.pop("dtype", None))
     if method != "__call__" or options:
         raise TypeError(f"np.{name}{'' if method == '__call__' else '.' + method} with "
                         f"{_known(options) or 'recorded arrays'} is not recorded; reductions "
@@ -376,7 +335,10 @@ def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[
         return compared(name, *(one.raw for one in both(*inputs)))
     if name not in FULL:
         raise TypeError(f"np.{name} is not recorded; known: {_known({*FULL, *COMPARISONS})}")
-    return FULL[name](*inputs)
+    result = FULL[name](*inputs)
+    if any(result is one for one in inputs):  # a ufunc gives a new array
+        result = _copied(result)
+    return _as_numpys(result, called, inputs, {})
 
 
 def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -384,12 +346,13 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
     name = f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
     if name not in FUNCTIONS:
         raise TypeError(f"np.{name} is not recorded; known: {_known(FUNCTIONS)}")
-    return _called(name, FUNCTIONS[name], args, options)
+    return _called(name, FUNCTIONS[name], called, args, options)
 
 
 def method(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What a method gives."""
-    return _called(name, METHODS[name], args, options)
+    return _called(name, METHODS[name], lambda x, *more, **others: getattr(x, name)(
+        *more, **others), args, options)
 
 
 CALLS |= {"ufunc": ufunc, "function": function, "method": method}
