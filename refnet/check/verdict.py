@@ -22,7 +22,7 @@ from refnet.arguments import instance, takes
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.conventions import Readings
-from refnet.check.forms import deviation, forms, once
+from refnet.check.forms import combined, deviation, forms, once
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
@@ -38,6 +38,9 @@ TAILS = 8
 """How much wider the limits of a blind quantity are: errors that grow by chance from step to step,
 until they are as large as the result, have a distribution with long tails. In 30 chaotic nets one
 run of 30 was often 10 to 18 times as far off as the root mean square of the others."""
+SHOWS = 1000
+"""How many sigma off a form has to be for its loss to show. A program that uses it is then within
+LIMITS[0] sigma by chance in one entry of 200, and never in most of them."""
 RULE = ("z = |theirs - certified| / sigma, where sigma is the spread of the reference run with "
         "a random relative perturbation of one unit roundoff at every operation; the worst z "
         f"up to {LIMITS[0]} is {EXPLAINED}, above {LIMITS[1]} {NOT_ROUNDING}, between "
@@ -112,12 +115,18 @@ class Verdict:
 _RANK = {EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
 
 
-def judgement(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
+def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Array | None = None
+              ) -> Judgement:
     """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
 
-    An entry with sigma 0 must be equal. Never raises: what cannot be judged is not rounding,
-    with a note that says why.
+    An entry with sigma 0 must be equal. ``form``: the spread with another form of a formula,
+    which counts where it is clearly more than rounding: four times what the form is usually off
+    by would be beyond LIMITS[0] sigma. No small bug is excused by a form that changes nothing
+    here. Never raises: what cannot be judged is not rounding, with a note that says why.
     """
+    if form is not None:
+        sigma = np.where(form > LIMITS[0] / 4 * sigma, form, sigma)
+
     def refuse(note: str, index: tuple[int, ...] | None = None) -> Judgement:
         return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
 
@@ -143,7 +152,7 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgeme
     with np.errstate(over="ignore"):
         rms = float(np.sqrt((z * z).mean()))
     blind = bool(certified.any() and (abs(certified) <= LIMITS[0] * sigma).all())
-    far = worst / TAILS if blind else worst
+    far = worst / TAILS if blind and form is None else worst
     verdict = EXPLAINED if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
     return Judgement(name, verdict, worst, rms, index, float(values[index]),
                      float(certified[index]), float(sigma[index]), blind=blind)
@@ -293,38 +302,40 @@ def _asked(dtype: Kind) -> Any:
 
 def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: Certified,
             sigma: Params, types: Mapping[str, Any]) -> tuple[tuple[Judgement, ...], str]:
-    """The judgements with a form's own deviation in sigma, and the name of that form, if it
+    """The judgements with a form's own spread for sigma, and the name of that form, if it
     explains all of them; otherwise the judgements as they are."""
     doubtful = [part for part in parts if part.verdict != EXPLAINED]
-    true = certified.named()
-    endless = {part.name for part in doubtful if (values := _numbers(theirs.get(part.name)))
-               is not None and values.size and not np.isfinite(values).all()}
-    for form in forms(certified.net):
-        name = " and ".join(form.parts)
-        far = once(certified, form, types[""])
-        if endless and all(n in far and not np.isfinite(far[n]).all() for n in endless):
-            return parts, f"{name}, which overflows here"
+    true = {name: value.value for name, value in certified.named().items()}
+    values = _finite(theirs, true)
+    endless = [part.name for part in doubtful if part.note and part.index is not None]
+    possible: list[str] = []
+    for one in forms(certified.net):
+        far = once(certified, (one,), types[""])
+        if endless and all(not np.isfinite(far[name]).all() for name in endless):
+            return parts, f"{one}, which overflows here"
         # one run tells whether the form goes far enough at all
-        if any(part.index is None or part.z == np.inf
-               or abs(far[part.name]).max() * 10 < part.z * part.sigma for part in doubtful):
-            continue
+        if all(part.z < np.inf for part in doubtful) and any(
+                abs(far[part.name]).max() * 100 > part.z * part.sigma for part in doubtful
+                ) and not any(_kept(values[name] - true[name], sigma[name], far[name])
+                              for name in values):
+            possible.append(one)
+    for form in combined(tuple(possible)):
         own = {kind: deviation(certified, form, kind) for kind in set(types.values())}
         again = tuple(part if part.verdict == EXPLAINED else judgement(
-            part.name, theirs[part.name], true[part.name].value, _widened(
-                sigma[part.name], own[types.get(part.name, types[""])][part.name]))
-            for part in parts)
+            part.name, theirs[part.name], true[part.name], sigma[part.name],
+            own[types.get(part.name, types[""])][part.name]) for part in parts)
         if _worst(again) == EXPLAINED:
             worst = max(doubtful, key=lambda part: part.z)
             kind = types.get(worst.name, types[""])
             ulp = float(np.spacing(np.abs(np.asarray(worst.certified, kind))))
             lost = abs(worst.theirs - worst.certified) / ulp
-            return again, (f"explained if {name}, which loses {lost:.2g} ulp at {worst.name}"
-                           f"{list(worst.index or ())}")
+            return again, (f"explained if {' and '.join(form)}, which loses {lost:.2g} ulp at "
+                           f"{worst.name}{list(worst.index or ())}")
     return parts, ""
 
 
-def _widened(sigma: Array, form: Array) -> Array:
-    """Sigma with what a form loses, where that is clearly more than rounding: four times what it
-    is usually off by, ``form``, would be beyond LIMITS[0] sigma. No small bug is excused by a
-    form that changes nothing here."""
-    return np.where(form > LIMITS[0] / 4 * sigma, np.hypot(sigma, form), sigma)
+def _kept(off: Array, sigma: Array, far: Array) -> bool:
+    """Whether most entries that a form would be SHOWS sigma off are right without it: then it is
+    not what was computed."""
+    shows = abs(far) > SHOWS * sigma
+    return bool(shows.sum() > 1 and (abs(off) <= LIMITS[0] * sigma)[shows].mean() > 0.5)
