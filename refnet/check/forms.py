@@ -74,11 +74,12 @@ _LOSSES: dict[str, Loss] = {
 
 def forms(net: Net) -> Form:
     """The forms that this net's formulas have."""
-    cell = net.cell if isinstance(net, RecurrentNet) else ""
-    names = {net.activation.name, *(() if not isinstance(net, RecurrentNet) or cell == "rnn"
-                                    else (net.gate.name,))}
-    found = [form for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh")) if name in names]
-    found += [MIX] if cell in ("gru", "gru_before") and net.gate.name == "sigmoid" else []
+    names, found = {net.activation.name}, []
+    if isinstance(net, RecurrentNet) and net.cell != "rnn":
+        names.add(net.gate.name)
+        if net.cell in ("gru", "gru_before"):
+            found.append(MIX)
+    found += [form for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh")) if name in names]
     return (*found, *(_LOSSES if net.loss == "cross_entropy" else ()))
 
 
@@ -101,10 +102,10 @@ def _net(net: Net, form: Form) -> Net:
     if not isinstance(net, RecurrentNet):
         return net
     gate = formed(net.gate)
-    if MIX in form:  # the slope keeps its digits
-        gate = replace(gate, pull=lambda a, h, dh, p, alpha: net.gate.backward(
-            a, gate.forward(a, p), dh, p))
-    return replace(net, gate=gate)
+    if MIX not in form:
+        return replace(net, gate=gate)
+    return replace(net, gate=replace(gate, pull=lambda a, h, dh, p, alpha: gate.backward(
+        a, gate.forward(a, p), dh, p)))  # of a: the slope keeps its digits
 
 
 def _run(certified: Certified, form: Form, lifted: Lift) -> Params:
