@@ -250,6 +250,28 @@ def test_suspicious_results_may_be_allowed():
     assert judge(energy, {**found, "dx": found["dx"] + 1}, X, W).verdict == NOT_ROUNDING
 
 
+def test_gradients_that_show_nothing_are_no_pass():
+    """A chaotic net, of whose dWhh float32 keeps no digit over 60 steps."""
+    net, rng = RecurrentNet(2, 8, 3), np.random.default_rng(0)
+    params = net.init(rng) | {"Whh": (1.8 * rng.standard_normal((8, 8))).astype(np.float32)}
+    batch = Batch(rng.standard_normal((60, 1, 2)).astype(np.float32), np.array([1]))
+    with pytest.raises(AssertionError, match="gradients in float32 cannot be judged(.|\n)*shows"):
+        assert_gradients(net, lambda params, batch: {"dWhh": reference_results(
+            net, params, batch)["dWhh"]}, params, batch, required=())
+
+
+def test_a_batch_of_no_sequences_is_said():
+    with pytest.raises(ValueError, match=r"judge: the batch's x has shape \(5, 0, 2\); need at "):
+        judge(NET, {}, PARAMS, Batch(BATCH.x[:, :0], BATCH.y[:0]))
+
+
+def test_tensors_that_numpy_does_not_read_are_said():
+    torch = pytest.importorskip("torch")
+    for dx in (torch.tensor(X, requires_grad=True), torch.tensor(X).bfloat16()):
+        with pytest.raises(TypeError, match=r"theirs\['dx'\] is Tensor, .*pass t.detach\(\)"):
+            judge(energy, {**theirs(X, W), "dx": dx}, X, W)
+
+
 @pytest.mark.parametrize("arguments, says", [
     ((NET, {}, PARAMS), r"judge\(net, theirs, params, batch\)"),
     ((3, {}), "int is neither a net"),

@@ -16,8 +16,8 @@ from refnet.check import compare, noise  # noqa: E402
 from refnet.check.cases import (random_batch, random_mask, random_params,  # noqa: E402
                                 reference_results as results)
 from refnet.check.noise import spread  # noqa: E402
-from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SUSPICIOUS,  # noqa: E402
-                                  compare_values, judgement)
+from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING,  # noqa: E402
+                                  SUSPICIOUS, UNJUDGED, compare_values, judgement)
 from refnet.exact import certify  # noqa: E402
 from refnet.exact.parts import Clock  # noqa: E402
 
@@ -98,6 +98,27 @@ def test_bad_input_never_passes(small, change, note):
     verdict = compare(theirs, certified, sigma=sigma)
     assert not verdict.passed and verdict.verdict == NOT_ROUNDING
     assert any(note in part.note for part in verdict.parts)
+
+
+def test_what_is_wider_than_float64_is_judged_as_float64():
+    params, batch = make(SMALL, dtype=np.float64)
+    theirs = {name: np.asarray(value).astype(np.longdouble)
+              for name, value in results(SMALL, params, batch).items()}
+    verdict = compare(theirs, certify(SMALL, params, batch))
+    assert verdict.passed and verdict.dtype == "float64"
+
+
+def test_what_numpy_cannot_read_is_said(small):
+    class Tensor:
+        def __array__(self, *_, **__):
+            raise RuntimeError("requires grad")
+
+    for dtype in (None, np.float32):
+        with pytest.raises(TypeError, match=r"theirs\['dWhh'\] is Tensor, .* \(requires grad\); "
+                           r"need an array of NumPy's: of a PyTorch tensor pass t.detach\(\)"):
+            compare({"dWhh": Tensor()}, small[2], dtype=dtype)
+        with pytest.raises(TypeError, match="theirs has the name 3, which is int; need names of"):
+            compare({3: np.ones(2)}, small[2], dtype=dtype)
 
 
 def test_what_is_no_number_has_no_name(small):
@@ -349,7 +370,7 @@ def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypat
             sigma = {name: np.sqrt(np.delete(square, n, axis=0).mean(axis=0))
                      for name, square in off.items()}
             verdict = compare_values(theirs, true, sigma, kind, ())
-            assert all(part.blind for part in verdict.parts)
+            assert all(part.blind for part in verdict.parts) and not verdict.passed
             found += verdict.verdict == NOT_ROUNDING
         return found
 
@@ -373,6 +394,10 @@ def test_what_rounding_leaves_no_digit_of_is_said(small):
     verdict = compare(theirs, certified)
     blind = {part.name for part in verdict.parts if part.blind}
     assert verdict.passed and "dWhh" in blind and "dby" not in blind
+    assert {part.name: part.verdict for part in verdict.parts}["dWhh"] == SHOWS_NOTHING
+    alone = {name: theirs[name] for name in blind if name.startswith("d")}
+    nothing = compare({**alone, "loss": theirs["loss"]}, certified, required=())
+    assert nothing.verdict == UNJUDGED and not nothing.passed and "dWhh" in nothing.note
     assert "dWhh" in verdict.note and "shows nothing" in verdict.note
     wide = {name: value.value for name, value in certified.named().items()}
     assert not compare(wide, certified).note

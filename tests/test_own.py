@@ -238,6 +238,12 @@ def test_suspicious_results_may_be_allowed(tmp_path, monkeypatch):
     assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 0
 
 
+def test_a_result_that_shows_nothing_is_no_success(tmp_path, monkeypatch):
+    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e30, 1e30))
+    place = written("numpy", tmp_path)
+    assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 2
+
+
 @pytest.mark.parametrize("flag", ["--json", "--junit"])
 def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("refnet.check.cli._judge_own", lambda args: pytest.fail("judged"))

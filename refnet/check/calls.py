@@ -14,7 +14,8 @@ from refnet.check.conventions import Readings
 from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
-from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS, Verdict, compare, judged_types
+from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS, UNJUDGED,
+                                  Verdict, compare, judged_types)
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -119,7 +120,7 @@ def assert_gradients(what: Net | Callable[..., Any],
     """``judge`` as an assertion, for a test of any runner; its arguments and ``options``.
 
     Raises AssertionError if the verdict is not *explained by rounding* (with
-    ``allow_suspicious``, if it is *not rounding*). The message has every quantity with its z,
+    ``allow_suspicious``, nor *suspicious*). The message has every quantity with its z,
     the worst entry with both numbers and sigma, the name of the mistake if there is one, the
     first time step at which states or gradients part, and, if ``theirs`` is a function and
     unless ``shrink`` is False, the smallest sizes at which the mistake still shows, for which up
@@ -134,10 +135,10 @@ def assert_gradients(what: Net | Callable[..., Any],
     """
     __tracebackhide__ = True  # pytest shows the caller's line, not this one
     verdict, arrays, case, sigma = _judged(what, theirs, inputs, **options)
-    fine = {EXPLAINED, SUSPICIOUS} if allow_suspicious else {EXPLAINED}
+    fine = {EXPLAINED, SHOWS_NOTHING} | ({SUSPICIOUS} if allow_suspicious else set())
     if verdict.verdict not in fine:
         smallest = None
-        if shrink and callable(theirs):
+        if shrink and callable(theirs) and verdict.verdict != UNJUDGED:
             smallest = shrunk(case, theirs, verdict, fine, options.get("dtype"),
                               options.get("required"))
         raise AssertionError(report(verdict, arrays, certificate(case), sigma, smallest))

@@ -223,7 +223,12 @@ def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
     fine = {"explained by rounding", "refused"} | (
         {"suspicious"} if args.allow_suspicious else set())
     junit(args.junit, rows, fine)
-    return 0 if all(row["verdict"] in fine for row in rows) else 1
+    return _status({row["verdict"] for row in rows} - fine)
+
+
+def _status(unexplained: set[str]) -> int:
+    """The exit status, from the verdicts that are no success."""
+    return 0 if not unexplained else 2 if unexplained == {"cannot be judged"} else 1
 
 
 def _progress(bits: int, products: int, seconds: float) -> None:
@@ -405,4 +410,4 @@ def _judge_vectors(args: argparse.Namespace) -> int:
                 "note": 0})
     passed = sum(verdict.passed for verdict in verdicts.values())
     print(f"{passed} of {len(verdicts)} cases are explained by rounding")
-    return 0 if passed == len(verdicts) else 1
+    return _status({verdict.verdict for verdict in verdicts.values() if not verdict.passed})

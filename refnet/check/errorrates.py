@@ -17,7 +17,7 @@ from refnet.check.conventions import Readings
 from refnet.check.implementations import IMPLEMENTATIONS, refused
 from refnet.check.mistakes import Mistake
 from refnet.check.noise import spread
-from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare, compare_values
+from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, UNJUDGED, compare, compare_values
 from refnet.exact.enclose import Certified, certify
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
@@ -29,6 +29,8 @@ __all__ = ["CASES", "bug_rows", "correct_rows", "summary", "tables"]
 
 Rows = Iterator[dict[str, Any]]
 DTYPES = (np.float32, np.float64)
+ACCEPTED = (EXPLAINED, UNJUDGED)
+"""Nothing wrong is found, which is an error of the judge for a bug and none for what is right."""
 
 
 def _nets() -> Iterator[tuple[str, Net, int, int]]:
@@ -149,11 +151,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """
     correct = [row for row in rows if row["kind"] == "correct"]
     planted = [row for row in rows if row["kind"] == "bug"]
-    missed = [row for row in planted if row["verdict"] == EXPLAINED]
+    missed = [row for row in planted if row["verdict"] in ACCEPTED]
     named = [row for row in planted if row["verdict"] == NOT_ROUNDING and row.get("convention")]
     return {"correct": len(correct),
             "implementations": len({row["what"] for row in correct} - {CORRECT.name}),
-            "false_alarms": sum(row["verdict"] != EXPLAINED for row in correct),
+            "false_alarms": sum(row["verdict"] not in ACCEPTED for row in correct),
             "largest_z_of_correct": max((row["z"] for row in correct), default=0.0),
             "bugs": len(planted), "kinds_of_bugs": len({row["what"] for row in planted}),
             "found": len(planted) - len(missed),
@@ -180,5 +182,5 @@ def tables(rows: list[dict[str, Any]]) -> dict[str, Any]:
                     for row in counts if row["kind"] == "correct"],
         "bugs": [{"what": row["what"], **{name: row[name] for name in own["bug"]}}
                  for row in counts if row["kind"] == "bug"],
-        "rows": [row for row in rows if (row["verdict"] != EXPLAINED) == (
+        "rows": [row for row in rows if (row["verdict"] not in ACCEPTED) == (
             row["kind"] == "correct")]}

@@ -54,6 +54,9 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
             raise TypeError("judge: a net is judged with its parameters and a batch: judge(net, "
                             "theirs, params, batch)")
         inputs = inputs[0], Batch(*inputs[1])
+        if 0 in (shape := np.shape(inputs[1].x)):
+            raise ValueError(f"judge: the batch's x has shape {shape}; need at least one step, "
+                             "one sequence and one input, because nothing follows from none")
     else:
         if not callable(what):
             raise TypeError(f"judge: {type(what).__name__} is neither a net of refnet nor a "

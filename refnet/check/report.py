@@ -11,7 +11,8 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.shrink import Shrunk
-from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, TAILS, Judgement, Verdict
+from refnet.check.verdict import (LIMITS, NOT_ROUNDING, SUSPICIOUS, TAILS, UNJUDGED, Judgement,
+                                  Verdict)
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.recurrent import RecurrentNet
@@ -22,7 +23,8 @@ __all__ = ["report"]
 def report(verdict: Verdict, theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
            sigma: Params, smallest: Shrunk | None) -> str:
     """The text about a verdict that is not explained by rounding."""
-    lines = [f"gradients in {verdict.dtype} are {verdict.verdict}", *_quantities(verdict),
+    are = "" if verdict.verdict == UNJUDGED else "are "
+    lines = [f"gradients in {verdict.dtype} {are}{verdict.verdict}", *_quantities(verdict),
              f"z = |theirs - certified| / sigma: up to {LIMITS[0]} is rounding, above "
              f"{LIMITS[1]} is not; {TAILS} times as much where rounding explains zeros, too"]
     if verdict.note and not verdict.worst.note:
@@ -46,7 +48,7 @@ def _quantities(verdict: Verdict) -> Iterator[str]:
 def _entry(part: Judgement) -> str:
     if part.note:
         return f": {part.note}"
-    if part.verdict == EXPLAINED or part.index is None:
+    if part.verdict not in (SUSPICIOUS, NOT_ROUNDING) or part.index is None:
         return ""
     return (f", worst at {list(part.index)}: theirs {part.theirs:.9g}, certified "
             f"{part.certified:.9g}, sigma {part.sigma:.2g}")

@@ -12,7 +12,7 @@ verdict names the form and what it loses.
 Checked by: tests/test_compare.py; error rates: ``refnet check rates``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,15 +22,19 @@ from refnet.arguments import instance, takes
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.conventions import Readings
-from refnet.check.forms import deviation, forms, once
+from refnet.check.forms import combined, deviation, forms, once
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
-__all__ = ["EXPLAINED", "NOT_ROUNDING", "RULE", "SUSPICIOUS", "Judgement", "Verdict", "compare",
-           "compare_values", "judged_types", "judgement"]
+__all__ = ["EXPLAINED", "NOT_ROUNDING", "RULE", "SHOWS_NOTHING", "SUSPICIOUS", "UNJUDGED",
+           "Judgement", "Verdict", "compare", "compare_values", "judged_types", "judgement"]
 
 EXPLAINED = "explained by rounding"
+SHOWS_NOTHING = "shows nothing"
+"""Of one quantity: its errors are explained by rounding, and zeros in its place would be, too."""
+UNJUDGED = "cannot be judged"
+"""Of a result: no gradient in it shows anything."""
 SUSPICIOUS = "suspicious"
 NOT_ROUNDING = "not rounding"
 LIMITS = (6, 12)
@@ -38,6 +42,9 @@ TAILS = 8
 """How much wider the limits of a blind quantity are: errors that grow by chance from step to step,
 until they are as large as the result, have a distribution with long tails. In 30 chaotic nets one
 run of 30 was often 10 to 18 times as far off as the root mean square of the others."""
+SHOWS = 1000
+"""How many sigma off a form has to be for its loss to show. A program that uses it is then within
+LIMITS[0] sigma by chance in one entry of 200, and never in most of them."""
 RULE = ("z = |theirs - certified| / sigma, where sigma is the spread of the reference run with "
         "a random relative perturbation of one unit roundoff at every operation; the worst z "
         f"up to {LIMITS[0]} is {EXPLAINED}, above {LIMITS[1]} {NOT_ROUNDING}, between "
@@ -74,7 +81,8 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on every quantity; ``verdict`` is the worst of them.
+    """The verdict on every quantity; ``verdict`` is the worst of them, and *cannot be judged* if
+    no gradient is wrong, but none shows anything.
 
     ``convention``: the misunderstanding that explains a result that is not rounding, or the
     form of a formula that explains one whose digits are lost, or "".
@@ -91,7 +99,8 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether every quantity asked for is there and explained by rounding."""
+        """Whether every quantity asked for is there and explained by rounding; ``note`` names
+        those that show nothing."""
         return self.verdict == EXPLAINED
 
     @property
@@ -109,15 +118,21 @@ class Verdict:
             "in a wider type, or at smaller sizes" if blind else "")
 
 
-_RANK = {EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
+_RANK = {SHOWS_NOTHING: 0, EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
 
 
-def judgement(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgement:
+def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Array | None = None
+              ) -> Judgement:
     """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
 
-    An entry with sigma 0 must be equal. Never raises: what cannot be judged is not rounding,
-    with a note that says why.
+    An entry with sigma 0 must be equal. ``form``: the spread with another form of a formula,
+    which counts where it is clearly more than rounding: four times what the form is usually off
+    by would be beyond LIMITS[0] sigma. No small bug is excused by a form that changes nothing
+    here. Never raises: what cannot be judged is not rounding, with a note that says why.
     """
+    if form is not None:
+        sigma = np.where(form > LIMITS[0] / 4 * sigma, form, sigma)
+
     def refuse(note: str, index: tuple[int, ...] | None = None) -> Judgement:
         return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
 
@@ -143,8 +158,9 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array) -> Judgeme
     with np.errstate(over="ignore"):
         rms = float(np.sqrt((z * z).mean()))
     blind = bool(certified.any() and (abs(certified) <= LIMITS[0] * sigma).all())
-    far = worst / TAILS if blind else worst
-    verdict = EXPLAINED if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
+    far = worst / TAILS if blind and form is None else worst
+    fine = SHOWS_NOTHING if blind else EXPLAINED
+    verdict = fine if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
     return Judgement(name, verdict, worst, rms, index, float(values[index]),
                      float(certified[index]), float(sigma[index]), blind=blind)
 
@@ -169,7 +185,8 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     ``readings``: the explanations to try, if many results are judged by one certificate.
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
-    note. Raises ValueError only for a ``dtype`` that is none of these.
+    note. Raises ValueError for a ``dtype`` that is none of these, and TypeError for a name that is
+    no text and for what NumPy cannot read, such as a tensor that requires gradients.
 
     >>> import numpy as np
     >>> from refnet import Batch, RecurrentNet
@@ -200,7 +217,7 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     found = compare_values(theirs, true, sigma, usual, required)
     parts, verdict = found.parts, found.verdict
     in_numpy = all(isinstance(kind, np.dtype) for kind in types.values())
-    if verdict != EXPLAINED and isinstance(certified, Certified) and in_numpy:
+    if verdict in (SUSPICIOUS, NOT_ROUNDING) and isinstance(certified, Certified) and in_numpy:
         parts, convention = _formed(parts, theirs, certified, sigma, types)
         verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not convention and isinstance(certified, Certified):
@@ -229,8 +246,27 @@ def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype
     return Verdict(_worst(parts), tuple(parts), "", str(_asked(dtype)))
 
 
-def _worst(parts: Iterable[Judgement]) -> str:
-    return max((part.verdict for part in parts), key=_RANK.__getitem__)
+def _worst(parts: Sequence[Judgement]) -> str:
+    gradients = [part for part in parts if part.name.startswith("d")] or parts
+    if any(_RANK[part.verdict] for part in parts):
+        return max((part.verdict for part in parts), key=_RANK.__getitem__)
+    return UNJUDGED if all(part.verdict == SHOWS_NOTHING for part in gradients) else EXPLAINED
+
+
+def _admit(theirs: Mapping[str, Any]) -> None:
+    for name, value in theirs.items():
+        if not isinstance(name, str):
+            raise TypeError(f"theirs has the name {name!r}, which is {type(name).__name__}; need "
+                            "names of results, such as 'dWhh'")
+        try:
+            np.asarray(value)
+        except ValueError:  # rows of different lengths, which the verdict says
+            pass
+        except Exception as error:
+            raise TypeError(
+                f"theirs[{name!r}] is {type(value).__name__}, which NumPy cannot read ({error}); "
+                "need an array of NumPy's: of a PyTorch tensor pass t.detach().cpu().numpy(), in "
+                "bfloat16 t.detach().cpu().float().numpy() and dtype='bfloat16'") from error
 
 
 def _numbers(theirs: Any) -> Array | None:
@@ -260,6 +296,7 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
     A single float64 among other arrays does not say: it may be a number of Python's. Nor do
     integers. What is wider than float64 is judged as float64.
     """
+    _admit(theirs)
     if dtype is not None:
         kind = _asked(dtype)
         return ({"": kind, **dict.fromkeys(theirs, kind)},
@@ -271,8 +308,8 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
             if array.dtype.name in NAMED:
                 own[name] = NAMED[array.dtype.name]
             elif array.dtype.kind == "f" and (array.ndim or array.dtype != np.float64):
-                own[name] = np.dtype(np.float64) if unit(array.dtype) < unit(np.float64) \
-                    else array.dtype.newbyteorder("=")
+                wider = np.finfo(array.dtype).eps < np.finfo(np.float64).eps
+                own[name] = np.dtype(float) if wider else array.dtype.newbyteorder("=")
     kinds = list(own.values())
     usual = max(kinds, key=lambda kind: (kinds.count(kind), unit(kind)),
                 default=np.dtype(np.float64))
@@ -293,38 +330,40 @@ def _asked(dtype: Kind) -> Any:
 
 def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: Certified,
             sigma: Params, types: Mapping[str, Any]) -> tuple[tuple[Judgement, ...], str]:
-    """The judgements with a form's own deviation in sigma, and the name of that form, if it
+    """The judgements with a form's own spread for sigma, and the name of that form, if it
     explains all of them; otherwise the judgements as they are."""
-    doubtful = [part for part in parts if part.verdict != EXPLAINED]
-    true = certified.named()
-    endless = {part.name for part in doubtful if (values := _numbers(theirs.get(part.name)))
-               is not None and values.size and not np.isfinite(values).all()}
-    for form in forms(certified.net):
-        name = " and ".join(form.parts)
-        far = once(certified, form, types[""])
-        if endless and all(n in far and not np.isfinite(far[n]).all() for n in endless):
-            return parts, f"{name}, which overflows here"
+    doubtful = [part for part in parts if _RANK[part.verdict]]
+    true = {name: value.value for name, value in certified.named().items()}
+    values = _finite(theirs, true)
+    endless = [part.name for part in doubtful if part.note and part.index is not None]
+    possible: list[str] = []
+    for one in forms(certified.net):
+        far = once(certified, (one,), types[""])
+        if endless and all(not np.isfinite(far[name]).all() for name in endless):
+            return parts, f"{one}, which overflows here"
         # one run tells whether the form goes far enough at all
-        if any(part.index is None or part.z == np.inf
-               or abs(far[part.name]).max() * 10 < part.z * part.sigma for part in doubtful):
-            continue
+        enough = all(part.z < np.inf for part in doubtful) and any(
+            abs(far[part.name]).max() * 100 > part.z * part.sigma for part in doubtful)
+        if enough and not any(_kept(values[name] - true[name], sigma[name], far[name])
+                              for name in values):
+            possible.append(one)
+    for form in combined(tuple(possible)):
         own = {kind: deviation(certified, form, kind) for kind in set(types.values())}
-        again = tuple(part if part.verdict == EXPLAINED else judgement(
-            part.name, theirs[part.name], true[part.name].value, _widened(
-                sigma[part.name], own[types.get(part.name, types[""])][part.name]))
-            for part in parts)
-        if _worst(again) == EXPLAINED:
+        again = tuple(part if part not in doubtful else judgement(
+            part.name, theirs[part.name], true[part.name], sigma[part.name],
+            own[types.get(part.name, types[""])][part.name]) for part in parts)
+        if _worst(again) in (EXPLAINED, UNJUDGED):
             worst = max(doubtful, key=lambda part: part.z)
             kind = types.get(worst.name, types[""])
             ulp = float(np.spacing(np.abs(np.asarray(worst.certified, kind))))
             lost = abs(worst.theirs - worst.certified) / ulp
-            return again, (f"explained if {name}, which loses {lost:.2g} ulp at {worst.name}"
-                           f"{list(worst.index or ())}")
+            return again, (f"explained if {' and '.join(form)}, which loses {lost:.2g} ulp at "
+                           f"{worst.name}{list(worst.index or ())}")
     return parts, ""
 
 
-def _widened(sigma: Array, form: Array) -> Array:
-    """Sigma with what a form loses, where that is clearly more than rounding: four times what it
-    is usually off by, ``form``, would be beyond LIMITS[0] sigma. No small bug is excused by a
-    form that changes nothing here."""
-    return np.where(form > LIMITS[0] / 4 * sigma, np.hypot(sigma, form), sigma)
+def _kept(off: Array, sigma: Array, far: Array) -> bool:
+    """Whether most entries that a form would be SHOWS sigma off are right without it: then it is
+    not what was computed."""
+    shows = abs(far) > SHOWS * sigma
+    return bool(shows.sum() > 1 and (abs(off) <= LIMITS[0] * sigma)[shows].mean() > 0.5)
