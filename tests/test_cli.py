@@ -2,6 +2,7 @@
 
 import builtins
 import configparser
+import io
 import json
 import re
 import subprocess
@@ -224,6 +225,22 @@ def test_lines_come_at_each_tenth(without, capsys):
         for done in range(1, 41):
             advance(done, 40)
     assert capsys.readouterr().err.count("\n") == 10
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_bar_always_shows_the_iteration_and_the_time_left(width, monkeypatch):
+    """Of the facts it shows what there is room for, in one line."""
+    rich = pytest.importorskip("rich.console", reason="rich (extra cli) is not installed")
+    console = rich.Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(rich, "Console", lambda stderr: console)
+    row = {"loss": 1.605, "accuracy": .2473, "spectral_radius": 4.01, "defect": 1308.0,
+           "gradient_norm": 5.506}
+    with progress.bar(30_000, quiet=False) as observe:
+        observe("row", {"iteration": 12_345, **row})
+    line = console.file.getvalue().rpartition("12345/30000 ")[2].partition("\n")[0]
+    assert re.match(r"-:--:-- loss 1", line), console.file.getvalue()
+    assert ("|gradient| 5.506" in line) == (width == 120) and (width == 40) == (
+        "accuracy" not in line)
 
 
 def test_a_command_by_module():
