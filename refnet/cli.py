@@ -44,6 +44,13 @@ ORTHOGONALIZE_EXAMPLES = """example:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says it if a help cannot be written, as argparse does not."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        print(message, end="", file=file or sys.stderr, flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """Run one command. The exit status: 0 if it did what was asked, 1 if a judged result is not
     explained by rounding, 2 on an error, said in one line, or wrong arguments, 3 if training
@@ -52,7 +59,7 @@ def main(arguments: list[str]) -> int:
 
     Checked by: tests/test_cli.py.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
         "nets: train them, certify them, judge other frameworks by them.",
         epilog="Every command has help of its own, such as: refnet train --help")
@@ -67,11 +74,13 @@ def main(arguments: list[str]) -> int:
     _add_runs(commands)
     _add_info(commands)
     debug = "--debug" in arguments  # before the command or after it
-    args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
-    for name, value in vars(args).items():
-        if value == []:  # argparse's reading of --option=--
-            parser.error(f"--{name.replace('_', '-')} has no value")
+    called = "refnet"
     try:
+        args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
+        for name, value in vars(args).items():
+            if value == []:  # argparse's reading of --option=--
+                parser.error(f"--{name.replace('_', '-')} has no value")
+        called = f"refnet {args.command}"
         status = int(args.run(args))
         sys.stdout.flush()
         return status
@@ -79,12 +88,12 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print(f"refnet {args.command}: interrupted", file=sys.stderr)
+        print(f"{called}: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"refnet {args.command}: {_one_line(error)}", file=sys.stderr)
+        print(f"{called}: {_one_line(error)}", file=sys.stderr)
         return 2
 
 
