@@ -160,7 +160,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Any:
-    from refnet.training.config import Config, from_toml
+    from refnet.training.config import Config, from_toml, of_run
     from refnet.training.protocols import configure
     given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
              if getattr(args, entry.name) is not None}
@@ -169,7 +169,7 @@ def _settings(args: argparse.Namespace) -> Any:
         if extra or args.config:
             raise ValueError("--resume continues a run with its own settings; only --iterations "
                              f"may be given with it, not {', '.join(sorted(extra)) or '--config'}")
-        return replace(Config(**from_toml(args.resume / "config.toml")), **given)
+        return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}
     task = given.get("task", settings.get("task"))
     if task is None:
@@ -293,7 +293,7 @@ def _runs(args: argparse.Namespace) -> int:
 
 def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
-        "info", help="the machine, threads, BLAS, cache and compiled kernels",
+        "info", help="the machine, threads, BLAS and cache of compiled kernels",
         description="What the compiled core runs on.", epilog="Example: refnet info")
     parser.set_defaults(run=_info)
 
@@ -301,7 +301,5 @@ def _add_info(commands: Any) -> None:
 def _info(args: argparse.Namespace) -> int:
     from refnet.compiled import info
     from refnet.runs.rows import table
-    rows = [[name, ", ".join(value) if isinstance(value, list) else value]
-            for name, value in info().items()]
-    print(table(["", "value"], rows))
+    print(table(["", "value"], [list(fact) for fact in info().items()]))
     return 0

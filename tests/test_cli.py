@@ -49,7 +49,8 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
 @pytest.mark.parametrize("arguments, said", [
     (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
     (["explain", "spectra", "--matrix", "nothing"], "matrix 'nothing' is unknown; choose one of "),
-    (["analyse", "nowhere"], "nowhere/config.toml: No such file or directory; need a TOML file "),
+    *[([*words, "nowhere"], "nowhere is not a run folder (it has no config.toml); list them with: "
+       "refnet runs\n") for words in (["train", "--resume"], ["analyse"], ["compare"])],
 ])
 def test_an_error_names_what_was_given(arguments, said, capsys):
     assert cli.main(arguments) == 2
