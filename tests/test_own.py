@@ -143,13 +143,18 @@ def test_refusals(arguments, says, capsys):
     assert says in capsys.readouterr().err
 
 
-def test_required_names(tmp_path):
+def test_required_names(tmp_path, capsys):
     (tmp_path / "mine.py").write_text("def gradients(p, x, y):\n    return {'h': __import__("
                                       "'example').gradients(p, x, y)['h']}\n")
     (tmp_path / "example.py").write_text(example("numpy"))
     place = f"{tmp_path / 'mine.py'}:gradients"
     assert cli.main(["check", "function", place, *SMALL]) == 1
     assert cli.main(["check", "function", place, *SMALL, "--required", "h"]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "function", place, *SMALL, "--required", "h,dWxg"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1
+    assert "dWxg is not the name of a result; these are loss, outputs, h, dx, dWhh" in err
 
 
 def test_tolerances_are_listed(capsys):
