@@ -13,6 +13,9 @@ def main() -> int:
     """Run the command line; the exit status."""
     interruptible()
     settle()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, open(os.devnull, "w"))
     from refnet.cli import main as run
     try:
         return run(sys.argv[1:])

@@ -44,6 +44,13 @@ ORTHOGONALIZE_EXAMPLES = """example:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says it if a help cannot be written, as argparse does not."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        print(message, end="", file=file or sys.stderr, flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """Run one command. The exit status: 0 if it did what was asked, 1 if a judged result is not
     explained by rounding, 2 on an error, said in one line, or wrong arguments, 3 if training
@@ -52,7 +59,7 @@ def main(arguments: list[str]) -> int:
 
     Checked by: tests/test_cli.py.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
         "nets: train them, certify them, judge other frameworks by them.",
         epilog="Every command has help of its own, such as: refnet train --help")
@@ -67,11 +74,13 @@ def main(arguments: list[str]) -> int:
     _add_runs(commands)
     _add_info(commands)
     debug = "--debug" in arguments  # before the command or after it
-    args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
-    for name, value in vars(args).items():
-        if value == []:  # argparse's reading of --option=--
-            parser.error(f"--{name.replace('_', '-')} has no value")
+    called = "refnet"
     try:
+        args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
+        for name, value in vars(args).items():
+            if value == []:  # argparse's reading of --option=--
+                parser.error(f"--{name.replace('_', '-')} has no value")
+        called = f"refnet {args.command}"
         status = int(args.run(args))
         sys.stdout.flush()
         return status
@@ -79,12 +88,12 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print(f"refnet {args.command}: interrupted", file=sys.stderr)
+        print(f"{called}: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"refnet {args.command}: {_one_line(error)}", file=sys.stderr)
+        print(f"{called}: {_one_line(error)}", file=sys.stderr)
         return 2
 
 
@@ -151,7 +160,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Any:
-    from refnet.training.config import Config, from_toml
+    from refnet.training.config import Config, from_toml, of_run
     from refnet.training.protocols import configure
     given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
              if getattr(args, entry.name) is not None}
@@ -160,7 +169,7 @@ def _settings(args: argparse.Namespace) -> Any:
         if extra or args.config:
             raise ValueError("--resume continues a run with its own settings; only --iterations "
                              f"may be given with it, not {', '.join(sorted(extra)) or '--config'}")
-        return replace(Config(**from_toml(args.resume / "config.toml")), **given)
+        return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}
     task = given.get("task", settings.get("task"))
     if task is None:
@@ -284,7 +293,7 @@ def _runs(args: argparse.Namespace) -> int:
 
 def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
-        "info", help="the machine, threads, BLAS, cache and compiled kernels",
+        "info", help="the machine, threads, BLAS and cache of compiled kernels",
         description="What the compiled core runs on.", epilog="Example: refnet info")
     parser.set_defaults(run=_info)
 
@@ -292,7 +301,5 @@ def _add_info(commands: Any) -> None:
 def _info(args: argparse.Namespace) -> int:
     from refnet.compiled import info
     from refnet.runs.rows import table
-    rows = [[name, ", ".join(value) if isinstance(value, list) else value]
-            for name, value in info().items()]
-    print(table(["", "value"], rows))
+    print(table(["", "value"], [list(fact) for fact in info().items()]))
     return 0

@@ -2,6 +2,7 @@
 
 import builtins
 import configparser
+import io
 import json
 import re
 import subprocess
@@ -48,7 +49,8 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
 @pytest.mark.parametrize("arguments, said", [
     (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
     (["explain", "spectra", "--matrix", "nothing"], "matrix 'nothing' is unknown; choose one of "),
-    (["analyse", "nowhere"], "nowhere/config.toml: No such file or directory; need a TOML file "),
+    *[([*words, "nowhere"], "nowhere is not a run folder (it has no config.toml); list them with: "
+       "refnet runs\n") for words in (["train", "--resume"], ["analyse"], ["compare"])],
 ])
 def test_an_error_names_what_was_given(arguments, said, capsys):
     assert cli.main(arguments) == 2
@@ -224,6 +226,22 @@ def test_lines_come_at_each_tenth(without, capsys):
         for done in range(1, 41):
             advance(done, 40)
     assert capsys.readouterr().err.count("\n") == 10
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_bar_always_shows_the_iteration_and_the_time_left(width, monkeypatch):
+    """Of the facts it shows what there is room for, in one line."""
+    rich = pytest.importorskip("rich.console", reason="rich (extra cli) is not installed")
+    console = rich.Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(rich, "Console", lambda stderr: console)
+    row = {"loss": 1.605, "accuracy": .2473, "spectral_radius": 4.01, "defect": 1308.0,
+           "gradient_norm": 5.506}
+    with progress.bar(30_000, quiet=False) as observe:
+        observe("row", {"iteration": 12_345, **row})
+    line = console.file.getvalue().rpartition("12345/30000 ")[2].partition("\n")[0]
+    assert re.match(r"-:--:-- loss 1", line), console.file.getvalue()
+    assert ("|gradient| 5.506" in line) == (width == 120) and (width == 40) == (
+        "accuracy" not in line)
 
 
 def test_a_command_by_module():

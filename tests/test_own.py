@@ -5,7 +5,7 @@ import json
 import sys
 from dataclasses import fields
 from pathlib import Path
-from re import fullmatch
+from re import MULTILINE, findall, fullmatch
 from shutil import which
 from xml.etree import ElementTree
 
@@ -15,9 +15,11 @@ import pytest
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet import cli  # noqa: E402
 from refnet.check.cases import reference_results  # noqa: E402
+from refnet.check.cli import FUNCTION  # noqa: E402
 from refnet.check.own import EXAMPLES, Described, example, own_rows  # noqa: E402
 from refnet.check.tables import junit  # noqa: E402
 
+PAGE = Path(cli.__file__).parent / "check" / "README.md"
 SMALL = ["--sizes", "3,4,2"]
 BUGS = {"numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
         "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
@@ -45,6 +47,28 @@ def test_the_example_is_right(name, tmp_path, capsys):
     assert capsys.readouterr().out == example(name)
     assert cli.main(["check", "function", written(name, tmp_path), *SMALL]) == 0
     assert capsys.readouterr().out.count("explained by rounding") == 2
+
+
+@pytest.mark.parametrize("name, text", [("c", PAGE.read_text()), ("numpy", FUNCTION)])
+def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
+        name, text, tmp_path, monkeypatch, capsys):
+    written(name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    first, second = findall(r"^ *refnet (check function .*?)(?: +#.*)?$", text, MULTILINE)[:2]
+    assert first == f"check function --example {name} > mine.py"
+    assert cli.main(second.split()) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, flags, says", [
+    *[(name, ["--mask"], "; it gets p, x, y, and with --mask a fourth, the mask)")
+      for name in EXAMPLES],
+    ("c", ["--cell", "lstm"], "'Whh': (16, 4)"), ("c", ["--layers", "2"], "'Whh_l1': (4, 4)"),
+    ("c", ["--readout", "every"], "'y': (3, 2)"), ("c", ["--dtypes", "float16"], "got float16")])
+def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys):
+    """C is not handed what it would read as something else."""
+    assert cli.main(["check", "function", written(name, tmp_path), *SMALL, *flags]) == 2
+    out, err = capsys.readouterr()
+    assert not out and says in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -143,13 +167,18 @@ def test_refusals(arguments, says, capsys):
     assert says in capsys.readouterr().err
 
 
-def test_required_names(tmp_path):
+def test_required_names(tmp_path, capsys):
     (tmp_path / "mine.py").write_text("def gradients(p, x, y):\n    return {'h': __import__("
                                       "'example').gradients(p, x, y)['h']}\n")
     (tmp_path / "example.py").write_text(example("numpy"))
     place = f"{tmp_path / 'mine.py'}:gradients"
     assert cli.main(["check", "function", place, *SMALL]) == 1
     assert cli.main(["check", "function", place, *SMALL, "--required", "h"]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "function", place, *SMALL, "--required", "h,dWxg"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1
+    assert "dWxg is not the name of a result; these are " in err
 
 
 def test_tolerances_are_listed(capsys):

@@ -1,6 +1,7 @@
 """Ctrl-C at any moment of any command: one line and 130, and nothing unfinished left behind."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,10 +34,22 @@ def test_a_second_signal_ends_a_run_at_once(tmp_path):
     assert status == 130 and errors.splitlines() in (["refnet: interrupted"], [])
 
 
-def test_a_full_standard_output_is_named(tmp_path):
+@pytest.mark.parametrize("words, said", [(["info"], "refnet info"), (["--help"], "refnet"),
+                                         (["train", "--help"], "refnet")])
+def test_a_full_standard_output_is_named(words, said):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "refnet", "info"], stdout=full,
+        done = subprocess.run([sys.executable, "-m", "refnet", *words], stdout=full,
                               stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
-    assert done.stderr == ("refnet info: [Errno 28] No space left on device: standard output; free "
+    assert done.stderr == (f"{said}: [Errno 28] No space left on device: standard output; free "
                            "some space there, or write to another disk\n")
+
+
+@pytest.mark.parametrize("words, status", [("errata", 0), ("--version", 0), ("train --help", 0),
+                                           ("train", 2)])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_whose_output_is_closed_does_what_it_does_otherwise(words, status, closed):
+    done = subprocess.run(f"{shlex.quote(sys.executable)} -m refnet {words} {closed}", shell=True,
+                          capture_output=True, text=True)
+    assert done.returncode == status and "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == (status == 2 and "2" not in closed)

@@ -59,6 +59,10 @@ def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = No
     """The verdict, their arrays, the case, and its sigmas."""
     case = case_of(what, inputs, cotangent, progress)
     certified = certificate(case)
+    for name in required or ():
+        if name not in certified.named():
+            raise ValueError(f"required: {name} is not the name of a result; these are "
+                             f"{', '.join(certified.named())}")
     function = theirs if callable(theirs) else None
     if callable(theirs):
         theirs = theirs(*deepcopy(case.inputs))

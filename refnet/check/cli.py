@@ -58,10 +58,11 @@ A difference is measured in sigmas of rounding: up to 6 it is explained by round
 
 FUNCTION = """examples:
   refnet check function --example numpy > mine.py
-  refnet check function mine.py:gradients
-      a file that runs, to be changed into your own; there are numpy, torch, jax and c
-  refnet check function mine.py:gradients --cell lstm --layers 2 --bidirectional --mask
   refnet check function mine.py:gradients --sizes 1,4,1 50,32,4 --junit report.xml
+      a file that runs, a tanh net of one layer without a mask, to be changed into your own;
+      there are numpy, torch, jax and c
+  refnet check function lstm.py:gradients --cell lstm --layers 2 --bidirectional --mask
+      a function that computes another net, which the options describe
 
 Your function gets NumPy arrays and returns a dict of arrays (or of tensors) by name:
 

@@ -93,6 +93,8 @@ def _explained(place: str, path: str, error: BaseException) -> ValueError:
         lines = [frame for frame in extract_tb(error.__traceback__)
                  if Path(frame.filename).resolve() == Path(path).resolve()]
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
+        if not lines and isinstance(error, TypeError):  # the call itself
+            where += "; it gets p, x, y, and with --mask a fourth, the mask"
     return ValueError(f"{place}: {type(error).__name__}: {_said(error)} (at {where})")
 
 

@@ -14,7 +14,7 @@ __all__ = ["info"]
 
 
 def info() -> dict[str, Any]:
-    """The environment of the compiled core: machine, versions, threads, BLAS, cache and kernels.
+    """The environment of the compiled core: machine, versions, threads, BLAS and cache.
 
     Checked by: tests/test_compiled.py::test_info.
     """
@@ -23,7 +23,7 @@ def info() -> dict[str, Any]:
     import numpy as np
 
     from refnet.compiled import vector
-    from refnet.compiled._jit import JIT, cache_place, compiled_kernels
+    from refnet.compiled._jit import JIT, cache_place
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "machine": platform.machine(),
@@ -37,5 +37,4 @@ def info() -> dict[str, Any]:
         "threading layer": "none: Python threads that release the interpreter lock",
         "blas": f"{blas['name']} {blas['version']}",
         "cache": cache_place(),
-        "kernels": compiled_kernels(),
     }

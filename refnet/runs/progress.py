@@ -14,10 +14,11 @@ def _rich() -> Any:
     try:
         import rich.console
         import rich.progress
+        import rich.table
     except ImportError:
         return None
     console = rich.console.Console(stderr=True)
-    return (rich.progress, console) if console.is_terminal else None
+    return (rich, console) if console.is_terminal else None
 
 
 def _line(text: str) -> None:
@@ -50,11 +51,14 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
                 _line(_pretraining(facts))
         yield line
         return
-    columns, console = drawn
+    rich, console = drawn
+    columns, column = rich.progress, rich.table.Column
     with columns.Progress(
-            columns.BarColumn(bar_width=20), columns.MofNCompleteColumn(),
-            columns.TimeRemainingColumn(), columns.TextColumn("{task.description}"),
-            console=console, refresh_per_second=4) as progress:
+            columns.BarColumn(bar_width=10),
+            columns.MofNCompleteColumn(table_column=column(no_wrap=True)),
+            columns.TimeRemainingColumn(table_column=column(no_wrap=True)),
+            columns.TextColumn("{task.description}", table_column=column(ratio=1, no_wrap=True)),
+            console=console, refresh_per_second=4, expand=True) as progress:  # ratio: what is left
         task = progress.add_task("", total=iterations)
 
         def observe(kind: str, facts: dict[str, Any]) -> None:
@@ -80,7 +84,7 @@ def counter(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
                 _line(f"{label}: {done} of {of}")
         yield line
         return
-    columns, console = drawn
-    with columns.Progress(console=console) as progress:
+    rich, console = drawn
+    with rich.progress.Progress(console=console) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done, of: progress.update(task, completed=done)

@@ -16,7 +16,7 @@ from refnet.arguments import short
 from refnet.runs.read import DAMAGE, contents, toml_of
 
 __all__ = ["Config", "Declaration", "OWN", "Where", "applicable", "check", "check_given",
-           "declaration", "from_toml", "to_toml"]
+           "declaration", "from_toml", "of_run", "to_toml"]
 
 
 OWN = ("task", "protocol", "seed", "dtype", "backend", "checkpoint", "watch")
@@ -298,3 +298,17 @@ def from_toml(path: Path) -> dict[str, Any]:
         if type(_FIELDS[name].default) is float:
             settings[name] = float(value)
     return settings
+
+
+def of_run(folder: Path) -> Config:
+    """The settings of the run in a folder.
+
+    >>> of_run(Path("nowhere"))
+    Traceback (most recent call last):
+    ValueError: nowhere is not a run folder (it has no config.toml); list them with: refnet runs
+    """
+    path = folder / "config.toml"
+    if not path.exists():
+        raise ValueError(f"{folder} is not a run folder (it has no config.toml); list them with: "
+                         "refnet runs")
+    return Config(**from_toml(path))

@@ -9,7 +9,7 @@ from typing import Any
 from refnet.runs.checkpoint import peek
 from refnet.runs.folder import holder
 from refnet.runs.read import contents, json_of
-from refnet.training.config import Config, from_toml
+from refnet.training.config import of_run
 
 __all__ = ["describe", "runs"]
 
@@ -49,7 +49,7 @@ def describe(folder: Path) -> dict[str, Any]:
     """
     facts = {**_UNKNOWN, "run": str(folder)}
     try:
-        config = Config(**from_toml(folder / "config.toml"))
+        config = of_run(folder)
         position = peek(folder / "checkpoint.npz")
     except (OSError, ValueError) as error:
         return {**facts, "next": " ".join(str(error).split())}

@@ -10,7 +10,7 @@ from refnet.nets.gradients import Net
 from refnet.runs import checkpoint
 from refnet.runs.rows import read_rows
 from refnet.tasks.base import Task
-from refnet.training.config import Config, from_toml
+from refnet.training.config import Config, of_run
 from refnet.training.experiment import Experiment, build
 from refnet.training.loop import Run, identity
 
@@ -66,7 +66,7 @@ def load(folder: Path | str) -> Loaded:
     Checked by: tests/test_watch.py::test_load.
     """
     folder = Path(folder)
-    config = Config(**from_toml(folder / "config.toml"))
+    config = of_run(folder)
     experiment = build(config)
     path = folder / "checkpoint.npz"
     run = Run.from_checkpoint(checkpoint.load(path, identity(config)), experiment.optimizer, path)

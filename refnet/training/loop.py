@@ -261,8 +261,9 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     is promised of the difference: training magnifies it, and such rows are of another run with
     the same settings, as one from another seed is.
 
-    Raises CheckpointError or FileError and leaves the folder as it was if the checkpoint, or a
-    row that it counts, cannot be used; BusyError if another process has the folder.
+    Leaves the folder as it was and raises CheckpointError or FileError if the checkpoint, or a
+    row that it counts, cannot be used, ValueError for fewer iterations than the run has done,
+    BusyError if another process has the folder.
 
     >>> from tempfile import TemporaryDirectory
     >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
@@ -280,6 +281,9 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     with hold(folder):
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
+        if config.iterations < run.iteration:
+            raise ValueError(f"iterations is {config.iterations}; need at least the "
+                             f"{run.iteration} that the run in {folder} has done")
         new = {name: value for name, value in identity(Config()).items()
                if name not in saved.record.get("config", {name})}
         if any(getattr(config, name) != value for name, value in new.items()):

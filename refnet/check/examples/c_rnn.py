@@ -1,10 +1,11 @@
-"""A tanh recurrent net in C, called through ctypes, for the judge:
+"""A tanh recurrent net of one layer, read at its last step, in C, for the judge:
 
     refnet check function mine.py:gradients
 
-It gets p, a dict of NumPy arrays with Whh (H, H), Wxh (H, D), bh (H,), Why (C, H) and by (C,);
-x (T, B, D); y (B,), classes; and returns what it computed by name. All arrays are C-ordered. Put
-your own source in place of this one, or load the library that you have.
+It gets p, a dict of NumPy arrays with Whh (H, H), Wxh (H, D), bh (H,), Why (C, H) and by (C,); x
+(T, B, D); y (B,), classes; no mask; and returns what it computed by name. All arrays are
+C-ordered. Put your own source in place of this one, or load the library that you have; if it
+computes another net, options such as --cell and --layers say which.
 """
 
 import ctypes
@@ -82,6 +83,9 @@ REAL gradients(int T, int B, int D, int H, int C,
 """
 
 
+TYPES = {"float32": ("float", "f", ctypes.c_float), "float64": ("double", "", ctypes.c_double)}
+
+
 @cache
 def library(real, suffix):
     """The source compiled for float or double."""
@@ -96,10 +100,14 @@ def library(real, suffix):
 
 def gradients(p, x, y):
     """The loss, the outputs and every gradient, by name."""
-    single = x.dtype == np.float32
-    function = library("float", "f").gradients if single else library("double", "").gradients
-    function.restype = ctypes.c_float if single else ctypes.c_double
     (T, B, D), (C, H) = x.shape, p["Why"].shape
+    need = {"Whh": (H, H), "Wxh": (H, D), "bh": (H,), "Why": (C, H), "by": (C,), "y": (B,)}
+    have = {name: value.shape for name, value in {**p, "y": y}.items()}
+    if have != need or x.dtype.name not in TYPES:  # C would not notice
+        raise ValueError(f"got {x.dtype} of shapes {have}; need one of {', '.join(TYPES)}, {need}")
+    real, suffix, returned = TYPES[x.dtype.name]
+    function = library(real, suffix).gradients
+    function.restype = returned
     names = ("Whh", "Wxh", "bh", "Why", "by")
     found = {"h": np.zeros((T + 1, B, H), x.dtype), "outputs": np.zeros((B, C), x.dtype),
              **{f"d{name}": np.zeros_like(p[name]) for name in names}, "dx": np.zeros_like(x)}

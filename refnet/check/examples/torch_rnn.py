@@ -1,9 +1,10 @@
-"""A module of PyTorch for the judge:
+"""A tanh recurrent net of one layer, read at its last step, in PyTorch, for the judge:
 
     refnet check function mine.py:gradients
 
-It gets p, a dict of NumPy arrays with Whh (H, H), Wxh (H, D), bh (H,), Why (C, H) and by (C,);
-x (T, B, D); y (B,), classes; and returns what it computed by name.
+It gets p, a dict of NumPy arrays with Whh (H, H), Wxh (H, D), bh (H,), Why (C, H) and by (C,); x
+(T, B, D); y (B,), classes; no mask; and returns what it computed by name. If yours computes
+another net, options such as --cell and --layers say which.
 """
 
 import torch
