@@ -256,9 +256,13 @@ def _orthogonalize(args: argparse.Namespace) -> int:
     rows = []
     for distribution, text in (("gaussian", 22.77), ("uniform", 24.00)):
         with progress.counter(distribution, args.runs) as advance:
-            result = orthogonalization_experiment(
-                distribution, runs=args.runs, size=args.size, rate=args.rate, seed=args.seed,
-                progress=advance)
+            try:
+                result = orthogonalization_experiment(
+                    distribution, runs=args.runs, size=args.size, rate=args.rate, seed=args.seed,
+                    progress=advance)
+            except ValueError as error:  # the options have the names of its arguments
+                said = str(error).removeprefix("orthogonalization_experiment: ")
+                raise ValueError(f"--{said}") from None
         rows.append([distribution, args.runs, f"{result.success_rate:.2%}", f"{result.mean:.2f}",
                      f"{result.sd:.2f}", *result.extremes,
                      f"{text:.2f}" if (args.size, args.rate) == (100, 0.1) else None])

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from refnet.cli import main
 from refnet.explain.base import named_matrix, save
 from refnet.explain.cli import TOPICS as NAMES
 from refnet.explain.topics import TOPICS
@@ -141,6 +142,15 @@ def test_commands(tmp_path):
                                (("explain", "powers", "--size", "1"), "at least 2 units")):
         status, _, error = command(*arguments)
         assert status == 2 and message in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["explain", "powers"], ["analyse", "x"], ["compare", "x"]])
+def test_a_figure_that_cannot_be_written_is_refused_first(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("refnet.explain.cli._show", lambda *_: pytest.fail("computed"))
+    for name in (str(tmp_path / "no" / "x.png"), "/proc/x.png"):
+        with pytest.raises(SystemExit) as left:
+            main([*words, "--figure", name])
+        assert left.value.code == 2 and f"{name} cannot be written" in capsys.readouterr().err
 
 
 def test_output_that_nobody_reads_to_its_end():

@@ -259,6 +259,12 @@ def test_system_errors_name_the_file(tmp_path):
         write_text(tmp_path / "nowhere" / "file", "x")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_run_folder_that_cannot_be_made_is_named_as_it_was_given(capsys):
+    assert main(["train", "adding", "--length", "10", "--out", "/proc/x"]) == 2
+    assert "No such file or directory: '/proc/x'; check the name" in capsys.readouterr().err
+
+
 def test_a_full_disk_leaves_the_last_checkpoint(run):
     """Files may grow to 3 kB only: as a full disk, every write of a checkpoint fails."""
     before = (run / "checkpoint.npz").read_bytes()

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from refnet.check.tables import target
+
 __all__ = ["add_commands"]
 
 EXPLAIN = """examples:
@@ -53,7 +55,7 @@ def add_commands(commands: Any) -> None:
     explain.add_argument("--matrix", metavar="SPEC", help="for spectra, powers, memory and "
                          "variance: an initialiser, such as chain:gain=1.02, instead of several; "
                          "for the first three also a .npy file")
-    explain.add_argument("--figure", type=Path, metavar="FILE", help="draw it, as .png or .svg")
+    explain.add_argument("--figure", type=target, metavar="FILE", help="draw it, as .png or .svg")
     explain.set_defaults(run=_explain)
     analyse = commands.add_parser(
         "analyse", help="a trained run: matrices, gradient flow, memory", epilog=ANALYSE,
@@ -69,7 +71,8 @@ def add_commands(commands: Any) -> None:
     compare.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="run folders")
     compare.set_defaults(run=_compare)
     for command in (analyse, compare):
-        command.add_argument("--figure", type=Path, metavar="FILE", help="draw it, as .png or .svg")
+        command.add_argument("--figure", type=target, metavar="FILE",
+                             help="draw it, as .png or .svg")
     errata = commands.add_parser(
         "errata", help="the papers' errata, each with a check that runs", epilog=ERRATA,
         description="Printed forms that are not right, the right ones, and checks of both.",

@@ -6,6 +6,7 @@ Checked by: tests/test_folder.py, tests/test_checkpoint.py.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,13 +26,15 @@ MINUTE = 60
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the operating system in this block name ``path``."""
+    """Errors of the operating system in this block name ``path``, with the names that temporary
+    files and folders will get in place of their own."""
     try:
         yield
     except OSError as error:
         if error.errno is None:
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        given = re.sub(rf"\.([^/\\]+)\.[0-9a-f]{{8}}{re.escape(MARK)}", r"\1", str(path))
+        raise OSError(error.errno, error.strerror, given) from None
 
 
 @contextmanager
