@@ -153,7 +153,8 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     monkeypatch.setattr(layers, "TABLES", ())
     flags = ["--device", "cpu", "--sizes", "2,3,1", "3,2,2", "--dtypes", "tf32"]
     assert cli.main(["check", "torch", *flags]) == 0
-    lines = capsys.readouterr().out.splitlines()[1:]
+    *lines, last = capsys.readouterr().out.splitlines()[1:]
+    assert last == "26 of 26 are explained by rounding"
     assert len(lines) == 2 * 13 and all(" tf32 " in line for line in lines)
     for judge, *more, said in (
             ("torch", "--cell", "lstm", "--cell describes the net of a --function"),

@@ -41,12 +41,30 @@ def written(name, folder, change=None):
     return f"{folder / 'mine.py'}:gradients"
 
 
+def in_columns(out):
+    """The verdicts of a table, each below its header; the last line counts."""
+    header, *lines, last = out.splitlines()
+    places = [header.index(name) for name in ("dtype", "worst", "verdict", "convention")]
+    assert all(line[place - 2:place].isspace() and line[place] != " "
+               for line in lines for place in places[:3])
+    found = [line[places[2]:places[3]].strip() for line in lines]
+    right = found.count("explained by rounding")
+    assert last == f"{right} of {len(lines)} are explained by rounding"
+    return found
+
+
+def test_layers_have_names_that_fit_their_column():
+    from refnet.check import cli, layers
+    assert max(len(case.what) for table in layers.TABLES
+               for case in layers.cases(table)) == cli.LONGEST
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_is_right(name, tmp_path, capsys):
     assert cli.main(["check", "function", "--example", name]) == 0
     assert capsys.readouterr().out == example(name)
     assert cli.main(["check", "function", written(name, tmp_path), *SMALL]) == 0
-    assert capsys.readouterr().out.count("explained by rounding") == 2
+    assert in_columns(capsys.readouterr().out) == ["explained by rounding"] * 2
 
 
 @pytest.mark.parametrize("name, text", [("c", PAGE.read_text()), ("numpy", FUNCTION)])
@@ -75,7 +93,7 @@ def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys
 def test_a_bug_in_the_example_is_found(name, tmp_path, capsys):
     place = written(name, tmp_path, BUGS[name])
     assert cli.main(["check", "function", place, *SMALL]) == 1
-    assert capsys.readouterr().out.count("not rounding") == 2
+    assert in_columns(capsys.readouterr().out) == ["not rounding"] * 2
 
 
 DESCRIBED = {

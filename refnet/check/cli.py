@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from importlib.util import find_spec
@@ -214,12 +215,21 @@ def _describing(parser: argparse.ArgumentParser) -> None:
 DEFAULT = ((20, 16, 4),)
 """The sizes (T, H, B) that a function is judged at."""
 
-TABLE = {"framework": 14, "version": 10, "what": 24, "dtype": 16, "T": 4, "H": 3, "B": 2,
-         "worst": 8, "z": 8, "verdict": 22, "convention": 0, "note": 0}
+LONGEST = 69
+"""The letters of the longest name of a framework's layer in one of its forms."""
+
+
+def _table(what: int = LONGEST, worst: int = len("dWhh_l0_reverse")) -> dict[str, int]:
+    """The columns and their widths, for names that have so many letters."""
+    return {"framework": 14, "version": 10, "what": what, "dtype": 16, "T": 4, "H": 3, "B": 2,
+            "worst": worst, "z": 8, "verdict": 22, "convention": 0, "note": 0}
 
 
 def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
-    """Write the files that are asked for; the exit status."""
+    """Print how many are explained, write the files that are asked for; the exit status."""
+    counts = Counter(row["verdict"] for row in rows)
+    print(f"{counts['explained by rounding']} of {len(rows)} are explained by rounding"
+          + (f", {counts['refused']} refused by the framework" if counts["refused"] else ""))
     save(args.json, rows)
     fine = {"explained by rounding", "refused"} | (
         {"suspicious"} if args.allow_suspicious else set())
@@ -258,7 +268,7 @@ def _judge_framework(args: argparse.Namespace) -> int:
         given, dtypes = _of_layers(args), tuple(args.dtypes)
         rows = every(given or survey.SIZES, args.seed, _progress, dtypes)
         both = chain(rows, _layer_rows(args.judge, args.seed, given, dtypes))
-        return _finish(show(({**row, **device} for row in both), TABLE), args)
+        return _finish(show(({**row, **device} for row in both), _table()), args)
     loss = loaded(args.function, one_number)
     return _judge_described(args, lambda params, batch: adapter.gradients(
         loss, params, batch), args.judge)
@@ -297,7 +307,7 @@ def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = (
 
 def _judge_keras(args: argparse.Namespace) -> int:
     _need("keras", "keras", "jax")
-    return _finish(show(_layer_rows("keras", args.seed), TABLE), args)
+    return _finish(show(_layer_rows("keras", args.seed), _table()), args)
 
 
 def _judge_own(args: argparse.Namespace) -> int:
@@ -325,7 +335,8 @@ def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batc
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
     rows = own_rows(function, described, args.sizes or DEFAULT, args.dtypes, args.seed, required,
                     _progress, args.function, framework)
-    return _finish(show(rows, TABLE), args)
+    names = ["outputs", *(f"d{name}" for name in described.net(1).shapes)]
+    return _finish(show(rows, _table(len(args.function), max(map(len, names)))), args)
 
 
 def _list_tolerances(args: argparse.Namespace) -> int:
@@ -344,9 +355,9 @@ def _judge_onnx(args: argparse.Namespace) -> int:
     if args.model is None:
         both = chain(survey.onnx_rows(seed=args.seed, progress=_progress),
                      layers.onnx_rows(seed=args.seed))
-        return _finish(show(both, TABLE), args)
+        return _finish(show(both, _table()), args)
     rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
-    return _finish(show(rows, TABLE), args)
+    return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
 
 
 def _measure_rates(args: argparse.Namespace) -> int:
