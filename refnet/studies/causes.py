@@ -186,13 +186,14 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      lambda rows: _failed(rows, f"{BRIEF}: RMSprop at .01 (code)", 101)
      and _solved(rows, f"{BRIEF}: the code's SGD at .01")
      and (rows[f"{BRIEF}: the code's SGD at .01"] or {})["iterations"] < 5000),
-    ("Random permutation at T = 100 with OINIT: SGD at the printed .1 has more than 99% of the "
-     "answers right after 30,000 iterations; RMSprop has less than 60%, and so has SGD with the "
-     "penalty that the code adds unless it is told not to: Table I's runs of OINIT were without "
-     "it.",
-     lambda rows: _best(rows, f"{FIRST}: the code's SGD at .1") > 99
-     and all(_failed(rows, f"{FIRST}: {name}", 60) for name in (
-         "RMSprop at .1 (code)", "the code's SGD at .1, with its default penalty of .1"))),
+    ("Random permutation with OINIT at the printed rate of .1: RMSprop, whose every step moves "
+     "weights by about as much, solves T = 100 in 1,000 iterations, and Table I's T = 10 with no "
+     "seed: at this rate it is chance. SGD at .1 has more than 99% of the answers right at T = 100 "
+     "after 30,000 iterations, and less than 60% with the penalty that the code adds unless it is "
+     "told not to: Table I's runs of OINIT were without it.",
+     lambda rows: _solved(rows, f"{FIRST}: RMSprop at .1 (code)")
+     and _best(rows, f"{FIRST}: the code's SGD at .1") > 99
+     and _failed(rows, f"{FIRST}: the code's SGD at .1, with its default penalty of .1", 60)),
     ("Adding at T = 100 does not fail by its criterion, its optimiser or its rate: with RMSprop at "
      ".01, .001 and .0001 and with SGD at .01, for the sum and for half of it, the mean squared "
      "error stays above nine tenths of that of always answering the mean.",
