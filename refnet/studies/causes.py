@@ -98,7 +98,7 @@ CELLS = [
             "reduction": "batch_mean", "clip": "step"},
         "inputs in one channel (code)": {"task": "copy:encoding=scalar"},
         "RMSprop at .0001 (Figure 1)": {"optimizer": "rmsprop:form=lasagne", "rate": 1e-4}},
-        {"task": "copy:samples=500", "length": 20, "iterations": 500}),
+        {"length": 20, "iterations": 500}),
 ]
 
 
