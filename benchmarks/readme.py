@@ -1,7 +1,8 @@
 """The pages' tables and figures, made from recorded results: ``python -m benchmarks.readme``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it is typed.
-tests/test_readme.py checks that the pages are what this makes of the records.
+tests/test_readme.py and, for STUDIES.md, tests/test_study_tables.py check that the pages are what
+this makes of the records.
 """
 
 import re

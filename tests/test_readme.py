@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import studies
 from benchmarks.figures import CODE, FIGURES, RESULTS, digest
 from benchmarks.readme import PAGES, ROOT, TABLES, generate
 from refnet.cli import main
@@ -17,10 +16,6 @@ README = ROOT / "README.md"
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_tables_are_generated_from_the_records(page):
     assert generate(page.read_text()) == page.read_text()
-
-
-def test_the_page_of_the_studies_is_made_from_the_rows():
-    assert studies.page() == studies.PAGE.read_text()
 
 
 def test_every_table_stands_in_one_page():
