@@ -51,6 +51,7 @@ def _last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
 
 def sum_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
            keepdims: bool = False) -> Any:
+    """``np.sum``, recorded."""
     node, axes = x.node, axes_of(x, axis)
     kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
     short = tuple(size for n, size in enumerate(x.shape) if n not in axes)
@@ -64,22 +65,26 @@ def sum_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
 
 def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
          keepdims: bool = False) -> Any:
+    """``np.mean``, recorded."""
     return sum_of(x, axis, keepdims=keepdims) / _number_of(x, axis)
 
 
 def var(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
         keepdims: bool = False) -> Any:
+    """``np.var``, recorded."""
     d = x - mean(x, axis, keepdims=True)
     return sum_of(d * d, axis, keepdims=keepdims) / (_number_of(x, axis) - ddof)
 
 
 def std(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
         keepdims: bool = False) -> Any:
+    """``np.std``, recorded."""
     return np.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims))
 
 
 def product_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
                keepdims: bool = False) -> Any:
+    """``np.prod``, recorded."""
     flat, kept = _last(x, axis)
     y = record(x, np.ones(flat.shape[:-1]))
     for k in range(flat.shape[-1]):
@@ -88,6 +93,7 @@ def product_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
 
 
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """``np.cumsum``, recorded."""
     x, axis = (np.ravel(x), 0) if axis is None else (x, axis_of(x, axis))
     if not x.shape[axis]:
         return x.copy()
@@ -98,6 +104,7 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None)
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """``np.linalg.norm``, recorded."""
     if ord not in (None, {1: 2, 2: "fro"}.get(len(axes_of(x, axis)))):
         raise TypeError(f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
                         "sum of squares")
@@ -106,12 +113,14 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def clip(x: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min: Any = None,
          max: Any = None) -> Any:
+    """``np.clip``, recorded."""
     low, high = a_min if min is None else min, a_max if max is None else max
     x = +x if low is None is high else x if low is None else UFUNCS["maximum"](x, low)
     return x if high is None else UFUNCS["minimum"](x, high)
 
 
 def largest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    """``np.max``, recorded."""
     flat, kept = _last(x, axis)
     if not flat.shape[-1]:
         raise ValueError(f"no entry is the largest of none: an array of shape {x.shape}")
@@ -122,11 +131,13 @@ def largest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = Fals
 
 
 def smallest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    """``np.min``, recorded."""
     return -largest_of(-x, axis, keepdims=keepdims)
 
 
 def place_of_largest(x: Any, axis: int | None = None, out: None = None, *,
                      keepdims: bool = False) -> Array:
+    """``np.argmax``, recorded."""
     flat, kept = _last(x, axis)
     share = largest(flat.raw)[1]
     if share.dtype == object and any(not value.is_exact() for value in share.ravel().tolist()):
