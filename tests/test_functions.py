@@ -293,10 +293,15 @@ def test_derivatives_that_do_not_exist(f, says):
 
 
 def test_derivatives_that_exist_at_a_comparison():
-    for f in (lambda x: (x * abs(x)).sum(), lambda x: np.where(x == x[0], x, 0).sum(),
-              lambda x: np.where(x > 0, x * x, -x * x).sum(), lambda x: (x**3).sum(),
-              lambda x: np.where(x == 0, 1, np.sin(x) / np.where(x == 0, 1, x)).sum()):
-        certify_function(f, np.array([0.0, 1]))
+    for f, slopes in (
+            (lambda x: (x * abs(x)).sum(), [0, 2]),
+            (lambda x: np.where(x == x[0], x, 0).sum(), [1, 0]),
+            (lambda x: np.where(x > 0, x * x, -x * x).sum(), [0, 2]),
+            (lambda x: (x**3).sum(), [0, 3]),
+            (lambda x: np.where(x == 0, 1, np.sin(x) / np.where(x == 0, 1, x)).sum(),
+             [0, np.cos(1) - np.sin(1)])):
+        found = certify_function(f, np.array([0.0, 1])).gradients["x"].value
+        assert found == pytest.approx(slopes, rel=1e-12)
 
 
 @pytest.mark.parametrize("f, error, says", [
