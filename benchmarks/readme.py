@@ -161,8 +161,9 @@ def checkers() -> str:
     return table(["checker", "correct gradients accepted", "bugs of the backward pass rejected",
                   "bugs that the outputs or the loss show, too, rejected",
                   "seconds a verdict (median)"], rows) + (
-        f"\n{kinds} kinds of bugs in {len(nets)} nets. The certificate that refnet and allclose "
-        f"compare with, and the sigmas, took {median(nets.values()):.2f} s a net (median), once.\n")
+        f"\n{kinds} kinds of bugs in {len(nets)} nets. The certificate that refnet and NumPy's "
+        "functions compare with,\nand the sigmas, took "
+        f"{median(nets.values()):.2f} s a net (median), once.\n")
 
 
 def rates() -> str:
@@ -172,8 +173,8 @@ def rates() -> str:
          counts["false_alarms"], counts["largest_z_of_correct"]],
         [f"planted bugs of {counts['kinds_of_bugs']} kinds", counts["bugs"], counts["missed"],
          None],
-        ["of these, smaller than what rounding hides", counts["hidden_in_rounding"], None, None],
-        ["of the bugs, explained by a name", counts["named"], None, None],
+        ["of these, too small to show beside rounding", counts["hidden_in_rounding"], None, None],
+        ["of the bugs, named by the verdict", counts["named"], None, None],
     ])
 
 
@@ -198,7 +199,7 @@ def peers() -> str:
               if min(entry["median"] for entry in row["ratios"].values()) < 1]
     return table(["cell (T, D, H, B)", "", "ms", "PyTorch", "compile", "JAX", "NumPy",
                   "share", "2 / 1", "processor"], rows) + (
-        f"\nBehind one of the others: {'; '.join(behind) or 'none'}.\n")
+        f"\nSlower than one of the others: {'; '.join(behind) or 'none'}.\n")
 
 
 def limits() -> str:
@@ -228,8 +229,13 @@ def startup() -> str:
 
 def lengths() -> str:
     found = record("peers")["lengths"]
-    return table(list(found[0]), [[f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
-                                   for value in row.values()] for row in found])
+    names = {"microseconds per time step": "microseconds a time step",
+             "times the least": "over the least", "in the best rounds": "over it, best rounds",
+             "peak MB with the inputs": "peak MB, with the inputs",
+             "times one tape": "over one tape"}
+    return table([names.get(name, name) for name in found[0]],
+                 [[f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+                   for value in row.values()] for row in found])
 
 
 def table5() -> str:

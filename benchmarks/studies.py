@@ -27,18 +27,25 @@ PAGE = Path(__file__).parent / "STUDIES.md"
 
 HEAD = """# The papers' tables and figures
 
-Ours beside the printed numbers, from the rows recorded in `results/studies`. Made by
-`python -m benchmarks.readme`; no number is typed. A row that has not been made says *not run*;
-`refnet study NAME` makes it, goes on after any interruption, and prints the same table. Each
-recorded row carries its settings, seed, machine, versions and commit. Runs that have begun lie
-there with a checkpoint, and
-`refnet study NAME --folder benchmarks/results/studies` goes on with them on any machine. (Those of
-512 units on the Penn Treebank have large ones, which are not kept there.) A run is complete with
-three seeds, an example with five. What a seed needs was extrapolated from a few measured steps of
-each kind of run, in one process, to all its iterations: a run that solves its task ends earlier.
-A number of several seeds is their mean, with the smallest and the largest in brackets; a curve is
-their median, with a band from the smallest to the largest. Figures follow once a run has been
-evaluated twice.
+Our numbers beside the printed ones, made by `python -m benchmarks.readme` from the rows recorded in
+`results/studies`; no number is typed. Each recorded row carries its settings, seed, machine,
+versions and commit.
+
+- *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
+  after any interruption, and prints the same table.
+- *so far*, *not finished*: a run that has begun. Its checkpoint lies in `results/studies`, and
+  `refnet study NAME --folder benchmarks/results/studies` goes on with it on any machine. (Those of
+  512 units on the Penn Treebank are large and not kept there.)
+- A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
+  their median, with a band from the smallest to the largest value; a run that has ended keeps its
+  last value. Three seeds make a cell complete, of the examples five.
+- A curve has some of a run's evaluations, more of the early ones. Figures follow once a run has
+  been evaluated twice.
+
+The studies are listed below with the hours that their recorded runs took, and with what was
+extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
+the hours in one process, at most, as a run that solves its task ends earlier, and the memory of
+the arrays of the largest run.
 
 """
 
@@ -47,9 +54,9 @@ LOST, COMBINED = ("a0305521", "66e63926", "2074c315", "98bde8eb"), "c1224ee"
 
 CLUSTER = """## On a cluster
 
-`pip install 'refnet[cluster]'` on every machine; then a scheduler, workers with one thread a slot,
-and the study from any machine that sees the scheduler and, to go on with unfinished runs, the
-same folder:
+Install `pip install 'refnet[cluster]'` on every machine. Then start a scheduler, workers with one
+thread each, and the study from any machine that sees the scheduler. To go on with unfinished runs
+all machines must see the same folder:
 
 ```
 dask scheduler --scheduler-file dask.json
@@ -72,9 +79,9 @@ evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)`
 
 PROTOCOLS = """## Protocols: text and released code
 
-Every run has a named protocol (`--protocol`): what the paper's text says and, where it says
-nothing, the plainest choice; or what the released code does. With `--protocol` a study, too, makes
-its runs under the other one. They differ in:
+Every run follows a named protocol (`--protocol`): either what the paper's text says and, where it
+says nothing, the plainest choice; or what the released code does. A study, too, makes its runs
+under the other protocol with `--protocol`. Text and code differ in:
 
 """
 
@@ -106,8 +113,8 @@ def overview() -> str:
                       (f"{done}" if ladder else f"{done} of {len(jobs)}")
                       + (f", {begun} begun" if begun else ""), f"{hours:.2f}",
                       *(("-", "-") if cost is None else cost.texts)])
-    return table(["command", "what", "runs recorded", "their hours",
-                  "hours of a seed, at most", "MB of arrays"], lines)
+    return table(["command", "what", "runs recorded", "hours they took",
+                  "hours for one seed, at most", "memory of the largest run, MB"], lines)
 
 
 def commits() -> str:
@@ -117,7 +124,7 @@ def commits() -> str:
     lost = [name for name in LOST if name in named]
     return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
             f"were combined into {COMBINED} and cannot be checked out; take that one in their "
-            f"place. {named['']} rows are older than this note and name none.\n")
+            f"place. {named['']} rows are older than this rule and name no commit.\n")
 
 
 def section(study: Study) -> str:

@@ -3,6 +3,7 @@ any number of cores."""
 
 import os
 import sys
+from io import TextIOWrapper
 
 from refnet.process import ended, interruptible, settle
 
@@ -16,6 +17,9 @@ def main() -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, open(os.devnull, "w"))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        # a folder's name may have letters that its encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
     from refnet.cli import main as run
     try:
         return run(sys.argv[1:])

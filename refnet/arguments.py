@@ -281,7 +281,7 @@ def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
     name = what.split(": ")[-1]
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array, whose mask would be lost; need a plain array: "
-                        f"pass {name}.filled(0), and which steps count as the batch's mask")
+                        f"pass {name}.filled(0), and which steps of a batch count as its mask")
     if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.matrix):
         raise TypeError(f"{what} is {short(value)}; need an array: pass np.asarray({name})")
     # an array class with an arithmetic of its own says itself what its numbers are

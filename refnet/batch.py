@@ -28,6 +28,8 @@ class Batch(NamedTuple):
     >>> batch = Batch(x=np.zeros((7, 3, 2)), y=np.array([0, 1, 1]))  # T = 7, B = 3, D = 2
     >>> batch.mask is None
     True
+
+    Checked by: tests/test_padding.py::test_garbage_does_not_count.
     """
 
     x: Array

@@ -7,7 +7,9 @@ import signal
 import sys
 import traceback
 from dataclasses import fields, replace
+from itertools import count
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import Any
 
@@ -35,6 +37,8 @@ svd:margin=0.1 or rmsprop:form=lasagne. Settings that are not given are those of
 a paper's text or of its released code. Each task has one of its own, --protocol names another:
 manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code or
 orhan-pitkow/code.
+
+exit status: 0, 2 on an error, 3 if the loss is not finite, 130 or 143 after Ctrl-C or SIGTERM
 """
 
 ORTHOGONALIZE_EXAMPLES = """example:
@@ -105,6 +109,7 @@ REPAIRS = {
     errno.EISDIR: "; need a file there, and a folder has that name: name a file",
     errno.ENOENT: "; check the name",
     errno.ENAMETOOLONG: "; name a shorter one",
+    errno.EMFILE: "; allow more open files, such as with ulimit -n 4096",
     errno.ENOSPC: "; free some space there, or write to another disk",
 }
 """What may help where the operating system refuses something."""
@@ -126,7 +131,7 @@ def _add_train(commands: Any) -> None:
     parser = commands.add_parser(
         "train", help="train a net on a task and report", epilog=TRAIN_EXAMPLES,
         description="Train a net on a task. Writes a run folder: config.toml, rows.jsonl, "
-        "checkpoint.npz, curves.png, summary.md.",
+        "checkpoint.npz,\ncurves.png, summary.md.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="?", metavar="TASK", help="temporal-order, "
                         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
@@ -182,7 +187,7 @@ def _new_folder(config: Any) -> Path:
     from refnet.specs import parse_spec
     name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
-    folders = [Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
+    folders = (Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in count(1))
     return next(folder for folder in folders if not folder.exists())
 
 
@@ -226,23 +231,22 @@ def _train(args: argparse.Namespace) -> int:
             signal.signal(number, handler)
     print((folder / "summary.md").read_text(encoding="utf-8"))
     print(f"run folder: {folder}")
-    if signals:
+    if summary.state == "interrupted":
         print(f"interrupted at iteration {summary.iteration}; go on with: "
-              f"refnet train --resume {folder}")
-        return 128 + signals[0]
-    return 0
+              f"refnet train --resume {quote(str(folder))}")
+    return 128 + signals[0] if signals else 0
 
 
 def _add_orthogonalize(commands: Any) -> None:
     parser = commands.add_parser(
         "orthogonalize", help="the 10,000-run orthogonalisation experiment",
-        description="Gradient descent on the Frobenius defect from random matrices: how many "
-        "steps until the cost is below the threshold.", epilog=ORTHOGONALIZE_EXAMPLES,
+        description="Gradient descent on the cost ||W W' - I||_F^2 from random matrices: how many "
+        "steps until\nit is below 1e-6.", epilog=ORTHOGONALIZE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000, metavar="N",
-                        help="matrices of each distribution (default: 10000)")
+                        help="matrices from each distribution (default: 10000)")
     parser.add_argument("--size", type=int, default=100, metavar="N",
-                        help="rows and columns (default: 100)")
+                        help="rows and columns of a matrix (default: 100)")
     parser.add_argument("--rate", type=float, default=0.1, metavar="X",
                         help="step size (default: 0.1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
@@ -275,7 +279,7 @@ def _add_runs(commands: Any) -> None:
     parser = commands.add_parser(
         "runs", help="the training runs below a folder: state, progress and how to go on",
         description="The run folders in and below a folder, each with its state (running, solved, "
-        "finished, interrupted, diverged, stopped by a kill, or damaged), its progress and the "
+        "finished, interrupted, diverged, stopped as by a kill, or damaged), its progress and the "
         "command to go on.", epilog="Example: refnet runs")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
                         help="where to look (default: runs)")
@@ -298,7 +302,8 @@ def _runs(args: argparse.Namespace) -> int:
 def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
         "info", help="the machine, threads, BLAS and cache of compiled kernels",
-        description="What the compiled core runs on.", epilog="Example: refnet info")
+        description="The machine, threads, BLAS and cache that the compiled core uses.",
+        epilog="Example: refnet info")
     parser.set_defaults(run=_info)
 
 

@@ -84,6 +84,12 @@ def test_gradient_norms():
     last = gradient_norms(net, params, batch._replace(mask=None))
     only = RecurrentNet(2, 4, 3, readout="last")
     assert (last == gradient_norms(only, params, Batch(batch.x, batch.y[-1]))).all()
+    # of a masked batch each sequence counts at its own last step, and y is not looked at elsewhere
+    masked = gradient_norms(net, params, batch._replace(y=np.where(batch.mask, batch.y, -1)))
+    own = Batch(batch.x, batch.y[[6, 3], [0, 1]], batch.mask)
+    assert masked == pytest.approx(gradient_norms(only, params, own))
+    with pytest.raises(ValueError, match=r"gradient_norms: mask has shape \(6, 2\)"):
+        gradient_norms(net, params, batch._replace(mask=batch.mask[:6]))
     # an orthogonal linear net keeps the norm at all times (the figure's margin 0)
     linear = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["identity"])
     W = initialize("orthogonal", (4, 4), np.random.default_rng(0))

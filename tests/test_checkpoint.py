@@ -94,6 +94,13 @@ def test_unusable_checkpoints_are_refused(path, damage, message):
         checkpoint.load(path, CONFIG)
 
 
+@pytest.mark.parametrize("iteration", ["7", 7.0, None, []])
+def test_an_iteration_that_is_no_number_is_not_peeked(path, iteration):
+    edit_meta(path, lambda meta: meta["position"].update(iteration=iteration))
+    with pytest.raises(ValueError, match="not a whole refnet checkpoint"):
+        checkpoint.peek(path)
+
+
 def test_object_arrays_are_never_unpickled(path):
     np.savez(path, meta=np.array([{"a": 1}], object))
     with pytest.raises(CheckpointError, match="not a whole refnet checkpoint"):

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import refnet
 from refnet import cli
 from refnet.check import loader, tables
 from refnet.runs import progress
+from refnet.training.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -70,6 +72,14 @@ def test_what_the_system_refuses_comes_with_a_repair(command, capsys, tmp_path):
     assert errors.count("\n") == 1 and str(file) in errors
     assert errors.endswith("name another place, or move the file away\n")
     assert file.read_text() == "kept" and [*tmp_path.iterdir()] == [file]
+
+
+def test_there_is_a_name_for_every_further_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "runs/copy-T5-plain-seed0"
+    for taken in (name, *(f"{name}-{number}" for number in range(2, 1000))):
+        Path(taken).mkdir(parents=True)
+    assert cli._new_folder(Config("copy", length=5)) == Path(f"{name}-1000")
 
 
 def test_debug_shows_the_traceback(capsys):
@@ -165,6 +175,15 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
         assert not out and said in err and err.count("\n") == 1
 
 
+def test_where_a_framework_refuses_everything_nothing_is_judged(capsys):
+    from refnet.check.cli import _finish
+    options = Namespace(json=None, junit=None, allow_suspicious=False)
+    refused, explained = {"verdict": "refused"}, {"verdict": "explained by rounding"}
+    assert _finish([refused, refused], options) == 2
+    assert _finish([refused, explained], options) == 0
+    assert "0 of 2 are explained by rounding, 2 refused" in capsys.readouterr().out
+
+
 @pytest.fixture
 def without(monkeypatch):
     """A function that makes packages impossible to import."""
@@ -200,7 +219,7 @@ def test_what_is_missing_is_said_before_anything_else(without, capsys, arguments
 
 
 def test_training_and_orthogonalising_need_no_extra(without, capsys, tmp_path, monkeypatch):
-    without("rich", "matplotlib", "pooch")
+    without("rich", "matplotlib")
     monkeypatch.delitem(sys.modules, "refnet.runs.plots", raising=False)  # of an earlier test
     assert cli.main(["train", "temporal-order", "--length", "10", "--hidden", "4", "--iterations",
                      "2", "--evaluate-every", "1", "--out", str(tmp_path / "run")]) == 0

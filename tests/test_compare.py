@@ -1,6 +1,7 @@
 """The verdict: correct results pass, planted bugs do not, and the usual ones are named."""
 
 from dataclasses import replace
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import pytest
@@ -129,6 +130,18 @@ def test_what_is_no_number_has_no_name(small):
     assert "wrong sign" in compare(theirs, certified, sigma=sigma).convention
     theirs["loss"] = np.full_like(theirs["loss"], np.nan)
     assert compare(theirs, certified, sigma=sigma).convention == ""
+
+
+@pytest.mark.parametrize("name", ["loss", "dWhh"])
+@pytest.mark.parametrize("value", [np.float64(1e308), np.float64(1e-320), np.longdouble("1e4000")])
+def test_numbers_of_any_size_are_judged_without_a_warning(small, name, value):
+    """Where a test's warnings are errors, the verdict comes, too."""
+    params, batch, certified, _ = small
+    theirs = results(SMALL, params, batch)
+    theirs[name] = theirs[name] * value
+    with catch_warnings(), np.errstate(all="warn"):
+        simplefilter("error")
+        assert compare(theirs, certified).verdict == NOT_ROUNDING
 
 
 def test_nothing_asked_and_nothing_given_is_no_pass(small):

@@ -9,6 +9,8 @@ from realdata import real_data
 
 from refnet.batch import Batch
 from refnet.cli import main
+from refnet.matrices.transitions import TRANSITIONS
+from refnet.matrices.transitions.manifold import Manifold
 from refnet.nets.gradients import jvp, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -97,6 +99,12 @@ def test_bad_flags_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys,
     assert not list(tmp_path.iterdir())
 
 
+def test_the_rate_on_manifolds_is_a_setting_of_every_transition_that_has_one():
+    for name, made in TRANSITIONS.items():
+        applies = "manifold_rate" in applicable(Config(transition=name))
+        assert applies == issubclass(made, Manifold)
+
+
 def test_settings_that_do_not_apply_must_be_their_defaults(monkeypatch):
     check(Config(depth=10))
     with pytest.raises(ValueError, match="depth 3 would have no effect"):
@@ -121,6 +129,23 @@ def test_a_saved_spec_is_complete_and_a_given_one_is_completed(tmp_path):
     given = {"task": "copy", "transition": "svd:margin=1"}
     assert configure(given).transition == "svd:margin=1,spectrum_rate=printed"
     assert parse_spec(configure({**given, "transition": "orthogonal"}).transition)[1] == {}
+
+
+def test_settings_given_make_another_run_of_a_file(tmp_path):
+    """What the file says of a method or a cell that is no longer the run's is left out; what never
+    applied is refused. A protocol that nothing would be taken from is refused too."""
+    saved = applicable(preset("temporal-order", method="open", strength=.5, cell="gru",
+                              gate_recurrent="he"))
+    config = configure({"method": "plain", "cell": "rnn"}, saved)
+    assert config == replace(Config(**saved), method="plain", cell="rnn", strength=Config.strength,
+                             open_form=Config.open_form, gate_recurrent="")
+    with pytest.raises(ValueError, match="strength 0.5 would have no effect"):
+        configure({"cell": "rnn"}, {**saved, "method": "plain"})
+    with pytest.raises(ValueError, match="protocol manchev-spratling/text would have no effect"):
+        configure({"protocol": "manchev-spratling/text"}, saved)
+    assert configure({}, saved | {"protocol": ""}).protocol == "manchev-spratling/code"
+    assert configure({"protocol": "manchev-spratling/text"}, {
+        "task": "adding", "protocol": "manchev-spratling/code"}).optimizer == "sgd"
 
 
 def test_prelus_slope_starts_where_it_is_told_to():

@@ -6,8 +6,10 @@ import os
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +21,10 @@ from refnet.cli import main
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import CheckpointError
 from refnet.runs.files import naming, temporary, write_text
-from refnet.runs.folder import BusyError, create, hold, holder
+from refnet.runs.folder import BusyError, _file_system, create, hold, holder
 from refnet.runs.read import FileError
-from refnet.training.config import Config, from_toml
-from refnet.training.listing import runs
+from refnet.training.config import Config, from_toml, to_toml
+from refnet.training.listing import describe, runs
 from refnet.training.loop import NotFiniteError, resume, train
 
 HOLD = """
@@ -86,6 +88,21 @@ def test_a_folder_that_cannot_be_read_is_listed(run):
     assert second == ["damaged", f"[Errno 13] Permission denied: '{inner}'"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_who_may_only_read_a_folder_sees_its_holder(run):
+    def look():
+        obey_modes()
+        (run.parent / "seen").write_text(describe(run)["state"])
+
+    for busy in (True, False):
+        with hold(run) if busy else nullcontext():
+            (run / ".lock").chmod(0o444)
+            os.waitpid(child(run.parent, look), 0)
+            (run / ".lock").chmod(0o666)
+        assert (run.parent / "seen").read_text().startswith(
+            f"running: process {os.getpid()} on " if busy else "finished")
+
+
 def test_threads_and_forked_children_do_not_share_a_folder(run):
     with hold(run):
         with pytest.raises(BusyError), hold(run):
@@ -101,6 +118,17 @@ def test_threads_and_forked_children_do_not_share_a_folder(run):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_the_kind_of_file_system_is_found_whatever_mounts_are_called(tmp_path, monkeypatch):
+    """With a space in the name, which the system writes as an octal number, and beside a name that
+    is not UTF-8."""
+    table = (b"36 35 98:0 / / rw - ext4 /dev/root rw\n37 36 0:5 / /media/B\xfccher rw - vfat x rw\n"
+             b"38 36 0:5 / " + os.fsencode(tmp_path) + b"/my\\040share rw - cifs //server/x rw\n")
+    monkeypatch.setattr(Path, "read_bytes", lambda path: table)
+    assert _file_system(tmp_path / "my share" / "run") == "cifs"
+    assert _file_system(tmp_path / "my") == "ext4"
 
 
 def test_a_checkpoint_is_never_replaced_by_an_older_one(run):
@@ -259,6 +287,22 @@ def test_system_errors_name_the_file(tmp_path):
         write_text(tmp_path / "nowhere" / "file", "x")
 
 
+def test_a_folder_that_cannot_be_synced_is_used_all_the_same(tmp_path, monkeypatch):
+    """As CIFS says it of every folder; what the disk says is an error."""
+    sync, code = os.fsync, errno.EINVAL
+
+    def refuse(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(code, os.strerror(code))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    train(TINY, tmp_path / "run", stop=lambda: True)
+    code = errno.EIO
+    with pytest.raises(OSError, match="text"):
+        write_text(tmp_path / "text", "x")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_a_run_folder_that_cannot_be_made_is_named_as_it_was_given(capsys):
     assert main(["train", "adding", "--length", "10", "--out", "/proc/x"]) == 2
@@ -285,8 +329,8 @@ def test_a_full_disk_leaves_the_last_checkpoint(run):
 def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
     below = run.parent
     train(TINY, below / "a", stop=lambda: True)
-    train(TINY, below / "deep" / "b", stop=lambda: True)
-    (below / "deep" / "b" / "summary.json").unlink()
+    train(TINY, below / "deep down" / "b", stop=lambda: True)
+    (below / "deep down" / "b" / "summary.json").unlink()
     shutil.copytree(run, below / "c")
     (below / "c" / "checkpoint.npz").write_bytes(b"x")
     (below / "d").mkdir()
@@ -294,12 +338,20 @@ def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
         assert main(["runs", str(below)]) == 0
     lines = capsys.readouterr().out.strip().splitlines()[2:]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    assert [cell[0] for cell in cells] == [str(below / n) for n in ("a", "c", "deep/b", "run")]
+    assert [cell[0] for cell in cells] == [str(below / n) for n in ("a", "c", "deep down/b", "run")]
     assert cells[0][1].startswith(f"running: process {os.getpid()} on ") and cells[0][2] == "0/30"
     assert cells[1][1] == "damaged" and "checkpoint.npz" in cells[1][3]
-    assert cells[2][1:] == ["stopped", "0/30", f"refnet train --resume {below / 'deep' / 'b'}"]
+    assert cells[2][1:] == ["stopped", "0/30",
+                            f"refnet train --resume '{below / 'deep down' / 'b'}'"]
     assert cells[3][1:] == ["finished", "30/30", f"refnet train --resume {run} --iterations N"]
     assert main(["runs", str(below / "nowhere")]) == 2
+
+
+def test_a_run_that_was_killed_after_its_limit_was_raised_is_not_finished(run):
+    assert describe(run)["state"] == "finished"
+    write_text(run / "config.toml", to_toml(replace(TINY, iterations=50)))
+    assert describe(run)["state"] == "stopped"
+    assert describe(run)["next"] == f"refnet train --resume {run}"
 
 
 SAMPLE = Path(__file__).parent / "data" / "run"

@@ -281,6 +281,21 @@ def test_a_number_without_a_type_is_judged_as_the_arrays_are():
         assert verdict.passed and verdict.dtype == "float32"
 
 
+@pytest.mark.parametrize("held", [list, memoryview, np.ctypeslib.as_ctypes])
+def test_numbers_in_other_containers_have_a_type_too(held):
+    """Lists of rows, and buffers of C: their numbers are float32, and so is their rounding."""
+    net = FeedforwardNet((3, 4))
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
+    found = loss_and_gradients(net, params, batch).gradients
+    theirs = {f"d{name}": held(np.ascontiguousarray(found[name])) for name in params}
+    certified = certify(net, params, batch)
+    verdict = compare(theirs, certified)
+    assert verdict.passed and verdict.dtype == "float32"
+    theirs["dW1"] = held(found["W1"] * np.float32(1 + 1e-4))
+    assert compare(theirs, certified).verdict == NOT_ROUNDING
+
+
 @pytest.mark.parametrize("name, entry", [("dWhh", 1e-3), ("dWhh", 1e-200), ("dx", 1e-3)])
 def test_gradients_that_are_exactly_zero_or_vanish_are_judged(name, entry):
     """One step from h0 = 0: dWhh is exactly 0, which no norm may divide by."""

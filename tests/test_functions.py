@@ -297,7 +297,7 @@ def test_derivatives_that_exist_at_a_comparison():
             (lambda x: (x * abs(x)).sum(), [0, 2]),
             (lambda x: np.where(x == x[0], x, 0).sum(), [1, 0]),
             (lambda x: np.where(x > 0, x * x, -x * x).sum(), [0, 2]),
-            (lambda x: (x**3).sum(), [0, 3]),
+            (lambda x: (x**3).sum(), [0, 3]), (lambda x: (x**np.array([2, -1])).sum(), [0, -1]),
             (lambda x: np.where(x == 0, 1, np.sin(x) / np.where(x == 0, 1, x)).sum(),
              [0, np.cos(1) - np.sin(1)])):
         found = certify_function(f, np.array([0.0, 1])).gradients["x"].value
@@ -346,6 +346,8 @@ def test_verdict():
     ((np.ones(1),), {"bits": 0}, "bits is 0"), ((np.ones(1),), {"max_bits": 2.5}, "max_bits is"),
     ((np.ones(1),), {"radius": -1}, "radius is -1"),
     ((np.ones(1),), {"max_seconds": 0}, "max_seconds is 0"),
+    ((np.ma.array([1.0], mask=[True]),), {}, "x is a masked array"),
+    ((np.ones((1, 1)).view(np.matrix),), {}, r"pass np.asarray\(x\)"),
     ((np.array([np.nan]),), {}, r"x: entry \(0,\) is nan"),
 ])
 def test_refusals(arguments, options, says):

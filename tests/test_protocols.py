@@ -7,6 +7,7 @@ import pytest
 
 from refnet.cli import _add_train
 from refnet.training.config import OWN, Config, applicable, check
+from refnet.training.experiment import build
 from refnet.training.protocols import DEFAULTS, PROTOCOLS, Rule, _facts, _holds, differences, preset
 from refnet.training.specs import read_spec
 
@@ -104,6 +105,14 @@ def test_a_spec_given_keeps_the_protocols_other_options():
     config = preset("ptb", protocol="vorontsov/code", transition="svd:margin=100")
     assert read_spec("transition", config.transition)[1] == {
         "margin": 100, "spectrum_rate": "printed", "negative": "relu", "spectrum_factor": .1}
+
+
+def test_a_length_in_the_tasks_spec_replaces_the_protocols():
+    for task in ("adding:length=50", "adding:samples=9,length=50"):
+        assert build(preset(task, protocol="vorontsov/text")).task.length == 50
+    assert build(preset("adding", protocol="vorontsov/text")).task.length == 1000
+    with pytest.raises(ValueError, match="^length is 60, and the task's own is 50; give one"):
+        preset("adding:length=50", length=60)
 
 
 def test_the_default_of_every_task_is_a_protocol_of_it():

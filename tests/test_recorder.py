@@ -1,6 +1,8 @@
 """Recorded arrays: values and gradients of every function they know, in every kind of numbers;
 views and assignments as in NumPy; everything else is refused by name."""
 
+from copy import copy, deepcopy
+
 import numpy as np
 import pytest
 import scipy.special
@@ -109,6 +111,9 @@ CASES = {
             x, np.argmax(x, 1, keepdims=True), 1) * y).sum(),
         "plain zeros": lambda x, y: (x * y)[np.zeros_like(x, shape=2, dtype=int)].sum(),
         "empty": lambda x, y: (x * y).sum() + np.prod(x[:0]) + np.cumsum(x[:0]).sum(),
+        "numbers joined": lambda x, y: (np.hstack([1.0, x.sum(), y[0]]) ** 2).sum() * np.inner(
+            x[0, 0], y.sum()),
+        "triangle of a row": lambda x, y: (np.tril(x[0])[:3] * y).sum() * np.triu(y[0], 1).sum(),
         "powers": lambda x, y: (x**3 + x**-2 + x**0.5 + x**1.5 + x**0 + y**2 + x**0.3
                                 + 2**x).sum(),
         "large and negative": lambda x, y: ((-x)**65 + (-x)**66 + x**64.5 + x**-100).sum() / 1e9,
@@ -224,6 +229,8 @@ def calls():
     for rule in ("ab->ba", "ab->ab", "ab->", "ab,bc->ca", "ab,ab->ba"):
         yield lambda x, rule=rule: np.einsum(rule, *[x] * (1 + rule.count(","))), "einsum", ()
     yield lambda x: x, "iterated", ()
+    for copied in (copy, deepcopy, lambda x: deepcopy({"x": [x]})["x"]):
+        yield copied, "copy", ()
     for index in (0, (0, 0), ..., (0, 0, ...), ([0, 1],), None, slice(None)):
         yield lambda x, index=index: x[index], "an index", ()
 

@@ -45,6 +45,15 @@ def test_a_full_standard_output_is_named(words, said):
                            "some space there, or write to another disk\n")
 
 
+def test_a_name_that_the_output_cannot_encode_is_written_all_the_same(tmp_path):
+    done = subprocess.run([
+        sys.executable, "-m", "refnet", "train", "adding:samples=9", "--length", "10", "--hidden",
+        "2", "--iterations", "1", "--backend", "reference", "--out", str(tmp_path / "rün")],
+        capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("r\\xfcn\n") and (tmp_path / "rün" / "summary.md").is_file()
+
+
 @pytest.mark.parametrize("words, status", [("errata", 0), ("--version", 0), ("train --help", 0),
                                            ("train", 2)])
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

@@ -4,7 +4,9 @@ bounded, never unpickled, and never believed when damaged."""
 import os
 import subprocess
 import sys
+from collections import UserDict
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -90,6 +92,54 @@ def test_another_case_is_another(change, made):
     assert made["certify"] == 2
 
 
+@pytest.mark.parametrize("kind", [UserDict, MappingProxyType])
+def test_parameters_in_another_mapping_decide_too(kind, made):
+    for scale in (1, 1 + 1e-12):  # whose texts are the same
+        params = {name: value.astype(float) * scale for name, value in PARAMS.items()}
+        assert judge(NET, reference_results(NET, params, BATCH), kind(params), BATCH).passed
+    assert made["certify"] == 2
+
+
+def test_a_cotangent_may_be_a_list(made):
+    for dtype in (np.float64, np.float32):
+        forget()
+        assert judge(lambda x: x * x, {"dx": 2 * X}, X, cotangent=[1] * 5, dtype=dtype).passed
+    assert made["certify_function"] == 1 and made["spread"] == 2
+
+
+def test_containers_are_told_apart(made):
+    """x[1, 0] is an entry, x[[1, 0]] are two rows; and where a table ends decides, too."""
+    def chosen(x, index):
+        return x[index].sum()
+
+    for index in ((1, 0), [1, 0]):
+        judge(chosen, {}, np.arange(4.0).reshape(2, 2), index)
+    assert made["certify_function"] == 2
+    for one, other in (((1, 0), [1, 0]), ({0: 1}, [(0, 1)]),
+                       ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}, "c": 2})):
+        assert [*store.pieces(one)] != [*store.pieces(other)]
+        assert store.described(lambda: one) != store.described(lambda: other)
+
+
+def test_the_order_in_memory_decides(made):
+    """What a reshaped array shares its entries with."""
+    def cleared(x):
+        x.transpose(0, 2, 1).reshape(-1)[0] = 0
+        return x.sum()
+
+    for axes in ((0, 2, 1), (2, 1, 0)):
+        x = np.ones((2, 2, 2)).transpose(axes)
+        assert judge(cleared, {"value": cleared(x.copy("K"))}, x, required=("value",)).passed
+    assert made["certify_function"] == 2
+
+
+def test_a_table_may_have_names_of_several_kinds(made):
+    table = {1: 2.0, "two": 3.0}
+    for _ in range(2):
+        judge(lambda x, table: (x * table[1] * table["two"]).sum(), {}, X, table)
+    assert made["certify_function"] == 1
+
+
 def test_a_function_is_found_again_unless_what_it_uses_differs(made, monkeypatch):
     def count(what=function, *arguments):
         forget()
@@ -114,6 +164,16 @@ def test_a_function_is_found_again_unless_what_it_uses_differs(made, monkeypatch
     assert count(lambda x: (OPTIONS * x).sum()) == 1
     assert store.described(lambda x: x * later) is None
     later = 1.0
+
+
+def test_which_of_its_functions_it_calls_again_matters():
+    def twice(first, second, third):
+        return lambda x: (first(x) + second(x) * third(x)).sum()
+
+    assert store.described(twice(helper, np.sin, helper)) == store.described(
+        twice(helper, np.sin, helper))
+    one, other = (lambda x: x * 2), (lambda x: x * 3)
+    assert store.described(twice(one, other, one)) != store.described(twice(one, other, other))
 
 
 def test_what_cannot_be_told_is_not_kept(made, own_folder):

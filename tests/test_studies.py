@@ -1,4 +1,4 @@
-"""Studies: keys of runs, rows on the disk, going on after a kill, nothing twice."""
+"""Studies: keys of runs, going on after a kill, workers and clusters, nothing twice."""
 
 import json
 import os
@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from refnet import cli
-from refnet.runs.folder import BusyError
-from refnet.runs.read import FileError
+from refnet.runs.folder import BusyError, holder
 from refnet.studies import work
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
@@ -109,7 +108,8 @@ def test_a_row_of_other_settings_under_the_same_key_does_not_count(undisturbed):
 
 def test_rows_carry_where_they_come_from(undisturbed):
     for row in undisturbed.rows().values():
-        assert row["code"] == [work.code_digest()] and row["environment"]["numpy"]
+        assert row["code"] == [work.code_digest()]
+        assert row["environment"]["numpy"] and row["environment"]["processor"]
         assert row["settings"]["hidden"] == 6 and row["iterations"] == 40
         assert row["curve"]["iteration"] == [10, 20, 30, 40]
     assert not list(undisturbed.folder.glob("unfinished/*"))
@@ -136,6 +136,69 @@ def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
     assert list(Store(tmp_path).rows()) == [jobs[0].key]
     assert "| bad " in status(study, Store(tmp_path)) and "not run" in status(
         study, Store(tmp_path))
+
+
+def test_a_run_that_kills_its_process_fails_alone(tmp_path, monkeypatch):
+    """However often its process dies, the runs that wait, or work beside it, are made."""
+    from refnet.studies import runner
+    monkeypatch.setattr(runner, "DEATHS", 1)
+    jobs = [Job("deadly", function="os:_exit", arguments={"status": 1}),
+            *(Job(f"seed {seed}", function="refnet.studies.manchev:orthogonalise",
+                  arguments={"distribution": "uniform", "seed": seed, "runs": 1})
+              for seed in range(2))]
+    study = Study("deadly", "", lambda found, seeds, quick: jobs, lambda *ask: "")
+    told = []
+    failed = run(study, Store(tmp_path), workers=2, tell=told.append)
+    assert list(failed) == ["deadly"] and "terminated abruptly" in failed["deadly"]
+    assert {row["name"] for row in Store(tmp_path).rows().values()} == {"seed 0", "seed 1"}
+    assert [line[:9] for line in told if line[0] == "["][0] in ("[2 to go]", "[1 to go]")
+
+
+def test_a_run_that_another_process_ends_in_between_has_not_failed(tmp_path, monkeypatch):
+    """One process has made a run; before it adds the row and removes the run's folder, a second
+    one begins to go on with it."""
+    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+    row = work.execute(job, tmp_path)
+    resume = loop.resume
+
+    def late(config, folder):
+        store.append(row)
+        return resume(config, folder)
+
+    monkeypatch.setattr(work.loop, "resume", late)
+    assert work.execute(job, tmp_path) == store.rows()[job.key]
+    store.path.unlink()
+    with pytest.raises(FileNotFoundError):
+        monkeypatch.setattr(work, "_note_code", lambda folder: (folder / "x").read_text())
+        work.execute(job, tmp_path)
+
+
+def test_a_figure_is_saved_by_the_holder_of_the_folder(undisturbed, tmp_path, monkeypatch):
+    """Who holds the folder sweeps it, and would remove the half of a figure that lies there."""
+    plots = pytest.importorskip("refnet.runs.plots")
+    drawn = replace(tiny_study(), figure=lambda *ask: "a figure")
+    shutil.copytree(undisturbed.folder, tmp_path / "tiny")
+    held = []
+    monkeypatch.setattr(plots, "save", lambda path, figure: held.append(holder(path.parent)))
+    monkeypatch.setattr("refnet.studies.catalogue.find", lambda name: drawn)
+    assert cli.main(["study", "tiny", "--table", "--folder", str(tmp_path)]) == 0
+    assert held and held[0].startswith(f"process {os.getpid()} ")
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_the_commit_is_that_of_the_package_alone(tmp_path, monkeypatch):
+    """In a repository that has the package beside its files, as in a virtual environment, there
+    is none."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]
+    for words in (["init"], ["commit", "--allow-empty", "-m", "x"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    package = tmp_path / "refnet" / "__init__.py"
+    package.parent.mkdir()
+    package.touch()
+    monkeypatch.setattr(work.refnet, "__file__", str(package))
+    assert work.commit.__wrapped__() == ""
+    subprocess.run([*git, "add", "refnet"], check=True)
+    assert re.fullmatch(r"[0-9a-f]{12}\+", work.commit.__wrapped__())
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
@@ -190,74 +253,6 @@ def test_a_run_that_another_process_begins_in_between_is_asked_for_again(tmp_pat
     with ThreadPoolExecutor(1) as pool:
         assert run(tiny_study(number=1), Store(tmp_path), executor=pool) == {}
     assert len(Store(tmp_path).rows()) == 1
-
-
-@pytest.mark.parametrize("torn", [b'{"key": "abc', b'{"key": "abc"}'])
-def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
-    store = Store(tmp_path)
-    store.append({"key": "one", "settings": {}})
-    with open(store.path, "ab") as file:
-        file.write(torn)
-    assert set(store.rows()) == {"one"}
-    store.append({"key": "two", "settings": {}})
-    assert set(store.rows()) == {"one", "two"}
-
-
-@pytest.mark.parametrize("line, message", [
-    (b'{"key"', "Expecting"), (b"[" * 100_000, "nested more than"), (b"{}", "not a row; need"),
-    (b'{"key": 3, "settings": {}}', "not a row; need"), (b'{"key": "x"}', "not a row; need"),
-    (b"\xff", "codec")], ids=["cut", "deep", "empty", "number", "no settings", "bytes"])
-def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
-    store = Store(tmp_path)
-    store.append({"key": "one", "settings": {}})
-    with open(store.path, "ab") as file:
-        file.write(line + b"\n")
-    before = store.path.read_bytes()
-    for call in (store.rows, lambda: store.append({"key": "two", "settings": {}})):
-        with pytest.raises(FileError, match=f"rows.jsonl: line 2: .*{message}.*; remove that line"):
-            call()
-    assert store.path.read_bytes() == before
-
-
-def test_a_changed_number_in_a_row_is_noticed(undisturbed, tmp_path):
-    store = Store(shutil.copytree(undisturbed.folder, tmp_path / "copy"))
-    lines = store.path.read_bytes().splitlines()
-    row = json.loads(lines[1])
-    row["final"]["accuracy"] += .01
-    lines[1] = json.dumps(row, sort_keys=True).encode()
-    store.path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(FileError, match="rows.jsonl: line 2: does not match its own sha256"):
-        store.rows()
-
-
-def test_rows_without_a_digest_get_one(undisturbed, tmp_path):
-    store = Store(shutil.copytree(undisturbed.folder, tmp_path / "copy"))
-    sealed = store.path.read_bytes()
-    plain = [json.loads(line) for line in sealed.splitlines()]
-    store.path.write_text("".join(json.dumps({name: value for name, value in row.items()
-                                              if name != "sha256"}) + "\n" for row in plain))
-    assert store.rows() == undisturbed.rows()
-    store.seal()
-    assert store.path.read_bytes() == sealed
-
-
-def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
-    store = Store(tmp_path)
-    store.append({"key": "one", "settings": {}})
-    monkeypatch.setattr("refnet.studies.store.LIMIT", 10)
-    with pytest.raises(FileError, match="need at most 10"):
-        store.rows()
-
-
-def test_many_append_at_once(tmp_path):
-    """Threads, each with a store of its own: every row is there, once."""
-    def add(number):
-        Store(tmp_path).append({"key": str(number % 20), "settings": {}})
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(add, range(40)))
-    assert {*Store(tmp_path).rows()} == {str(n) for n in range(20)}
-    assert len(Store(tmp_path).path.read_bytes().splitlines()) == 20
 
 
 SCRIPT = """

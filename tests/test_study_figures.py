@@ -176,6 +176,25 @@ def test_a_run_that_has_not_ended_is_no_part_of_a_band():
         assert len(panel.collections) == (expected == .8)
 
 
+@pytest.mark.parametrize("name, first", [("table-iii", "FF+OPEN"),
+                                         ("examples", "temporal order T = 60, open")])
+def test_a_run_that_diverged_before_its_first_evaluation_is_in_no_curve(name, first):
+    study, nothing = STUDIES[name], {
+        "state": "diverged", "iterations": 0, "best": {}, "final": {}, "reason": "", "curve":
+        dict.fromkeys(("iteration", "accuracy", "loss", "mse", "spectral_radius", "gradient_norm"),
+                      [])}
+    whole = {**curve_row(mse=[None] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3),
+             "best": {"accuracy": .9}, "final": {"accuracy": .9}}
+
+    def found(job):
+        return whole if job.name == f"{first}, seed 1" else nothing
+
+    assert len(study.figure(found, 2, False).axes[0].lines) == 1
+    assert study.table(found, 2, False).count("2 diverged") == len(
+        study.jobs(lambda job: None, 1, False)) - 1
+    assert study.figure(lambda job: nothing, 2, False) is None
+
+
 @pytest.mark.parametrize("length, drawn", [(1, False), (2, True)])
 def test_one_evaluation_is_no_curve(length, drawn):
     row = curve_row("begun")
@@ -234,11 +253,14 @@ def test_a_finding_is_stated_only_if_the_rows_say_so():
 
     assert "What these runs show" not in told({})
     everything = "".join(
-        told({label: ("solved" if fast in label else "finished", iterations)
+        told({label: ("solved" if fast in label and not label.endswith(" 1,000") else "finished",
+                      iterations)
               for label in labels for iterations in [
                   90_000 if label.startswith(causes.ENDS) else
-                  20_000 if "SGD at .0001" in label else 100]})
-        for fast in ("SGD", "RMSprop", " at .0001", "criterion", "W_xh"))
+                  20_000 if "SGD at .0001" in label else
+                  100 if label.endswith(" 1") else 1000]})
+        for fast in ("SGD", "RMSprop", " at .0001", "criterion", "W_xh", "lambda",
+                     "strength 1"))
     for text, _ in causes.FINDINGS:
         assert text in everything, text
     assert causes.FINDINGS[0][0] not in told(

@@ -36,9 +36,22 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
 
 
 def test_accuracies_are_shown_at_their_best_and_at_the_end():
-    made = {"alpha = 0.1, seed 0": {**row(accuracy=.924), "final": {"accuracy": .918}}}
-    assert "| 92.40 (one seed) | 91.40   | 91.80 (one seed) |" in find("table-iv").table(
-        found_in(made), 1, False)
+    made = {**row(accuracy=.924), "final": {"accuracy": .918}}
+    assert "| 92.40 (one seed) | 97.03   | 91.80 (one seed)       |" in find("table-iii").table(
+        found_in({"FF+OPEN, seed 0": made}), 1, False)
+    assert "| 91.80 (one seed)       | 91.40   | 92.40 (one seed) |" in find("table-iv").table(
+        found_in({"alpha = 0.1, seed 0": made}), 1, False)
+
+
+def test_table_iv_says_when_its_lowest_rate_passes_the_printed_number():
+    def made(*accuracies):
+        return {**row(accuracy=max(accuracies)), "curve": {"accuracy": accuracies}}
+
+    rows = {"alpha = 1e-05, seed 0": made(.5, .73, .74), "alpha = 1e-05, seed 1": made(.5, .6, .7),
+            "alpha = 1e-05, seed 2": {**made(.5), "state": "diverged"}}
+    text = find("table-iv").table(found_in(rows), 3, False)
+    assert "last epoch still adds 5.50 percentage points" in text
+    assert "after epoch 2, none of 3 (by seed)" in text
 
 
 def test_a_ladder_climbs_until_a_length_is_not_solved():
@@ -85,9 +98,11 @@ def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
     assert costs.remembered(path) == {"a": (1.5, 20), "b": (.25, 3)}
     monkeypatch.setattr(costs, "machine", lambda: "another one")
     assert costs.remembered(path) == {} != costs.remembered(path, everywhere=True)
-    path.write_text("{")
-    with pytest.raises(FileError, match="measure again"):
-        costs.remembered(path)
+    for damaged in ("{", "[]", "{}", '{"machine": "x", "studies": []}',
+                    '{"machine": "x", "studies": {"a": 3}}'):
+        path.write_text(damaged)
+        with pytest.raises(FileError, match="studies.json: .*; remove it, and measure again"):
+            costs.remembered(path, everywhere=True)
 
 
 def test_every_study_has_runs_of_different_keys_and_a_table():

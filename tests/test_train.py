@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from realdata import real_data
 
+from refnet.cli import main
 from refnet.nets.gradients import loss_and_gradients
 from refnet.runs import checkpoint
 from refnet.specs import parse_spec
@@ -79,8 +81,10 @@ def test_the_norm_is_that_of_the_parameters(learnt):
 
 
 @pytest.mark.parametrize("net, penalised", [("temporal-order", {"Whh"}), ("mnist", None)])
-def test_both_methods_act_as_in_the_released_code(net, penalised):
+def test_both_methods_act_as_in_the_released_code(net, penalised, monkeypatch):
     """OINIT on all matrices; OPEN on all of a feedforward net's, of a recurrent net's on W_hh."""
+    if net == "mnist":
+        monkeypatch.setenv("REFNET_DATA", str(real_data("mnist")))
     experiment = build(preset(net, method="oinit+open", hidden=5, backend="reference"))
     params = {name: np.ones(shapes[0]) for name, shapes in experiment.net.shapes.items()
               if name != "h0"}
@@ -194,6 +198,21 @@ def test_an_unusable_checkpoint_leaves_the_folder_as_it_was(tmp_path):
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
+def test_a_signal_after_the_last_step_does_not_make_the_run_an_interrupted_one(
+        tmp_path, monkeypatch, capsys):
+    write = loop.write_reports
+
+    def late(*arguments):
+        signal.raise_signal(signal.SIGTERM)
+        write(*arguments)
+
+    monkeypatch.setattr(loop, "write_reports", late)
+    assert main(["train", "adding:samples=9", "--length", "10", "--hidden", "2", "--iterations",
+                 "1", "--backend", "reference", "--out", str(tmp_path / "run")]) == 143
+    said = capsys.readouterr().out
+    assert "| finished" in said and "go on with" not in said
+
+
 def test_a_used_folder_is_not_overwritten(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="--resume"):
@@ -206,6 +225,27 @@ def test_a_loss_that_is_not_finite_names_step_and_array(tmp_path):
     config = replace(TINY, activation="relu", optimizer="sgd", rate=1e30)
     with pytest.raises(NotFiniteError, match=r"step \d+: (parameter|the).* not finite at \d+ of"):
         train(config, tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+@pytest.mark.parametrize("rate", [1e12, 1e30])
+def test_a_step_that_leaves_the_manifold_is_a_divergence(tmp_path, rate):
+    config = replace(TINY, transition="orthogonal:step=geodesic", manifold_rate=rate)
+    with pytest.raises(NotFiniteError, match="step 1: too large for the manifold: .* its rate"):
+        train(config, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "diverged"
+
+
+def test_a_figure_that_cannot_be_drawn_does_not_fail_the_run(tmp_path, monkeypatch, caplog):
+    """As with Matplotlib's setting text.usetex, where there is no LaTeX."""
+    plots = pytest.importorskip("refnet.runs.plots")
+
+    def fail(*arguments):
+        raise RuntimeError("latex could not be found")
+
+    monkeypatch.setattr(plots, "plot_curves", fail)
+    assert train(TINY, tmp_path / "run").state == "finished"
+    assert "curves.png: Matplotlib could not draw it: latex could not be found" in caplog.text
 
 
 def test_a_solved_task_stops(tmp_path, monkeypatch):

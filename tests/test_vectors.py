@@ -158,6 +158,15 @@ def test_json_round_trips_every_float():
     assert back.tobytes() == np.where(np.isnan(values), np.nan, values).tobytes()
 
 
+@pytest.mark.parametrize("dtype, number", [
+    ("int64", .5), ("int64", "NaN"), ("int64", 2 ** 63), ("bool", 2), ("float64", 10 ** 400)])
+def test_a_number_that_its_dtype_has_not_got_is_refused(dtype, number):
+    entry = {"shape": [2], "dtype": dtype, "data": [1, number]}
+    with pytest.raises(ValueError, match=f"holds a number that is no {dtype}"):
+        from_json(entry)
+    assert from_json({**entry, "data": [1, 0]}).tolist() == [1, 0]
+
+
 def compiled(tmp_path, real):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
@@ -355,7 +364,7 @@ def test_a_folder_without_results_is_refused(few, tmp_path):
     (lambda golden, own: (golden / "rnn-last.npz").write_bytes(b"x"), "is altered"),
     (lambda golden, own: own.write_text('{"arrays": ' + "[" * 100000), "nested"),
     (lambda golden, own: own.write_text(
-        '{"arrays": {"dWhh": {"shape": [1], "data": [1' + "0" * 400 + "]}}}"), "too large"),
+        '{"arrays": {"dWhh": {"shape": [1], "data": [1' + "0" * 400 + "]}}}"), "is no float64"),
     (lambda golden, own: own.write_text('{"arrays": {"dWhh": {"shape": [1], "dtype": [], '
                                         '"data": [1]}}}'), ""),
     (lambda golden, own: own.write_text('{"dtype": ["x"], "arrays": {}}'), "none of float16"),

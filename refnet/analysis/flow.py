@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import Rule, instance, takes
-from refnet.batch import Array, Batch, Params
+from refnet.arguments import Rule, admit_mask, instance, takes
+from refnet.batch import Array, Batch, Params, last_steps
 from refnet.nets.gradients import BATCH
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -40,9 +40,9 @@ def _one_layer(what: str, net: Any) -> None:
 def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool = True) -> Array:
     """``||dL/dh_t||`` for t = 0 .. T, (T + 1,): the norm over the batch of the complete gradient.
 
-    ``last``: L is the loss of the last step alone, as in Figure 2; False takes the net's own
-    loss. For an LSTM the state is (h, c), for a stack that of all its cells (those that run
-    backward in time count their own steps). float64.
+    ``last``: L is the loss of each sequence's last step alone, as in Figure 2; False takes the
+    net's own loss. For an LSTM the state is (h, c), for a stack that of all its cells (those that
+    run backward in time count their own steps). float64.
 
     >>> net = RecurrentNet(2, 4, 3, activation="identity")
     >>> params = net.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
@@ -54,7 +54,12 @@ def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool =
     Checked by: tests/test_analysis_theory.py::test_gradient_norms.
     """
     if last and net.readout == "every":
-        net, batch = replace(net, readout="last"), batch._replace(y=batch.y[-1])
+        if batch.mask is None:
+            net, batch = replace(net, readout="last"), batch._replace(y=batch.y[-1])
+        else:  # the last step of each sequence alone counts
+            admit_mask("gradient_norms", batch.mask, np.shape(batch.x)[:2])
+            steps = np.arange(1, len(batch.mask) + 1)[:, None]
+            batch = batch._replace(mask=steps == last_steps(batch.mask))
     flow = state_gradients(net, params, batch).astype(np.float64)
     return np.asarray(np.sqrt((flow * flow).sum(axis=tuple(range(1, flow.ndim)))))
 

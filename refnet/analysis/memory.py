@@ -36,6 +36,7 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
     >>> noise_covariance(np.array([[0.5]])).round(6).tolist()
     [[1.333333]]
 
+    Source: Ganguli, Huh & Sompolinsky (2008).
     Checked by: tests/test_analysis.py::test_noise_covariance.
     """
     noise = float(noise)
@@ -75,6 +76,7 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     >>> fisher_memory(np.array([[0.5]]), np.array([1.0]), delays=3).round(6).tolist()
     [0.75, 0.1875, 0.046875]
 
+    Source: Ganguli, Huh & Sompolinsky (2008).
     Checked by: tests/test_analysis.py::test_closed_forms,
     tests/test_analysis.py::test_finite_horizon.
     """
@@ -139,6 +141,7 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     >>> round(total_memory(np.array([[0.5]]), np.array([1.0])), 6)
     1.0
 
+    Source: Ganguli, Huh & Sompolinsky (2008).
     Checked by: tests/test_analysis.py::test_chain_orientation.
     """
     _fit("total_memory", W, v)
@@ -152,7 +155,8 @@ def chain_memory(gain: float, delays: int) -> Array:
     """J(k) at the head of a chain ``W = gain`` on the subdiagonal, k = 0 .. delays - 1, as long as
     the chain is: with g = gain^2, ``g^k (g - 1) / (g^(k + 1) - 1)``, and 1 / (k + 1) at g = 1.
 
-    Source: Ganguli, Huh & Sompolinsky (2008). Checked by: tests/test_analysis.py.
+    Source: Ganguli, Huh & Sompolinsky (2008).
+    Checked by: tests/test_analysis.py::test_closed_forms.
 
     >>> chain_memory(1, 3).round(4).tolist()
     [1.0, 0.5, 0.3333]
@@ -170,7 +174,8 @@ def normal_memory(eigenvalues: Array, weights: Array, delays: int) -> Array:
     ``eigenvalues`` l (H,), of modulus below 1; ``weights`` |v_i|^2 (H,), the squared components
     of v along the eigenvectors. They sum to |v|^2 over all delays, whatever the eigenvalues are.
     Raises ValueError for a modulus of 1 or more.
-    Source: Ganguli, Huh & Sompolinsky (2008). Checked by: tests/test_analysis.py.
+    Source: Ganguli, Huh & Sompolinsky (2008).
+    Checked by: tests/test_analysis.py::test_normal_matrices.
 
     >>> normal_memory(np.array([0.5]), np.ones(1), 2).tolist()
     [0.75, 0.1875]
@@ -193,7 +198,8 @@ def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
 
     Defined for any W; an orthogonal one has ``1 / (noise H (k + 1))``, and a matrix that amplifies
     the input's direction more than the mean direction does better (Orhan's argument).
-    Raises ValueError for shapes that do not fit. Checked by: tests/test_analysis.py.
+    Raises ValueError for shapes that do not fit.
+    Checked by: tests/test_analysis.py::test_signal_to_noise.
 
     >>> signal_to_noise(np.eye(2), np.array([1.0, 0.0]), 3).round(4).tolist()
     [0.5, 0.25, 0.1667]
@@ -221,7 +227,8 @@ def peak_order(h: Array, W: Array, widest: int | None = None) -> tuple[Array, Ar
     on, the weights at d = 1, from a unit to the next one, stand out; symmetric ones look alike
     on both sides.
     Raises ValueError for shapes that do not fit.
-    Source: Orhan & Ma (2019), Figure 4. Checked by: tests/test_analysis.py.
+    Source: Orhan & Ma (2019), Figure 4.
+    Checked by: tests/test_analysis.py::test_peak_order.
 
     >>> chain, start = np.array([[0, 0.9], [0, 0]]), np.array([0.0, 1.0])  # unit 1 feeds unit 0
     >>> profile, order = peak_order(np.array([start, chain @ start])[:, None], chain)

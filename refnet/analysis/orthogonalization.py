@@ -40,6 +40,8 @@ def gaussian_moments(sd: float) -> Moments:
 
     >>> gaussian_moments(1)
     (1, 3, 15, 105)
+
+    Checked by: tests/test_explain.py::test_derived_moments_are_simulated.
     """
     return sd ** 2, 3 * sd ** 4, 15 * sd ** 6, 105 * sd ** 8
 
@@ -50,6 +52,8 @@ def uniform_moments(limit: Any) -> Moments:
     >>> from fractions import Fraction
     >>> uniform_moments(Fraction(1))[1]
     Fraction(1, 5)
+
+    Checked by: tests/test_explain.py::test_derived_moments_are_simulated.
     """
     return limit ** 2 / 3, limit ** 4 / 5, limit ** 6 / 7, limit ** 8 / 9
 
@@ -195,12 +199,13 @@ def orthogonalization_experiment(
         progress: Callable[[int, int], object] | None = None) -> Experiment:
     """Manchev & Spratling's experiment (II-A): OINIT of ``runs`` random square matrices.
 
-    ``distribution``: an initialiser with its default options; "gaussian" is N(0, .1), for
-    which the text has 22.77 mean steps, "uniform" U(-.1, .1), with 24.00. (80,000 runs give
-    22.86 and 24.04 +- .012; the mean of 10,000 scatters by .034.) ``max_steps``: updates
-    after which a run has failed; so has one that diverges. The descent runs in float32, which
-    takes as many steps as float64 in all but one run of some thousands. The same seed gives the
-    same steps at any number of threads. ``progress(done, runs)`` is called as blocks end.
+    ``distribution``: an initialiser with its default options; "gaussian" has the
+    standard deviation .1, for which the text has 22.77 mean steps, "uniform" is U(-.1, .1), with
+    24.00. (80,000 runs give 22.86 and 24.04 +- .012; the mean of 10,000 scatters by .034.)
+    ``max_steps``: updates after which a run has failed; so has one that diverges. The descent runs
+    in float32, which takes as many steps as float64 in all but one run of some thousands. The same
+    seed gives the same steps at any number of threads. ``progress(done, runs)`` is called as blocks
+    end. Raises ValueError for an unknown distribution and for numbers out of range.
 
     >>> found = orthogonalization_experiment("gaussian", runs=20, size=20)
     >>> found.success_rate, found.steps.shape

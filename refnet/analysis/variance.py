@@ -51,12 +51,20 @@ def _gaussian(sd: float) -> tuple[Array, Array]:
 def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: float = 1,
                         gradient: float = 1,
                         activation: Activation | str = ACTIVATIONS["identity"]) -> Variances:
-    """The variances by the formulas above.
+    """The variances of a net ``v_l = W_l h_{l-1}``, ``h_l = f(v_l)``, by layer, from the fan-in
+    n_{l-1} and the fan-out n_{l+1} of layer l with n_l units::
+
+        E v_l^2       = n_{l-1} Var W_l E h_{l-1}^2
+        E (dE/dv_l)^2 = n_{l+1} Var W_{l+1} E f'(v_l)^2 E (dE/dv_{l+1})^2
+        E (dE/dW_l)^2 = E (dE/dv_l)^2 E h_{l-1}^2
+
+    with the means of f^2 and f'^2 over ``v_l ~ N(0, E v_l^2)``; float64.
 
     ``widths``: inputs, hidden layers, outputs, (L + 2,); ``weight_variances`` (L + 1,); ``x``: the
     mean square of an input; ``gradient``: that of dE/dv_{L+1}, the gradient at the outputs.
     ``activation``: one that acts on each unit by itself (not oplu).
     Raises ValueError if the numbers do not fit the widths.
+    Source: Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010).
     Checked by: tests/test_analysis_theory.py::test_variances,
     tests/test_analysis_theory.py::test_gaussian_means.
 

@@ -9,8 +9,9 @@ Peepholes, if p holds any of "Wpi", "Wpf", "Wpo" (H,), add ``Wpi c[t]`` to a_i, 
 to a_f and ``Wpo c[t+1]`` to a_o: the output gate sees the new cell. A projection, if p holds
 "Whr" (P, H), makes the state ``h[t+1] = Whr (o act(c[t+1]))`` of P units; Whh is (4H, P) then.
 
-Source: Hochreiter & Schmidhuber (1997); peepholes: Gers & Schmidhuber (2000), as in the
-baseline of Vorontsov et al., 3.1.2; projection: Sak, Senior & Beaufays (2014), eq. 7.
+Source: Hochreiter & Schmidhuber (1997); the forget gate: Gers, Schmidhuber & Cummins (2000);
+peepholes: Gers & Schmidhuber (2000), as in the baseline of Vorontsov et al., 3.1.2; projection:
+Sak, Senior & Beaufays (2014), eq. 7.
 """
 
 from typing import Any, NamedTuple

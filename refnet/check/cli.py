@@ -72,12 +72,15 @@ Your function gets NumPy arrays and returns a dict of arrays (or of tensors) by 
       return {"loss": loss, "dWhh": dWhh, "dWxh": dWxh, "dbh": dbh, "dWhy": dWhy, "dby": dby}
 
 p is a dict: Whh (G H, H), Wxh (G H, D), bh (G H,) with the G gates of a cell stacked in the
-order i, f, g, o (lstm) or r, z, n (gru, whose bhn (H,) is added to Whh h of n); of a net of
-layers Whh_l0, Whh_l0_reverse, Whh_l1, ...; Why (C, H), by (C,); h0, bhh, Wpi, Wpf, Wpo if asked
-for. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B). The dict has to have
-d + name for every parameter (or the names after --required), and may have loss, outputs,
-h (T + 1, B, H), c and dx: all that it has is judged. After a sequence's end the states of one layer
-run on; those of several layers, of both directions and without a read-out are 0.
+order i, f, g, o (lstm), i, g, o (cifg), or r, z, n (gru_before; gru, which also has bhn (H,), added
+to its Whh h of n). With several layers or both directions the names are Whh_l0, Whh_l0_reverse,
+Whh_l1, ... The read-out is Why (C, H) and by (C,). h0, bhh, Wpi, Wpf and Wpo are there if asked
+for. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B).
+
+The dict that is returned must have d + name for every parameter (or the names after --required),
+and may have loss, outputs, h (T + 1, B, H), c and dx: all that it has is judged. At the masked
+steps after a sequence's end, the states of a net of one layer run on; those of several layers, of
+both directions and without a read-out are 0.
 """
 
 TOLERANCES = """example:
@@ -87,7 +90,12 @@ TOLERANCES = """example:
 """
 
 STATUS = """
-exit status: 0 if all is explained by rounding, 1 if not, 2 if it could not be judged
+exit status: 0 if all is explained by rounding (what a framework refuses to compute does not count),
+1 if not, 2 if it could not be judged or on an error
+"""
+
+PLAIN = """
+exit status: 0, or 2 on an error
 """
 
 VECTORS = """example:
@@ -101,7 +109,7 @@ def add_commands(subparsers: Any) -> None:
     """Add ``check`` and ``vectors``; each sets ``run``, a function of the parsed arguments
     that returns the exit status: 0 if all is explained by rounding, 1 if not."""
     check = _parser(subparsers, "check", "judge other frameworks by certified gradients",
-                    f"examples:{TORCH}{OWN}{ONNX}{SIGMAS}")
+                    f"examples:{TORCH}{OWN[1:]}{ONNX[1:]}{SIGMAS}")
     judges = check.add_subparsers(dest="judge", metavar="WHAT", required=True)
     for name, text, examples in (("torch", "PyTorch", TORCH), ("jax", "JAX", JAX)):
         one = _parser(judges, name, f"judge {text}'s layers, or a function written for it",
@@ -109,19 +117,19 @@ def add_commands(subparsers: Any) -> None:
         one.add_argument("--function", metavar="FILE.py:NAME", help="judge this loss(p, x, y), or "
                          "loss(p, x, y, mask), instead of the framework's own layers")
         one.add_argument("--device", metavar="NAME", help="where the framework computes, such as "
-                         "cuda (torch), gpu (jax) or cpu (default: where it does by itself)")
+                         "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)")
         _describing(one)
         _common(one, _judge_framework)
     own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
-    own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function")
-    own.add_argument("--example", choices=("c", "jax", "numpy", "torch"), help="print a file whose "
-                     "function gradients is right, and end")
+    own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
+    own.add_argument("--example", choices=("c", "jax", "numpy", "torch"), help="print a file with "
+                     "a correct function named gradients, to start from")
     own.add_argument("--required", metavar="NAMES", help="what the function has to return, such "
                      "as outputs,dx (default: the gradient of every parameter)")
     _describing(own)
     _common(own, _judge_own)
-    own = _parser(judges, "tolerances", "the rtol and atol of each quantity that rounding warrants",
-                  TOLERANCES)
+    own = _parser(judges, "tolerances",
+                  "the rtol and atol that rounding warrants for each quantity", TOLERANCES, PLAIN)
     _describing(own)
     _common(own, _list_tolerances, verdicts=False)
     onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer",
@@ -138,7 +146,8 @@ def add_commands(subparsers: Any) -> None:
     _common(keras, _judge_keras)
     rates = _parser(judges, "rates", "measure how often the verdict is wrong",
                     "example:\n  refnet check rates --nets 400\n      more than 4,000 correct "
-                    "results of twenty implementations and 7,000 planted bugs: half an hour\n")
+                    "results of twenty implementations and 7,000 planted bugs, in half an hour\n",
+                    "\nexit status: 0 if no verdict is wrong, 1 if one is, 2 on an error\n")
     rates.add_argument("--nets", type=size, default=400, metavar="N", help="random nets, each run "
                        "by every implementation that is written for it (default: 400)")
     rates.add_argument("--longest", type=size, default=784, metavar="T", help="the longest "
@@ -148,27 +157,30 @@ def add_commands(subparsers: Any) -> None:
     _common(rates, _measure_rates, verdicts=False)
     checkers = _parser(judges, "checkers", "which planted bugs gradcheck, check_grads and "
                        "allclose find, beside this judge", "example:\n  refnet check checkers "
-                       "--json FILE\n      which checker passes which bug, side by side; FILE has "
-                       "the seconds of each, too: some minutes\n")
+                       "--json FILE\n      which checker accepts which bug, in some minutes; FILE "
+                       "also has the seconds that each took\n", PLAIN)
     _common(checkers, _compare_checkers, verdicts=False)
 
     vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS)
     actions = vectors.add_subparsers(dest="action", metavar="ACTION", required=True)
-    write = _parser(actions, "write", "write the catalogue with its manifest", VECTORS)
-    write.add_argument("folder", type=Path, metavar="DIR", help="made if it is not there")
+    write = _parser(actions, "write", "write the catalogue with its manifest", VECTORS, PLAIN)
+    write.add_argument("folder", type=Path, metavar="DIR", help="the folder to write "
+                       "to, made if it is not there")
     write.set_defaults(run=_write_vectors)
     judge = _parser(actions, "judge", "judge what a program wrote back", VECTORS)
-    judge.add_argument("folder", type=Path, metavar="DIR", help="what `vectors write` wrote")
-    judge.add_argument("theirs", type=Path, metavar="THEIRS", help="a folder with NAME.json, .npz "
-                       "or .safetensors for every case that was run")
+    judge.add_argument("folder", type=Path, metavar="DIR", help="the folder that "
+                       "`vectors write` wrote")
+    judge.add_argument("theirs", type=Path, metavar="THEIRS", help="a folder with NAME.json, "
+                       "NAME.npz or NAME.safetensors for every case that was run")
     judge.add_argument("--skip-missing", action="store_true", help="leave out the cases that "
                        "the program did not run")
     judge.set_defaults(run=_judge_vectors)
 
 
-def _parser(subparsers: Any, name: str, text: str, examples: str) -> argparse.ArgumentParser:
+def _parser(subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
+            ) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".", epilog=examples + STATUS,
+        name, help=text, description=text[0].upper() + text[1:] + ".", epilog=examples + status,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     return made
 
@@ -177,13 +189,13 @@ def _common(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
             verdicts: bool = True) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random "
                         "parameters and inputs (default: 0)")
-    parser.add_argument("--json", type=target, metavar="FILE", help="write the rows there, too, "
-                        "with every quantity")
+    parser.add_argument("--json", type=target, metavar="FILE", help="also write the rows to this "
+                        "file, with every quantity")
     if verdicts:
-        parser.add_argument("--junit", type=target, metavar="FILE", help="write them as JUnit XML, "
-                            "which continuous integration shows")
-        parser.add_argument("--allow-suspicious", action="store_true", help="fail only what is not "
-                            "rounding")
+        parser.add_argument("--junit", type=target, metavar="FILE", help="also write the verdicts "
+                            "as JUnit XML, for continuous integration")
+        parser.add_argument("--allow-suspicious", action="store_true", help="fail only what is "
+                            "*not rounding*, not what is suspicious")
     parser.set_defaults(run=run)
 
 
@@ -205,11 +217,11 @@ def _describing(parser: argparse.ArgumentParser) -> None:
             net.add_argument(flag, default=entry.default, choices=choices or None, metavar="NAME",
                              help=text + (f" (default: {entry.default})" if entry.default else ""))
     net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
-                     "and sequences, as often as you like (default: 20,16,4)")
+                     "and sequences; several may be given (default: 20,16,4)")
     net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
                      choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
-                     f"float16, float32, float64, or {', '.join(NAMED)}, whose numbers it is given "
-                     "as float32 (default: float32 float64)")
+                     f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "
+                     "numbers as float32 (default: float32 float64)")
 
 
 DEFAULT = ((20, 16, 4),)
@@ -234,7 +246,8 @@ def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
     fine = {"explained by rounding", "refused"} | (
         {"suspicious"} if args.allow_suspicious else set())
     junit(args.junit, rows, fine)
-    return _status({row["verdict"] for row in rows} - fine)
+    verdicts = {row["verdict"] for row in rows}
+    return 2 if verdicts <= {"refused"} else _status(verdicts - fine)
 
 
 def _status(unexplained: set[str]) -> int:

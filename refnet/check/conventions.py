@@ -86,8 +86,8 @@ class Readings:
         wrong = set(wrong) & set(given)
         if not wrong:
             return ""
-        search = _Search(self, given, wrong, sigma, u)
         with np.errstate(all="ignore"):
+            search = _Search(self, given, wrong, sigma, u)
             return (search.best(search.exact()) or search.best(search.fitted())
                     or search.precision() or search.best(search.two()))
 

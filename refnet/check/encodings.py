@@ -8,6 +8,7 @@ Checked by: tests/test_vectors.py.
 import io
 import json
 import zipfile
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,12 @@ def from_json(entry: Any) -> Array:
         raise ValueError("data holds something that is not a number, NaN or Infinity")
     if len(values) != prod(shape):
         raise ValueError(f"data has {len(values)} numbers, which do not make shape {shape}")
-    with np.errstate(over="ignore", invalid="ignore"):  # a float32 may be written as 1e300
-        return np.array(values, dtype).reshape(shape)
+    # a float32 may be written as 1e300, an int64 may not, nor as .5 or NaN
+    with np.errstate(over="ignore", invalid="ignore"), suppress(OverflowError, ValueError):
+        array = np.array(values, dtype)
+        if array.dtype.kind == "f" or array.tolist() == values:
+            return array.reshape(shape)
+    raise ValueError(f"data holds a number that is no {dtype}")
 
 
 def encode(arrays: Params, encoding: str, about: dict[str, Any]) -> bytes:

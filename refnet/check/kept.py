@@ -53,7 +53,7 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
         if len(inputs) != 2 or not isinstance(inputs[0], Mapping):
             raise TypeError("judge: a net is judged with its parameters and a batch: judge(net, "
                             "theirs, params, batch)")
-        inputs = inputs[0], Batch(*inputs[1])
+        inputs = dict(inputs[0]), Batch(*inputs[1])
         if 0 in (shape := np.shape(inputs[1].x)):
             raise ValueError(f"judge: the batch's x has shape {shape}; need at least one step, "
                              "one sequence and one input, because nothing follows from none")
@@ -61,14 +61,14 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
         if not callable(what):
             raise TypeError(f"judge: {type(what).__name__} is neither a net of refnet nor a "
                             "function written in NumPy")
+    cotangent = None if cotangent is None else np.array(cotangent)
     own = described(what if isinstance(what, Net) else (what, inputs))
     digest = sha256()
     for piece in (*pieces((inputs, cotangent)), *(own or ())):
         digest.update(len(piece).to_bytes(8, "little") + piece)
     if own is None and not isinstance(what, Net):  # equal to no other case
         digest.update(token_bytes())
-    return Case(what, digest.hexdigest(), own is not None, deepcopy(inputs), deepcopy(cotangent),
-                progress)
+    return Case(what, digest.hexdigest(), own is not None, deepcopy(inputs), cotangent, progress)
 
 
 def _key(case: Case, dtype: Kind | None = None) -> str | None:

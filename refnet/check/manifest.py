@@ -58,8 +58,9 @@ CONVENTIONS = {
                 "direction, but for Why and by.",
         "layer": "A layer's output at step t is [h forward, h reverse], each after its cell has "
                  "seen step t; it is the input of the next layer. The lowest layer sees x.",
-        "reverse": "runs over each example's own steps from the last to the first; its states "
-                   "h_l0_reverse are in that order, from h[0] = h0 on.",
+        "reverse": "runs over each example's own steps from the last to the first, then on over "
+                   "the steps after its end in the order of time; its states h_l0_reverse are in "
+                   "that order, from h[0] = h0 on.",
         "mask": "bool (T, B), true at the first steps of each example, which are all that it has: "
                 "a layer's output is 0 after them (but states are given as they run on).",
         "readout": "last: of [the forward state after the last step, the reverse state after the "

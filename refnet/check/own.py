@@ -50,9 +50,8 @@ class Described:
     bidirectional: bool = _option(False, "run every layer in both directions")
     inputs: int = _option(3, "D, the width of x")
     outputs: int = _option(5, "C, classes or targets")
-    readout: str = _option("last", "where Why and by read the states: at the last step, at every "
-                           "step, or none: the outputs are the last layer's states",
-                           *StackedNet.READOUTS)
+    readout: str = _option("last", "the steps whose states Why and by read; with none, the "
+                           "outputs are the last layer's states", *StackedNet.READOUTS)
     loss: str = _option("", "the loss (default: cross_entropy; none without a read-out: then y is "
                         "the cotangent of the outputs)", *LOSSES)
     reduction: str = _option("", "over the predictions (default: mean; without a loss: sum)",
@@ -61,11 +60,11 @@ class Described:
                               *ACTIVATIONS)
     gate: str = _option("sigmoid", "the activation of the gates", *ACTIVATIONS)
     transition: str = _option("dense", "what Whh is made of, such as cayley or svd:margin=0.1")
-    mask: bool = _option(False, "sequences of random lengths: the function gets mask (T, B), too")
+    mask: bool = _option(False, "sequences of random lengths: the function also gets mask (T, B)")
     h0: str = _option("zero", "the initial state: zero, given for each sequence (B, H), or learned "
                       "(H,)", "zero", "given", "learned")
     biases: int = _option(1, "with 2, a second bias bhh besides bh")
-    peepholes: bool = _option(False, "peepholes Wpi, Wpf, Wpo (lstm, cifg)")
+    peepholes: bool = _option(False, "peepholes: Wpi, Wpf, Wpo (lstm) or Wpi, Wpo (cifg)")
 
     def net(self, hidden: int) -> RecurrentNet:
         """The net with H = ``hidden``. Raises ValueError for options that do not go together."""

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Params
+from refnet.exact.recorder import outermost
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.runs.files import sweep, write_atomically
 from refnet.runs.read import DAMAGE
@@ -53,16 +54,17 @@ def folder() -> Path | None:
 
 def pieces(value: Any) -> Iterable[bytes]:
     """The bytes of numbers, arrays, and mappings and sequences of them."""
+    if isinstance(value, (dict, tuple, list)):  # x[0, 1] is not x[[0, 1]]
+        yield f"{type(value).__name__} {len(value)}".encode()
     if isinstance(value, dict):
-        for name in sorted(value):
+        for name in sorted(value, key=repr):
             yield repr(name).encode()
             yield from pieces(value[name])
     elif isinstance(value, (tuple, list)):
-        yield repr(len(value)).encode()
         for entry in value:
             yield from pieces(entry)
     elif isinstance(value, (np.ndarray, np.generic)) and value.dtype != object:
-        order = isinstance(value, np.ndarray) and value.flags.c_contiguous  # decides on views
+        order = outermost(value)  # decides what is a view
         yield f"{type(value).__name__} {value.dtype.str}{value.shape}{order}".encode()
         yield np.ascontiguousarray(value).tobytes()
     else:
@@ -72,18 +74,17 @@ def pieces(value: Any) -> Iterable[bytes]:
 def described(what: Any) -> list[bytes] | None:
     """What decides what a net or a function computes; None if that cannot be found out here."""
     found: list[bytes] = []
-    return found if _describe(what, found, set()) else None
+    return found if _describe(what, found, {}) else None
 
 
-def _describe(value: Any, found: list[bytes], seen: set[int]) -> bool:
+def _describe(value: Any, found: list[bytes], seen: dict[int, int]) -> bool:
     if isinstance(value, (*PLAIN, np.ndarray, np.generic)):
         found.extend(pieces(value))
         return not isinstance(value, np.ndarray) or value.dtype != object
-    if isinstance(value, (tuple, list)):
-        found.append(repr(len(value)).encode())
-        return all(_describe(entry, found, seen) for entry in value)
-    if type(value) is dict:
-        return _describe(list(value.items()), found, seen)
+    if isinstance(value, (tuple, list)) or type(value) is dict:
+        found.append(f"{type(value).__name__} {len(value)}".encode())
+        entries = value.items() if isinstance(value, dict) else value
+        return all(_describe(entry, found, seen) for entry in entries)
     if isinstance(value, Activation):
         found.append(f"{value.name} {value.alpha!r}".encode())
         return ACTIVATIONS.get(value.name) is value
@@ -112,11 +113,12 @@ def _described_by_name(value: Any, found: list[bytes]) -> bool:
     return False
 
 
-def _describe_function(function: FunctionType, found: list[bytes], seen: set[int]) -> bool:
-    """Its code, defaults, and all that it takes from outside."""
+def _describe_function(function: FunctionType, found: list[bytes], seen: dict[int, int]) -> bool:
+    """Its code, defaults, and all that it takes from outside; of one met before, which one."""
     if id(function) in seen:
+        found.append(f"function {seen[id(function)]}".encode())
         return True
-    seen.add(id(function))
+    seen[id(function)] = len(seen)
     # a variable of the function around it may have the name of a global one, or of an attribute
     try:
         held = [cell.cell_contents for cell in function.__closure__ or ()]

@@ -64,6 +64,8 @@ class Judgement:
     is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
     the type in which this quantity is taken to be computed, or "". ``blind``: rounding would
     explain zeros in place of these numbers, too, so that they show nothing.
+
+    Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
     """
 
     name: str
@@ -88,6 +90,8 @@ class Verdict:
     form of a formula that explains one whose digits are lost, or "".
     ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
     several, all; ``assumed`` says which quantity was judged by which, and why.
+
+    Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers, ::test_limits.
     """
 
     verdict: str
@@ -151,7 +155,7 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
     if not np.isfinite(sigma).all():
         return refuse("has no finite sigma: this computation overflows in float64")
     difference = abs(values - certified)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = np.where(difference == 0, 0, difference / sigma)
     index = tuple(int(i) for i in np.unravel_index(z.argmax(), z.shape))
     worst = float(z[index])
@@ -279,7 +283,8 @@ def _numbers(theirs: Any) -> Array | None:
     if np.ma.is_masked(theirs):
         return None
     known = array.dtype.kind in "fiu" or array.dtype.name in NAMED
-    return array.astype(np.float64) if known else None
+    with np.errstate(over="ignore", under="ignore"):  # of a wider type
+        return array.astype(np.float64) if known else None
 
 
 def _finite(theirs: Mapping[str, Any], true: Params) -> Params:
@@ -293,8 +298,8 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
     """The type in which each quantity is taken to be computed, under "" that of those that do
     not say; and a sentence about it.
 
-    A single float64 among other arrays does not say: it may be a number of Python's. Nor do
-    integers. What is wider than float64 is judged as float64.
+    A single float64, or a list that NumPy makes float64 of, does not say: it may hold numbers of
+    Python's. Nor do integers. What is wider than float64 is judged as float64.
     """
     _admit(theirs)
     if dtype is not None:
@@ -303,11 +308,12 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
                 f"every array is judged as {kind}, as asked")
     own: dict[str, Any] = {}
     for name, value in theirs.items():
-        if hasattr(value, "dtype") and _numbers(value) is not None:
+        if _numbers(value) is not None:
             array = np.asarray(value)
+            typed = array.ndim > 0 and not isinstance(value, (list, tuple))
             if array.dtype.name in NAMED:
                 own[name] = NAMED[array.dtype.name]
-            elif array.dtype.kind == "f" and (array.ndim or array.dtype != np.float64):
+            elif array.dtype.kind == "f" and (typed or array.dtype != np.float64):
                 wider = np.finfo(array.dtype).eps < np.finfo(np.float64).eps
                 own[name] = np.dtype(float) if wider else array.dtype.newbyteorder("=")
     kinds = list(own.values())

@@ -57,6 +57,8 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
 
     >>> lift(np.array([0.5, 0.1]), "fraction").tolist()
     [Fraction(1, 2), Fraction(3602879701896397, 36028797018963968)]
+
+    Checked by: tests/test_balls.py::test_lift_takes_every_float_exactly.
     """
     convert = _converter(kind)
     array = np.asarray(array)

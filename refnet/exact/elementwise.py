@@ -117,7 +117,8 @@ def _powers(a: Any, exponents: Array) -> Any:
         return np.exp(exponents * np.log(a))
     out: Any = 0
     for n in np.unique(exponents):
-        out = where(exponents == n, _power(a, n), out)
+        own = exponents == n
+        out = where(own, _power(where(own, a, 1), n), out)
     return out
 
 

@@ -36,6 +36,9 @@ class Enclosure:
     float64 nearest to the true value (of one that lies halfway between two, within 2^-64 of
     their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
     rationals). All three of one shape. ``found``: what ``exact`` is made of.
+
+    Checked by: tests/test_certify.py::test_values_are_correctly_rounded,
+    ::test_a_value_between_two_floats_is_rounded_to_the_even_one.
     """
 
     found: Array
@@ -55,6 +58,9 @@ class Certified:
     ``loss`` (); ``outputs``; ``states``: "h" (T + 1, B, H) and the LSTM's "c", or "h1", "h2",
     ... (B, H) of a feedforward net; ``gradients`` by parameter and for "h0" and "x".
     ``kind``: "ball" or "rational"; ``bits``: the precision that sufficed (0 for rationals).
+    ``seconds``: what it took.
+
+    Checked by: tests/test_certify.py::test_balls_contain_rationals.
     """
 
     net: Net
@@ -89,18 +95,19 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     The inputs are taken at their exact binary values; the reference's own source runs on
     python-flint's balls (extra ``certify``), with the precision doubled, up to ``max_bits``,
     until both ends of every ball round to the same float64 (``radius=None``) or no radius is
-    above ``radius``. It starts at ``bits``, by default 128 + 4.5 T (balls widen by about two bits
-    a step in each direction of time), or by what the first of more than LONG steps lose. Errors
-    of more than FOLLOWED steps are not widened entry by entry where they go through the recurrent
-    weights, but followed by their norms, if the net admits it: ``refnet.exact.transport``.
+    above ``radius``. A value halfway between two float64, within 2^-64 of their distance, is
+    rounded to the even one. The precision starts at ``bits``, by default 128 + 4.5 T (balls widen
+    by about two bits a step in each direction of time); beyond 50 steps it is chosen by what the
+    first ones lose. Over more than 200 steps errors that go through the recurrent weights are not
+    widened entry by entry but followed by their norms, if the net admits it:
+    ``refnet.exact.transport``.
 
     ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
     transition are rational; None takes rationals if params holds Fraction or fmpq already
     and the net is rational, else balls.
     ``max_bits``, ``max_seconds``: if these do not suffice, ArithmeticError, which names the first
-    entry that is not decided, or TimeoutError. A kink that stays inside a ball, and a value that
-    lies exactly between two float64, can only be decided by rationals. ValueError for entries
-    that are not finite real numbers.
+    entry that is not decided, or TimeoutError. A kink that stays inside a ball can only be decided
+    by rationals. ValueError for entries that are not finite real numbers.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=2)
     >>> params = net.init(np.random.default_rng(0))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import choice, number, whole
+from refnet.arguments import array, choice, number, whole
 from refnet.batch import Array, Params
 from refnet.exact.convert import lift, rounded
 from refnet.exact.enclose import Enclosure, Lift, Progress, search
@@ -33,6 +33,9 @@ class CertifiedFunction:
     ``constants``: the numbers that the function holds and float32 does not, so that another
     program may hold others (``np.sqrt(32)`` is rounded before it is recorded). ``kind`` and
     ``bits`` as in ``Certified``.
+
+    Checked by: tests/test_functions.py::test_a_net_as_a_function,
+    ::test_cotangents_labels_and_constants.
     """
 
     function: Callable[..., Any]
@@ -102,6 +105,9 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     given = {name: copied(one) for name, one in arguments_of(f, arrays).items()}
     if cotangent is not None:
         cotangent = np.asarray(cotangent)
+    for name, one in given.items():
+        if differentiated(one):
+            array(f"certify_function: {name}", one)
     own = [one for one in given.values() if differentiated(one)]
     if not own:
         raise TypeError("certify_function: no argument is an array of floats, so there is no "

@@ -171,6 +171,12 @@ class Recorded(NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return CALLS["function"](function, args, kwargs)
 
+    def __copy__(self) -> Recorded:
+        return self if self.is_number else self.copy("K")
+
+    def __deepcopy__(self, _: Any) -> Recorded:
+        return self.__copy__()
+
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:
             # NumPy probes for its own protocols, and takes AttributeError for a no
@@ -281,6 +287,8 @@ def stop(x: Any) -> Any:
     ...     return (e / e.sum())[0]
     >>> certify_function(softmax, np.zeros(2)).gradients["x"].value.tolist()
     [0.25, -0.25]
+
+    Checked by: tests/test_recorder.py::test_stop_leaves_plain_arrays, ::test_ties.
     """
     return Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number) if isinstance(
         x, Recorded) else x

@@ -179,7 +179,7 @@ def _split(x: Any, parts: Any, axis: int = 0) -> list[Any]:
 
 def _triangle(lower: bool) -> Callable[..., Any]:
     def operation(x: Any, k: int = 0) -> Any:
-        rows, columns = x.shape[-2:]
+        rows, columns = (x.shape * 2)[-2:]  # of a single row a square
         return where(np.tri(rows, columns, k if lower else k - 1, dtype=bool) == lower, x, 0)
 
     return operation
@@ -238,9 +238,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "amax": largest_of, "amin": smallest_of, "where": where, "einsum": _einsum,
     "tensordot": _tensordot, "concatenate": _concatenate, "stack": _stack, "split": _split,
     "vstack": lambda parts: _concatenate([np.atleast_2d(one) for one in both(*parts)]),
-    "hstack": lambda parts: _concatenate(both(*parts), min(np.ndim(parts[0]) - 1, 1)),
+    "hstack": lambda parts: _concatenate([np.atleast_1d(one) for one in both(*parts)],
+                                         min(max(np.ndim(parts[0]) - 1, 0), 1)),
     "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
-    "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))),
+    "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))) if np.ndim(a) and np.ndim(b) else a * b,
     "linalg.norm": norm, "broadcast_to": _broadcast_to, "reshape": lambda x, *args, **options:
         _reshaped(x, *args, **options), "transpose": lambda x, axes=None: _transposed(x, axes),
     "tril": _triangle(True), "triu": _triangle(False), "full_like": _full_like,

@@ -23,7 +23,7 @@ ERRATA = """examples:
   refnet errata
       all of them in a list
   refnet errata 14
-      one with its derivation, and its check run
+      one with its derivation and the results of its check
   refnet errata --check
       run every check
 """
@@ -60,27 +60,28 @@ def add_commands(commands: Any) -> None:
     analyse = commands.add_parser(
         "analyse", help="a trained run: matrices, gradient flow, memory", epilog=ANALYSE,
         description="Load a run folder and show what training made of its matrices, how gradients "
-        "flow through it, and what it remembers.",
+        "flow through\nthe net, and what it remembers.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     analyse.add_argument("folder", type=Path, metavar="FOLDER", help="a run folder")
     analyse.set_defaults(run=_analyse)
     compare = commands.add_parser(
         "compare", help="several runs side by side", epilog=COMPARE,
-        description="Where the settings of runs differ, their best results, their curves in one "
-        "figure.", formatter_class=argparse.RawDescriptionHelpFormatter)
+        description="Where the settings of runs differ, their best results and, with --figure, "
+        "their curves.", formatter_class=argparse.RawDescriptionHelpFormatter)
     compare.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="run folders")
     compare.set_defaults(run=_compare)
     for command in (analyse, compare):
         command.add_argument("--figure", type=target, metavar="FILE",
                              help="draw it, as .png or .svg")
     errata = commands.add_parser(
-        "errata", help="the papers' errata, each with a check that runs", epilog=ERRATA,
-        description="Printed forms that are not right, the right ones, and checks of both.",
+        "errata", help="the papers' errata, with checks that run", epilog=ERRATA,
+        description="What the papers print wrong, the right forms, and checks of both.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    errata.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="show this one whole")
+    errata.add_argument("number", nargs="?", type=int, metavar="NUMBER",
+                        help="show this one in full, and run its check")
     errata.add_argument("--check", action="store_true", help="run every check; the exit status is "
                         "1 if one is not settled")
-    errata.add_argument("--markdown", action="store_true", help="print the whole page")
+    errata.add_argument("--markdown", action="store_true", help="print the page ERRATA.md")
     errata.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     errata.set_defaults(run=_errata)
 

@@ -74,28 +74,30 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
             singular.plot(at, values.min(axis=1), **style(i))
         for limit in (0.9, 1.1):
             singular.axhline(limit, color="lightgrey", zorder=0,
-                             label="predicted, margin 0.1" if limit < 1 else None)
-        singular.set_title("largest and smallest s of W")
+                             label="bounds, margin 0.1" if limit < 1 else None)
+        singular.set_title("largest and smallest\nsingular value s of W")
         singular.set_xlabel("update")
+        singular.set_ylabel("s")
         for i, (gain, (eta, measured)) in enumerate(gains.items()):
             t = np.arange(1, len(eta) + 1)
             steps.plot(t, eta[:, 0], color="lightgrey", linewidth=3, zorder=0,
                        label=None if i else "bound by eq. 5")
             steps.plot(t, measured[:, 0], label=f"gain {gain:g}", **style(i))
-        steps.set_ylim(top=2.1)
-        steps.set_title("gain of one step, tanh net")
+        steps.set_title("gain of one step\nof a tanh net")
         steps.set_xlabel("time step t")
+        steps.set_ylabel("||da_(t+1)/da_t||")
         for i, (cell, (values, spectrum)) in enumerate(spectra.items()):
             place = np.linspace(0, 1, len(values))
             products.plot(place, values, label=cell, **style(i))
             seen = spectrum > spectrum[0] - 30 / len(x)  # smaller ones are rounding
             products.plot(place[seen][::4], spectrum[seen][::4], "o", mfc="none", markersize=3,
-                          color="grey", label=None if i else "log(s) / T, beyond rounding")
-        products.set_title(f"exponents of {len(x)} steps")
+                          color="grey", label=None if i else
+                          "log(s) / T, where rounding\nleaves it digits")
+        products.set_title(f"exponents of dh_T/dh_0\nafter {len(x)} steps")
         products.set_xlabel("share of directions")
-        products.set_ylabel("nats a step")
+        products.set_ylabel("nats per step")
         for ax in (singular, steps, products):
-            ax.legend(**LEGEND)
+            ax.legend(**LEGEND, loc="upper center", bbox_to_anchor=(.5, -.25), ncols=2)
 
     return Explanation(
         "Gradient flow through time", "Vorontsov et al., Figure 2 and eq. 5 (errata 21, 22); "
@@ -103,7 +105,7 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
         "The gradient of the last step's loss at earlier states, while a net with singular values "
         "within a margin of 1 learns the copy task: with margin 0 its norm stays the same at all "
         "times; with a wider margin it may drift. The bound of eq. 5 holds for each step, but the "
-        "product of the bounds says little about the product of the steps.", tables, draw, 5.4)
+        "product of the bounds says little about the product of the steps.", tables, draw, 6)
 
 
 def _draw_maps(figure: Any, maps: dict[str, tuple[Array, Array]], updates: int) -> None:
@@ -179,17 +181,19 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
                     color="black")
             if name in PREDICTED:
                 ax.plot(order, PREDICTED[name](len(s)), label="predicted", **style(1))
-            ax.set_xlabel("singular values, largest first")
+            ax.set_xlabel("rank, largest first")
             ax.set_ylim(bottom=-0.05)
             ax.legend(**LEGEND)
+        lower.axes[0].set_ylabel("singular value")
 
     return Explanation(
         "Spectra of a matrix", "Vorontsov et al., 2; Orhan; Trefethen & Embree (2005)",
         "Grey lines: where an eigenvalue can be put by a perturbation of norm 10^level. For a "
         "normal matrix that is a band around the eigenvalues, and the numerical range is their "
         "convex hull; for a chain all eigenvalues are 0 and yet a tiny perturbation moves them "
-        "far out: its powers grow long before they vanish. Below, the singular values, with those "
-        "that theory predicts: independent entries follow the quarter-circle law.",
+        "far out: its powers keep the norm gain^k that no eigenvalue shows, until they vanish. "
+        "Below, the singular values, with those that theory predicts: those of independent entries "
+        "follow the quarter-circle law.",
         [Table(f"{size} units", ["W", "spectral radius", "numerical radius",
                                  "largest singular value", "smallest", "Henrici's departure"],
                rows)], draw, 5)

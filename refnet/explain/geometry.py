@@ -57,6 +57,7 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
                      linewidth=4, zorder=0)
         order.set_title("distance from the geodesic after one step")
         order.set_xlabel("rate")
+        order.set_ylabel("Frobenius norm")
         for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
             walk.loglog(at, values, label=f"{dtype}{', guarded' if guarded else ''}",
                         **style(i, len(at)))
@@ -66,6 +67,7 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
                         zorder=0, label="root of the steps" if dtype == "float32" else None)
         walk.set_title("defect ||M'M - I|| along a walk")
         walk.set_xlabel("steps")
+        walk.set_ylabel("Frobenius norm")
         for i, m in enumerate((0.1, 1.0, 2.0)):
             one = {"U": np.eye(len(p)), "V": np.eye(len(p)), "p": p}
             mapped.plot(p, SVD(margin=m).spectrum(one), label=f"m = {m:g}", **style(i))
@@ -74,12 +76,14 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
                                label=None if i or limit > 1 else "limits 1 - m, 1 + m")
         mapped.set_title("the margin's map s(p)")
         mapped.set_xlabel("p")
+        mapped.set_ylabel("s")
         for i, m in enumerate(margins):
             moved.semilogy(p, printed[i], label=f"m = {m:g}, printed", **style(i))
         moved.semilogy(p, free[0], color="grey", linewidth=4, alpha=.4, zorder=0,
                        label="any m, divided by (2m)^2")
-        moved.set_title("step in s for dL/ds = -1")
+        moved.set_title("step in s of SGD with rate 1, for dL/ds = -1")
         moved.set_xlabel("p")
+        moved.set_ylabel("ds")
         for ax in (order, walk, mapped, moved):
             ax.legend(**LEGEND, loc="lower right" if ax in (order, mapped) else "best")
         moved.set_ylim(bottom=1e-10)

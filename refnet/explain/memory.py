@@ -42,12 +42,12 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
                                     0.81 ** k / noise[1])}
     checks = []
     chain = fisher_memory(named_matrix("chain", size, rng), np.eye(size)[0], size)
-    checks.append(["chain, gain 1.02", "g^k (g - 1) / (g^(k+1) - 1)",
+    checks.append(["chain, gain 1.02", "g^k (g - 1) / (g^(k+1) - 1), g = 1.02^2",
                    float(abs(chain - chain_memory(1.02, size)).max())])
     Q = named_matrix("orthogonal", size, rng)
     values = rng.uniform(-0.95, 0.95, size)
     normal, v = Q * values @ Q.T, np.eye(size)[0]
-    checks.append(["normal", "sum v_i^2 l_i^2k (1 - l_i^2)",
+    checks.append(["normal", "sum v_i^2 l_i^2k (1 - l_i^2), l_i the eigenvalues",
                    float(abs(fisher_memory(normal, v, 50)
                              - normal_memory(values, (Q.T @ v) ** 2, 50)).max())])
     tables = [

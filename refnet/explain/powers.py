@@ -11,7 +11,7 @@ from refnet.explain.base import LEGEND, LINES, Explanation, Table, named_matrix,
 
 __all__ = ["explain"]
 
-STARTS = {"uniform U(-.1, .1)": "uniform", "Gaussian N(0, .01)": "gaussian",
+STARTS = {"uniform, -.1 to .1": "uniform", "Gaussian, sd .1": "gaussian",
           "identity": "identity", "orthogonal": "orthogonal", "chain, gain 1.02": "chain"}
 
 
@@ -49,8 +49,8 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         Table("A rotation by 180/7 degrees: complex eigenvalues of modulus 1",
               ["eigenvalue", "modulus", "angle, degrees"],
               [[f"{v:.4f}", abs(v), np.degrees(np.angle(v))] for v in values]),
-        Table("(log rho(W^10) - log rho(W_1 ... W_10)) / 10, W_i with entries N(0, 1/N): powers of "
-              "one draw against products of ten (erratum 35)",
+        Table("(log rho(W^10) - log rho(W_1 ... W_10)) / 10, W_i (N, N) with Gaussian entries of "
+              "variance 1/N: powers of one draw against products of ten (erratum 35)",
               ["N", "mean", "standard error"], gaps)]
 
     def draw(figure: Any) -> None:
@@ -81,7 +81,9 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         errors.set_title("relative error of F_n in float64, rounded to integers\n(vertical "
                          "line: F_n passes 2^53; no point: no error)")
         errors.set_xlabel("n")
-        errors.legend(**LEGEND, loc="center left")
+        errors.set_ylim(top=1e-11)
+        errors.set_ylabel("|error| / F_n")
+        errors.legend(**LEGEND, loc="upper left")
         products.axhline(0, color="lightgrey", linewidth=3, zorder=0, label="limit of large N")
         products.errorbar([row[0] for row in gaps], [row[1] for row in gaps],
                           [2 * row[2] for row in gaps], color="black", marker="o", markersize=3.5,
@@ -89,12 +91,14 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         products.set_xscale("log", base=2)
         products.set_title("one draw's power against products of ten:\n"
                            "(log rho(W^10) - log rho(W_1 ... W_10)) / 10")
-        products.set_xlabel("N")
+        products.set_xlabel("N, rows and columns")
+        products.set_ylabel("nats per factor")
         products.legend(**LEGEND)
 
     return Explanation(
         "Powers of a matrix", "Merity; Orhan (errata 32, 35)",
-        "Multiplying by one matrix again and again scales every eigenvector by its eigenvalue: "
-        "the norm explodes or vanishes unless all eigenvalues have modulus 1 and the matrix is "
-        "normal. An orthogonal matrix keeps the norm for any n; a chain amplifies for as many "
-        "steps as it has units, then gives exactly 0.", tables, draw, 5.2)
+        "W^n multiplies each eigenvector by the n-th power of its eigenvalue: the norm grows "
+        "without bound if the spectral radius is above 1, and vanishes in the end if it is below "
+        "1. An orthogonal matrix keeps the norm of every vector for any n. The powers of a matrix "
+        "that is not normal may grow first: a chain with a gain above 1 amplifies until the signal "
+        "has passed its last unit, and then gives exactly 0.", tables, draw, 5.2)

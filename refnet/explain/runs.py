@@ -13,7 +13,7 @@ from refnet.analysis.memory import fisher_memory, peak_order
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.batch import Array, Batch
 from refnet.cells import CELLS
-from refnet.explain.base import LEGEND, LINES, Explanation, Table, draw_schur, style
+from refnet.explain.base import LINES, Explanation, Table, draw_schur, style
 from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -75,7 +75,7 @@ def analyse(folder: Path | str) -> Explanation:
     return Explanation(
         f"{config.task}, {config.net}, {config.method}, transition {config.transition}",
         f"the run in {folder}, after {run.iteration} iterations",
-        f"{run.task.criterion}. Best evaluation: "
+        f"Success criterion: {run.task.criterion}. Best evaluation: "
         + (f"{run.task.metric} {run.best[run.task.metric]:.6g} at iteration "
            f"{run.best['iteration']}" if run.best else "none yet") + ".", tables, draw,
         2.1 * -(-len(panels) // COLUMNS))
@@ -142,7 +142,7 @@ def _draw_norms(flow: Array, bound: Array | None, ax: Any) -> None:
     if bound is not None:
         shown = np.isfinite(bound) & (bound > 0) & (bound < 1e30)
         ax.plot(t[shown], bound[shown], label="bound by eq. 5", **style(1))
-        ax.legend(**LEGEND)
+        _legend(ax, 2)
     _scaled(ax, flow if bound is None else np.concatenate([flow, bound[bound < 1e30]]))
     ax.set_title("||dL/dh_t||, last step's loss")
     ax.set_xlabel("time step t")
@@ -161,12 +161,12 @@ def _draw_flow(rows: list[dict[str, Any]], ax: Any) -> None:
 
 
 def _draw_memory(slot: str, memory: Array, normal: Array, ax: Any) -> None:
-    for i, (name, J) in enumerate(((slot, memory), ("normal, same values", normal))):
+    for i, (name, J) in enumerate(((slot, memory), ("normal, same eigenvalues", normal))):
         ax.plot(np.arange(len(J)), np.where(J > 1e-12, J, np.nan), label=name, **style(i, len(J)))
     _scaled(ax, np.append(memory, normal))
     ax.set_title("Fisher information J(k)")
     ax.set_xlabel("steps since the input, k")
-    ax.legend(**LEGEND)
+    _legend(ax, 2)
 
 
 def _draw_schur(slot: str, T: Array, ax: Any) -> None:
@@ -200,7 +200,7 @@ def _draw_singular(run: Loaded, ax: Any) -> None:
     ax.fill_between(x, low, high, color="lightgrey", label="smallest to largest")
     ax.plot(x, mean, label="mean", **style(0, len(x)))
     ax.set_title("singular values, hidden")
-    ax.legend(**LEGEND)
+    _legend(ax, 2)
     ax.set_xlabel("iteration")
 
 
@@ -229,12 +229,10 @@ def _of(title: str, count: int) -> str:
 
 
 def _legend(ax: Any, count: int) -> None:
-    """Below a panel that would be covered by its names."""
-    if count > 3:
+    """Below the panel, whose curves it would cover."""
+    if count > 1:
         ax.legend(fontsize=5.5, frameon=False, ncols=2, loc="upper center",
                   bbox_to_anchor=(0.5, -0.28))
-    elif count > 1:
-        ax.legend(**LEGEND)
 
 
 def _scaled(ax: Any, values: Array) -> None:
@@ -294,5 +292,6 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
     return Explanation(
         f"{len(runs)} runs of {runs[0].config.task}", ", ".join(map(str, folders)),
         "The settings in which they differ, and the best evaluation of each.",
-        [Table("Runs", ["run", *differ, "at iteration", "best at", f"best {metric}"], rows)], draw,
+        [Table("Runs", ["run", *differ, "iterations", "best at iteration", f"best {metric}"],
+               rows)], draw,
         4.6)

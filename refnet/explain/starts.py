@@ -68,8 +68,9 @@ def explain_variance(size: int = 100, seed: int = 0, matrix: str | None = None,
         f"Variances in a net of {depth} hidden layers of {size} {activation} units",
         "Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010)",
         "Forward, each layer multiplies the mean square by the fan-in times Var W; backward, by "
-        "the fan-out times Var W and the mean of f'^2. Glorot's weights make the linear factors 1; "
-        "N(0, .0049) makes them half of that. The saturation of f shrinks both.", tables, draw)
+        "the fan-out times Var W and the mean of f'^2. The saturation of f shrinks both."
+        + ("" if matrix else " Glorot's weights make the linear factors 1; a standard deviation "
+           f"of .07 makes them {.0049 * size:.3g}."), tables, draw)
 
 
 LAPACK = "by QR, signs as LAPACK leaves them"
@@ -115,8 +116,8 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
                         (LAPACK, np.linalg.qr(G)[0])):
             phases[name].append((float(np.sign(Q[0, 0])), float(np.trace(Q)) ** 2))
     tables = [
-        Table(f"f(X) = ||X X' - I||^2 of {size} x {size} matrices, entries N(0, .01) and "
-              f"U(-.1, .1); {runs} draws (errata 13, 14, 15)",
+        Table(f"f(X) = ||X X' - I||^2 of {size} x {size} matrices with Gaussian entries of "
+              f"sd .1 and uniform ones from -.1 to .1; {runs} draws (errata 13, 14, 15)",
               ["", "printed", "derived", "simulated", "standard error"], rows),
         Table("The map s -> s (1 + 4 a (1 - s^2)) of a step with rate a: 1 attracts all s below "
               "the limit, and the distance to 1 shrinks by the factor (erratum 17)",

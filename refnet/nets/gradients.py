@@ -77,8 +77,9 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     instead of what the net's reduction says.
 
     Returns a Result; "h0" is (B, H) unless it is a parameter of shape (H,), shared by the
-    batch. Any dtype, which all of the result has. Raises ValueError on shapes that do not fit,
-    and on numbers of different kinds (``refnet.maths.kinds``).
+    batch. Any dtype, which all of the result has. Raises ValueError on shapes that do not fit
+    and on numbers of different kinds (``refnet.maths.kinds``), and TypeError for numbers that an
+    activation is not defined on.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -162,7 +163,12 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
 
 @takes(net=NET, batch=BATCH)
 def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Array, Array]:
-    """Tangents of the outputs and of the loss along ``direction`` (names of params, "x").
+    """Tangents of the outputs and of the loss along ``direction``, shaped as these.
+
+    ``direction``: arrays by the names of the parameters and "x", each shaped as what it moves;
+    what is not named stays. Any dtype, which the tangents have. Raises ValueError for a name or
+    shape that does not fit, and as ``loss_and_gradients`` does.
+    Source: the complex step for floats (Squire & Trapp 1998), dual numbers for exact ones.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -186,9 +192,12 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
 
 @takes(net=NET, batch=BATCH)
 def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
-    """Hessian-vector product: the tangent of every gradient along ``direction``.
+    """Hessian-vector product: the tangent of every gradient along ``direction``, by the names and
+    in the shapes of ``loss_and_gradients``.
 
     Forward over reverse: the backward pass itself runs on numbers that carry a derivative.
+    ``direction``, dtypes and errors as for ``jvp``.
+    Source: Pearlmutter (1994).
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -210,9 +219,12 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
 @takes(net=NET, batch=BATCH)
 def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True
                           ) -> list[Result]:
-    """The share of every example in the loss and gradients; they add up to the batch's.
+    """The share of every example in the loss and gradients, a Result each; they add up to the
+    batch's: with ``reduction="mean"`` a share is the example's own loss over the number of
+    predictions in the batch.
 
-    "x" and a per-example "h0" keep their batch axis, of length 1.
+    "x" and a per-example "h0" keep their batch axis, of length 1. Any dtype. Raises ValueError as
+    ``loss_and_gradients`` does.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
     >>> params = net.init(np.random.default_rng(0), np.float64)

@@ -38,6 +38,10 @@ _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 class RecurrentNet:
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
 
+    The simple cell, rnn, is ``h[t+1] = f(Wxh x[t] + Whh h[t] + bh)``; the equations of the others
+    stand in their modules, ``refnet.cells``. Whh is (G H, H), Wxh (G H, D) and bh (G H,) with G
+    gates (1 for rnn), Why (C, H) and by (C,).
+
     ``cell``: rnn, lstm, gru, gru_before or cifg. ``activation``: one, or its name. ``transition``:
     None (dense: the parameter is Whh itself) or what Whh is made of, or the name of that.
     ``readout``: "last" or "every" step. ``gain`` multiplies the pre-activation (Vorontsov et al.,
@@ -47,7 +51,7 @@ class RecurrentNet:
     matrix Wxh.E that the inputs go through first, ``Wxh = Wxh.W Wxh.E``, as characters do in the
     released code of Vorontsov et al.; it starts from N(0, .01^2), as there. ``backend``:
     "reference" (any dtype) or "compiled" (float32 and float64, Numba).
-    ``checkpoint``: "none", or "sqrt" to hold the tape of about 20 sqrt(T) steps rather than of T
+    ``checkpoint``: "none", or "sqrt" to hold the tape of about 10 sqrt(T) steps rather than of T
     and run all others forward twice (``refnet.nets.layer``), or "forward" for a net that only runs
     forward: a compiled cell then keeps its states alone, or of them the last alone where that is
     all that is read, and ``backward`` refuses.

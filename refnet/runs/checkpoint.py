@@ -26,6 +26,7 @@ import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,8 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
     if reached > checkpoint.position["iteration"]:
         raise CheckpointError(f"{path}: is of iteration {reached}, later than the iteration "
                               f"{checkpoint.position['iteration']} of this run, so that another "
-                              f"process has written it; go on from it with --resume {path.parent}")
+                              f"process has written it; go on from it with --resume "
+                              f"{quote(str(path.parent))}")
     arrays = {f"{group}/{name}": value for group, values in checkpoint.groups.items()
               for name, value in values.items()}
     meta = {"format": FORMAT, "config": config, "position": plain(checkpoint.position),
@@ -98,7 +100,8 @@ def peek(path: Path) -> dict[str, Any]:
     try:
         position: dict[str, Any] = json_of(str(npz_of(path, only="meta")["meta"]).encode()
                                            )["position"]
-        int(position["iteration"])
+        if type(position["iteration"]) is not int:
+            raise TypeError("the iteration is no whole number")
     except (KeyError, TypeError, *DAMAGE) as error:
         raise ValueError(f"{path}: not a whole refnet checkpoint "
                          f"({type(error).__name__}: {error})") from None

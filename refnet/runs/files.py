@@ -5,6 +5,7 @@ A file is written under a temporary name in the same folder, ``.NAME.*.refnet.pa
 Checked by: tests/test_folder.py, tests/test_checkpoint.py.
 """
 
+import errno
 import os
 import re
 import time
@@ -79,13 +80,18 @@ def sweep(folder: Path, mine: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, where the system can do that."""
+    """Write the names in a folder to the disk, where the system can do that: some file systems of
+    other machines cannot, nor can anyone who may not read the folder."""
     if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EBADF, errno.EINVAL):
+                raise
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], sync: bool = True) -> None:

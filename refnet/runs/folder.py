@@ -9,12 +9,14 @@ import errno
 import logging
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import IO
 
 from refnet.runs.files import LOCK, MARK, naming, remove, sweep, sync_folder, temporary
@@ -65,11 +67,14 @@ def _file_system(folder: Path) -> str:
     """The kind of the file system that a folder is on, or "" where the system does not say."""
     found, longest = "", -1
     with suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
-            place, _, rest = line.partition(" - ")
-            mount = Path(place.split()[4])
+        for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
+            place, _, rest = line.partition(b" - ")
+            # a space, for one, is \040 there
+            name = re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]),
+                          place.split(b" ")[4])
+            mount = Path(os.fsdecode(name))
             if folder.resolve().is_relative_to(mount) and len(mount.parts) >= longest:
-                found, longest = rest.split()[0], len(mount.parts)
+                found, longest = rest.split(b" ")[0].decode(), len(mount.parts)
     return found
 
 
@@ -159,11 +164,10 @@ def hold(folder: Path, new: bool = False, wait: float = MOMENT) -> Iterator[None
 
 def holder(folder: Path) -> str:
     """Which process has the folder, or "" if none."""
-    try:
-        with open(folder / LOCK, "r+b", buffering=0) as file:
+    for mode in ("r+b", "rb"):  # the second for who may only read; not every system can lock it
+        with suppress(OSError), open(folder / LOCK, mode, buffering=0) as file:
             return "" if _lock(file) else _named(file)
-    except OSError:
-        return ""
+    return ""
 
 
 @contextmanager
@@ -175,8 +179,8 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[None]:
     """
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} is not empty; resume that run with --resume {folder}, or "
-                              "name another folder with --out")
+        raise FileExistsError(f"{folder} is not empty; resume that run with --resume "
+                              f"{quote(str(folder))}, or name another folder with --out")
     with naming(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
     _sweep_folders(folder.parent)

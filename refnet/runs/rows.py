@@ -7,6 +7,7 @@ import platform
 import zlib
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Rows:
         """
         rows, tail = Rows(path), 0
         with reading(path, f"put back a whole copy of it, or train again with: refnet train "
-                           f"--config {path.parent / 'config.toml'}"):
+                           f"--config {quote(str(path.parent / 'config.toml'))}"):
             data = contents(path, LIMIT) if path.exists() else b""
             lines = data.splitlines(keepends=True)
             for number, line in enumerate(lines[:record["lines"]], 1):
@@ -123,9 +124,12 @@ def plain(value: Any) -> Any:
 def environment() -> dict[str, Any]:
     """Versions and machine, for whoever compares two runs."""
     from importlib.metadata import version
+
+    from llvmlite.binding import get_host_cpu_name
     versions = {package: version(package) for package in ("numpy", "scipy", "numba")}
     return {"python": platform.python_version(), "refnet": __version__, **versions,
-            "machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()}
+            "machine": platform.machine(), "processor": get_host_cpu_name(),
+            "system": platform.system(), "cpus": os.cpu_count()}
 
 
 def machine() -> str:

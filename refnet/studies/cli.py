@@ -16,7 +16,7 @@ EXAMPLES = """examples:
   refnet study table-iii --quick
       a small version of its own in a minute or two
   refnet study figure-1 --workers 4
-      all its runs in four processes; after any end, the same command goes on
+      all its runs in four processes; after an interruption the same command goes on
   refnet study figure-1 --status
       how far it is, from another terminal
   refnet study table-i --search --only "adding, plain"
@@ -33,15 +33,15 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "study", help="rerun a published table or figure", epilog=EXAMPLES,
         description="Make the runs of a published table or figure that are not done yet, and show "
-        "our numbers beside the printed ones.",
+        "our numbers\nbeside the printed ones.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
     parser.add_argument("--measure", action="store_true", help="with --list or NAME: measure a few "
                         "steps of each kind of run; --list shows the hours and the memory from "
                         "then on")
-    parser.add_argument("--search", action="store_true", help="with table-i: search the grid that "
-                        "the printed rates and lambdas come from once more")
+    parser.add_argument("--search", action="store_true", help="with table-i: search once more the "
+                        "grid that the printed rates and lambdas come from")
     parser.add_argument("--protocol", metavar="NAME", help="make the runs under the other "
                         "protocol of the same authors: their text's or their code's")
     parser.add_argument("--protocols", action="store_true", help="show where the papers' texts and "
@@ -58,12 +58,12 @@ def add_command(commands: Any) -> None:
                         "(needs the extra cluster)")
     parser.add_argument("--folder", type=Path, default=Path("studies"), metavar="FOLDER",
                         help="where studies keep their rows and checkpoints (default: studies)")
-    parser.add_argument("--status", action="store_true", help="show how far the runs are, and "
-                        "make none")
-    parser.add_argument("--table", action="store_true", help="show the table of what is done, and "
+    parser.add_argument("--status", action="store_true", help="show how far the runs are; "
                         "make no runs")
+    parser.add_argument("--table", action="store_true", help="show the table of what is done; make "
+                        "no runs")
     parser.add_argument("--repeat", action="store_true",
-                        help="make the runs that are done once more")
+                        help="make again the runs that are done")
     parser.set_defaults(run=_study)
 
 
@@ -120,7 +120,8 @@ def _study(args: argparse.Namespace) -> int:
             from refnet.runs.plots import save
             figure = study.figure(found, args.seeds, args.quick)
             if figure is not None:
-                save(store.folder / "figure.png", figure)
+                with store.held():
+                    save(store.folder / "figure.png", figure)
                 print(f"figure: {store.folder / 'figure.png'}")
         except ImportError:
             print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
@@ -145,7 +146,8 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
         cost = costs.get(study.name)
         lines.append([study.name, len(jobs[study.name]),
                       *(("-", "-") if cost is None else cost.texts), study.title])
-    return table(["study", "runs of a seed", "hours, at most", "MB of arrays", "what"], lines) + (
+    return table(["study", "runs of a seed", "their hours, at most", "memory of the largest, MB",
+                  "what"], lines) + (
         "\nHours of one process, measured on this machine; refnet study --list --measure measures "
         "them.")
 

@@ -84,10 +84,13 @@ def remembered(path: Path, everywhere: bool = False) -> dict[str, Cost]:
         return {}
     with reading(path, "remove it, and measure again"):
         record = json_of(contents(path, 2 ** 20))
-        if not everywhere and record["machine"] != machine():
-            return {}
-        return {str(name): Cost(float(cost["hours"]), float(cost["megabytes"]))
-                for name, cost in record["studies"].items()}
+        try:
+            if not everywhere and record["machine"] != machine():
+                return {}
+            return {str(name): Cost(float(cost["hours"]), float(cost["megabytes"]))
+                    for name, cost in record["studies"].items()}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"is no record of costs ({type(error).__name__}: {error})") from None
 
 
 def _measure(config: Config) -> tuple[float, float, float]:

@@ -1,5 +1,6 @@
 """Studies that are a table of cells, each one configuration trained from some seeds."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -73,7 +74,9 @@ the shortest."""
 
 def drawn(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The runs of a setting that a figure shows: those that have ended, which keep their last
-    value; while none has, the one that is farthest."""
+    value; while none has, the one that is farthest. A run that diverged before its first
+    evaluation has nothing to show."""
+    rows = [row for row in rows if row["curve"]["iteration"]]
     ended = [row for row in rows if row["state"] != "begun"]
     return ended or sorted(rows, key=lambda row: -row["iterations"])[:1]
 
@@ -169,7 +172,9 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
             canvas, counts = draw({label: made[0] for label, made in rows.items()}), [1]
         else:
             canvas, counts = _curves(rows, curve, panels), [*map(len, rows.values())]
-        text, width = f"{title}; {of_seeds(counts)}", int(13 * canvas.get_figwidth())
+        # a formula stays on one line
+        text = re.sub(r" ([=o]) ", "\u00a0\\1\u00a0", f"{title}; {of_seeds(counts)}")
+        width = int(13 * canvas.get_figwidth())
         lines = -(-len(text) // width)  # of about one length
         canvas.suptitle(fill(text, min(width, len(text) // lines + 8)), fontsize=10)
         return canvas

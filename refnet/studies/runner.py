@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -48,39 +49,49 @@ def _begin(parent: int) -> None:
 
 
 class _Processes:
-    """Processes started by "spawn", one thread each, and new ones where one was killed."""
+    """Processes started by "spawn", one thread each, and a new one where one was killed: each a
+    pool of its own, because a pool that loses one process ends the others and all that waits."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self.pool = self._new()
+    def __init__(self) -> None:
+        self.pools: list[ProcessPoolExecutor] = []
+        self.calls: list[Future[Any]] = []  # the last one of each
 
     def _new(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn"),
-                                   initializer=_begin, initargs=(os.getpid(),))
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin,
+                                   initargs=(os.getpid(),))
 
-    def submit(self, *call: Any) -> Future[dict[str, Any]]:
-        """As ``concurrent.futures.Executor.submit``."""
+    def submit(self, *call: Any) -> Future[Any]:
+        """As ``concurrent.futures.Executor.submit``, to a process that has nothing to do; a new
+        one if there is none."""
+        free = next((n for n, last in enumerate(self.calls) if last.done()), len(self.calls))
+        if free == len(self.pools):
+            self.pools.append(self._new())
         try:
-            return self.pool.submit(*call)
+            made = self.pools[free].submit(*call)
         except BrokenProcessPool:
-            self.pool.shutdown(wait=False)
-            self.pool = self._new()
-            return self.pool.submit(*call)
+            self.pools[free].shutdown(wait=False)
+            self.pools[free] = self._new()
+            made = self.pools[free].submit(*call)
+        self.calls[free:free + 1] = [made]
+        return made
 
     def end(self) -> None:
         """End the processes at once: every run goes on from its checkpoint."""
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self.pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         stop(multiprocessing.active_children())
 
 
 @contextmanager
-def _submitter(workers: int, executor: Executor | None) -> Iterator[Callable[..., Future[Any]]]:
+def _submitter(workers: int, executor: Executor | None
+               ) -> Iterator[tuple[Callable[..., Future[Any]], float]]:
+    """A function to submit a run, and how many may be submitted at once."""
     if executor is not None:
-        yield executor.submit
+        yield executor.submit, inf
         return
-    processes = _Processes(workers)
+    processes = _Processes()
     try:
-        yield processes.submit
+        yield processes.submit, workers
     finally:
         processes.end()
 
@@ -106,7 +117,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     again = set(store.rows()) if repeat else set()
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
-    with _submitter(workers, executor) as submit:
+    with _submitter(workers, executor) as (submit, most):
         while True:
             rows = store.rows()
 
@@ -114,14 +125,14 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 return None if job.key in again else store.done(job, rows)
 
             wanted = study.jobs(found, seeds, quick)
-            open_jobs = {job.key: job for job in wanted
-                         if found(job) is None and job.name not in failed}
-            for job in pending.values():
-                open_jobs.pop(job.key, None)
-            for key, job in open_jobs.items():
-                if busy.get(key, 0) <= time.monotonic():
+            left = {job.key: job for job in wanted
+                    if found(job) is None and job.name not in failed}
+            sent = {job.key for job in pending.values()}
+            for key, job in left.items():
+                if (len(pending) < most and key not in sent
+                        and busy.get(key, 0) <= time.monotonic()):
                     pending[submit(execute, job, store.folder, key in again)] = job
-            if not pending and not open_jobs:
+            if not pending and not left:
                 return failed
             if not pending:
                 time.sleep(PAUSE)
@@ -133,7 +144,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 if error is None:
                     store.append(future.result(), job.key in again)
                     again.discard(job.key)
-                    tell(f"[{len(pending)} to go] {_line(future.result())}")
+                    left.pop(job.key, None)
+                    tell(f"[{len(left)} to go] {_line(future.result())}")
                 elif isinstance(error, BusyError):
                     busy[job.key] = time.monotonic() + PAUSE
                 elif isinstance(error, BrokenProcessPool) and deaths[job.key] < DEATHS:

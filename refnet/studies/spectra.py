@@ -38,7 +38,9 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
                        markersize=3)
         place.set(title=label_of(label, [row]), xlabel="iteration", ylabel="singular values")
         place.title.set_fontsize(9)
-        tidy(place)
+        tidy(place, loc="upper left")
+        low, high = place.get_ylim()
+        place.set_ylim(low, high + .4 * (high - low))  # room for the legend
     for place in places[count:]:
         place.remove()
     return figure

@@ -5,18 +5,19 @@ A line is a JSON object: ``key``, ``settings``, what the run returned, and ``sha
 of the JSON text of all other entries (keys sorted, Python's default separators). Older rows
 have no digest, and a change of theirs is not noticed.
 
-Checked by: tests/test_studies.py.
+Checked by: tests/test_study_store.py.
 """
 
 import hashlib
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from refnet.runs.files import naming, remove, write_atomically
 from refnet.runs.folder import hold
-from refnet.runs.read import contents, json_of, reading
+from refnet.runs.read import FileError, contents, json_of, reading
 from refnet.runs.rows import LIMIT, plain
 from refnet.studies.jobs import Job
 
@@ -67,16 +68,21 @@ class Store:
         if not self.path.exists():
             return {}
         rows = {}
-        with reading(self.path, "remove that line, and its run is made again"):
+        with reading(self.path, "put back a whole copy of it"):
             for number, line in enumerate(contents(self.path, LIMIT).split(b"\n")[:-1], 1):
                 if not line:
                     continue
                 try:
                     row = _row(line)
                 except ValueError as error:
-                    raise ValueError(f"line {number}: {error}") from None
+                    raise FileError(f"{self.path}: line {number}: {error}; remove that line, and "
+                                    "its run is made again") from None
                 rows[row["key"]] = row
         return rows
+
+    def held(self) -> AbstractContextManager[None]:
+        """The folder is this process's for the block; nothing is written in it otherwise."""
+        return hold(self.folder, wait=PATIENCE)
 
     def append(self, row: dict[str, Any], again: bool = False) -> None:
         """Add a row, unless its run has one and this is not ``again``, and forget the run's
@@ -88,7 +94,7 @@ class Store:
         line = _line(row)
         with naming(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        with hold(self.folder, wait=PATIENCE):
+        with self.held():
             known = self.rows()
             if again or row["key"] not in known:
                 with naming(self.path), open(self.path, "a+b") as file:
@@ -101,11 +107,12 @@ class Store:
 
     def seal(self) -> None:
         """Give their digest to rows that have none: an earlier version wrote them."""
-        rows = self.rows()
-        text = b"".join(map(_line, rows.values()))
-        if rows and contents(self.path, LIMIT) != text:
-            with hold(self.folder, wait=PATIENCE):
-                write_atomically(self.path, lambda file: file.write(text))
+        def text() -> bytes:
+            return b"".join(map(_line, self.rows().values()))
+
+        if self.path.exists() and contents(self.path, LIMIT) != text():
+            with self.held():  # read again: another process may have added a row
+                write_atomically(self.path, lambda file: file.write(text()))
 
     def unfinished(self, key: str) -> Path:
         """The folder of a run that has not ended."""

@@ -14,7 +14,7 @@ from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.loop import Run, step
 
-__all__ = ["STUDIES"]
+__all__ = ["STUDIES", "SUMMED"]
 
 PROTOCOL = "vorontsov/text"
 SPECTRUM = ("accuracy", "loss", "s_min", "s_mean", "s_max", "s_sd")
@@ -38,7 +38,7 @@ def _panel(label: str) -> str:
 
 # with a loss averaged over the steps, or with the gradient's norm clipped at 100, SGD at the
 # printed rate does not get there: study causes
-_PRIOR = {"optimizer": "sgd", "rate": 1e-5, "reduction": "batch_mean", "clip": "step"}
+SUMMED = {"optimizer": "sgd", "rate": 1e-5, "reduction": "batch_mean", "clip": "step"}
 
 _SOFT = [
     *(Cell(f"dense T = 200, lambda {strength}",
@@ -51,10 +51,10 @@ _SOFT = [
             "strength": float(strength), "protocol": PROTOCOL}) for strength in SOFT),
     *(Cell(f"prior T = 200, strength {strength}",
            {"task": "copy", "length": 200, "transition": f"svd:margin=none,prior={strength}",
-            **_PRIOR, "protocol": PROTOCOL}) for strength in SOFT),
+            **SUMMED, "protocol": PROTOCOL}) for strength in SOFT),
     *(Cell(f"prior with margin 1 T = 200, strength {strength}",
            {"task": "copy", "length": 200, "transition": f"svd:margin=1,prior={strength}",
-            **_PRIOR, "protocol": PROTOCOL}) for strength in SOFT),
+            **SUMMED, "protocol": PROTOCOL}) for strength in SOFT),
 ]
 
 

@@ -41,29 +41,40 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
     import numba
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
     store = Store(folder)
-    row = None if again else store.done(job, store.rows())
-    if row is not None:
+
+    def done() -> dict[str, Any] | None:
+        return None if again else store.done(job, store.rows())
+
+    if (row := done()) is not None:
         return row
-    codes = _note_code(store.unfinished(job.key))
-    if job.config is None:
-        module, name = job.function.split(":")
-        started = time.perf_counter()
-        made = getattr(import_module(module), name)(**job.arguments)
-        made["seconds"] = round(time.perf_counter() - started, 1)
-    else:
-        made = _train(job, job.config, store.unfinished(job.key) / "run")
+    try:
+        codes = _note_code(store.unfinished(job.key))
+        if job.config is None:
+            module, name = job.function.split(":")
+            started = time.perf_counter()
+            made = getattr(import_module(module), name)(**job.arguments)
+            made["seconds"] = round(time.perf_counter() - started, 1)
+        else:
+            made = _train(job, job.config, store.unfinished(job.key) / "run")
+    except (OSError, ValueError):
+        # another process may have ended the run in between, and removed its folder
+        if (row := done()) is None:
+            raise
+        return row
     return {"key": job.key, "name": job.name, "settings": job.settings, **made, "code": codes,
             "commit": commit(), "environment": environment()}
 
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """The commit of the source tree, with a "+" if it was changed since; "" without git."""
+    """The commit of the source tree, with a "+" if it was changed since; "" without git, and for
+    a package that git does not keep, in a repository of something else, say."""
     try:
-        commit, changed = (subprocess.run(
+        _, commit, changed = (subprocess.run(
             ["git", *words], cwd=Path(refnet.__file__).parent, capture_output=True, text=True,
             check=True, timeout=60).stdout.strip()
-            for words in (["rev-parse", "--short=12", "HEAD"],
+            for words in (["ls-files", "--error-unmatch", "__init__.py"],
+                          ["rev-parse", "--short=12", "HEAD"],
                           ["status", "--porcelain", "--untracked-files=no", "."]))
     except (OSError, subprocess.SubprocessError):
         return ""

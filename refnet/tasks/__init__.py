@@ -45,6 +45,8 @@ def make_task(name: str, **chosen: Any) -> Task:
     >>> batch = task.batch(index=0, size=20, seed=0)
     >>> batch.x.shape, batch.y.shape
     ((60, 20, 6), (20,))
+
+    Checked by: tests/test_tasks.py::test_make_refuses_what_it_does_not_know.
     """
     defaults = options(name)
     for option, value in chosen.items():

@@ -73,8 +73,8 @@ GATED = Where("cells with gates", lambda c: c.net == "recurrent" and _name(c.cel
 PRETRAINED = Where("method oinit", lambda c: "oinit" in c.method.split("+"))
 PENALISED = Where("method open", lambda c: "open" in c.method.split("+"))
 ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
-ON_MANIFOLD = Where("transitions orthogonal, product and svd",
-                    lambda c: _name(c.transition) in ("orthogonal", "product", "svd"))
+ON_MANIFOLD = Where("transitions orthogonal, product, schur and svd", lambda c: _name(
+    c.transition) in ("orthogonal", "product", "schur", "svd"))
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", _has_length)
 
@@ -122,9 +122,9 @@ class Config:
                                   "ones (empty: as weights)")
     gate_recurrent: str = _setting("", "initialiser of the gates' recurrent matrices, such as ramp "
                                        "(empty: as recurrent)", where=GATED)
-    reduction: str = _setting("mean", "what the loss sums over: mean (over all predictions), "
-                                      "batch_mean (sum over a sequence, mean over sequences) or "
-                                      "sum", choices=("mean", "batch_mean", "sum"))
+    reduction: str = _setting("mean", "how the losses of all predictions are put together "
+                                      "(batch_mean: their sum over a sequence, averaged over the "
+                                      "sequences)", choices=("mean", "batch_mean", "sum"))
     method: str = _setting("plain", "oinit is orthogonal pre-training, open an orthogonality "
                                     "penalty", choices=("plain", "oinit", "open", "oinit+open"))
     orthogonal: str = _setting("hidden", "the matrices that oinit and open act on (hidden: "

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from refnet.runs.checkpoint import peek
@@ -57,12 +58,11 @@ def describe(folder: Path) -> dict[str, Any]:
               "best": position.get("best", {})}
     busy = holder(folder)
     state = f"running: {busy}" if busy else _ended(folder, position["iteration"])
-    if not busy and state == "stopped" and position["iteration"] >= config.iterations:
-        state = "finished"
-    onward = {"interrupted": f"refnet train --resume {folder}",
-              "stopped": f"refnet train --resume {folder}",
-              "finished": f"refnet train --resume {folder} --iterations N",
-              "diverged": f"refnet train --config {folder / 'config.toml'} --rate X"}
+    if state in ("stopped", "finished"):  # its limit may have been raised since
+        state = "finished" if position["iteration"] >= config.iterations else "stopped"
+    resume = f"refnet train --resume {quote(str(folder))}"
+    onward = {"interrupted": resume, "stopped": resume, "finished": f"{resume} --iterations N",
+              "diverged": f"refnet train --config {quote(str(folder / 'config.toml'))} --rate X"}
     return {**facts, "state": state, "next": onward.get(state, "")}
 
 

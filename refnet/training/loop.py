@@ -44,7 +44,8 @@ Observer = Callable[[str, dict[str, Any]], None]
 
 
 class NotFiniteError(ArithmeticError):
-    """A NaN or an infinity: the message names the step and the first array that has one."""
+    """A NaN or an infinity: the message names the step and the first array that has one, or the
+    step on a manifold that could not be made."""
 
 
 @dataclass
@@ -102,7 +103,12 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
         _locate(run, batch, result)
     params = e.open_step(run.params)
     params, state = e.optimizer.step(params, grads, run.optimizer)
-    params, repaired = e.manifold_step(params, grads)
+    try:
+        params, repaired = e.manifold_step(params, grads)
+    except ValueError as error:  # the parts were orthogonal, and the gradients are finite
+        raise NotFiniteError(f"step {run.iteration + 1}: too large for the manifold: {error}. "
+                             "Lower its rate (--manifold-rate), or clip the gradients (--clip "
+                             "norm --clip-at 1)") from None
     return replace(run, params=params, optimizer=state, iteration=run.iteration + 1,
                    loss_sum=run.loss_sum + float(result.loss), clipped=run.clipped + acted,
                    repaired=run.repaired + repaired), result, norm
@@ -226,6 +232,8 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
     ...     summary = train(config, f"{folder}/run")
     >>> summary.state, summary.iteration
     ('finished', 20)
+
+    Checked by: tests/test_train.py::test_a_run_folder_holds_everything.
     """
     experiment, folder = build(config), Path(folder)
     started: list[Run] = []
@@ -255,9 +263,9 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
 
     On another kind of machine the bits differ. Every later row then has a ``machine``, and
     ``rounding``: how far apart, relative to their norm, the parameters of this run come to stand
-    in ``STEPS`` steps from those of a twin that is rounded differently before every step, as
-    measured when the run was resumed. Up to the iteration ``rounding_until``, which is ``STEPS``
-    later, those of the machine that it came from are within ``ROOM`` times that. After it nothing
+    in ten steps from those of a twin that is rounded differently before every step, as
+    measured when the run was resumed. Up to the iteration ``rounding_until``, ten later,
+    those of the machine that it came from are within 20 times that. After it nothing
     is promised of the difference: training magnifies it, and such rows are of another run with
     the same settings, as one from another seed is.
 
@@ -273,6 +281,9 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     ...     summary = resume(replace(config, iterations=30), f"{folder}/run")
     >>> summary.iteration
     30
+
+    Checked by: tests/test_train.py::test_resuming_gives_the_same_bits,
+    tests/test_machines.py::test_another_kind_of_machine_stays_within_what_the_row_states.
     """
     experiment, folder = build(config), Path(folder)
     path = folder / "checkpoint.npz"

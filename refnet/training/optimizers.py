@@ -249,8 +249,8 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 
 @takes(rate=real("[0, inf)"), form=optional(instance(str, "a name such as 'torch'")))
 def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) -> Optimizer:
-    """The optimiser of that name. ``form``: for rmsprop, one of RMSPROP_FORMS, whose
-    constants ``options`` may still replace.
+    """The optimiser of that name: sgd, momentum, nesterov, rmsprop or adam. ``form``: for rmsprop,
+    one of RMSPROP_FORMS, whose constants ``options`` may still replace.
 
     Raises ValueError for an unknown name, form or option.
 
@@ -259,6 +259,8 @@ def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) 
     >>> params, state = rule.step(params, gradients, rule.init(params))
     >>> params["W"].tolist()
     [0.5, 1.5]
+
+    Checked by: tests/test_optimizers.py::test_optimizer_errors, ::test_against_torch.
     """
     choice("optimizer", name, OPTIMIZERS)
     if form is not None:

@@ -230,9 +230,9 @@ def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) -> Config:
     """The configuration of a run from the settings given, the task among them.
 
-    ``saved``: settings from a file. The rest comes from the protocol
-    named, or from the task's own in DEFAULTS; what does not apply to the run keeps Config's
-    default.
+    ``saved``: settings from a file; one that applies to the run there and no longer to this one
+    is left out. The rest comes from the protocol named, or from the task's own in DEFAULTS; what
+    does not apply to the run keeps Config's default.
     Raises ValueError, in one line, for settings that are unknown, out of range or, if given,
     without effect.
 
@@ -247,9 +247,20 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     options_of("task", task)
     protocol = chosen.get("protocol") or DEFAULTS[task]
     settings = settings_of(protocol, given, saved) | {"protocol": protocol}
+    if "length" in (own := parse_spec(chosen["task"])[1]):
+        if chosen.get("length"):
+            raise ValueError(f"length is {chosen['length']}, and the task's own is "
+                             f"{own['length']}; give one of them")
+        settings["length"] = 0  # not the protocol's
     apply = applicable(Config(**settings))
+    if (saved and given.get("protocol", saved.get("protocol")) != saved.get("protocol")
+            and apply.keys() <= chosen.keys()):
+        raise ValueError(f"protocol {protocol} would have no effect: the file has every setting; "
+                         "remove from it those that the protocol is to give")
+    # of what is saved for a run that other settings given have made another one, the rest is void
+    void = applicable(Config(**saved)).keys() - given.keys() - apply.keys()
     config = Config(**{name: value for name, value in settings.items()
-                       if name in apply or name in chosen})
+                       if name in apply or name in chosen.keys() - void})
     check_given(config, given)
     return config
 
@@ -266,8 +277,8 @@ def preset(task: str, **given: Any) -> Config:
 APART = """
 Not taken from the released codes:
 
-- The Cayley step of Vorontsov et al. takes A = G'W - W'G from the left, which is no direction of
-  descent (erratum 31); refnet takes A = G W' - W G'. Their OPLU returns its argument.
+- The Cayley step of Vorontsov et al. applies A = G'W - W'G from the left, which is no direction of
+  descent (erratum 31); refnet's has A = G W' - W G'. Their OPLU returns its input unchanged.
 - Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
   gradient of a symbol below it is 0. refnet's cross-entropy is that of the formula.
 - The order of examples. Manchev & Spratling take the images as they lie; Vorontsov et al. draw
@@ -277,7 +288,8 @@ Not taken from the released codes:
   last one's. Vorontsov et al. average batches by their number of lines, refnet characters.
 - Tables III and IV of Manchev & Spratling are recorded with a test after each epoch. Their code
   tests after every 10,000 examples, and the best of so many is a little higher.
-- OINIT's last update, of the order of the cost that ends it, is not made.
+- Their OINIT makes one more update after the cost is below its threshold, refnet's does not; the
+  update is of the order of that cost.
 - The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 where the text has
   100,000, which both protocols take.
 - Manchev & Spratling's penalty is on by default (--reg .1), beside OINIT too. Their Table I gives

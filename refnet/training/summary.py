@@ -1,6 +1,7 @@
 """The reports at the end of a run: summary.md, summary.json and curves.png."""
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class Summary:
 
 def write_reports(folder: Path, config: Config, task: Task, rows: list[dict[str, Any]],
                   summary: Summary) -> None:
-    """summary.md and summary.json, and curves.png where matplotlib is installed.
+    """summary.md and summary.json, and curves.png where matplotlib is installed and works.
 
     >>> from tempfile import TemporaryDirectory
     >>> from refnet.tasks import make_task
@@ -54,10 +55,15 @@ def write_reports(folder: Path, config: Config, task: Task, rows: list[dict[str,
     text = json.dumps(plain(record), indent=1, allow_nan=False)
     write_text(folder / "summary.json", text + "\n")
     if rows:
+        length = f", T = {config.length}" if config.length else ""
         try:
             from refnet.runs.plots import plot_curves
+            plot_curves(folder / "curves.png", rows, task.metric,
+                        f"{config.task}{length}, {config.method}, transition {config.transition}")
         except ImportError:
             return
-        length = f", T = {config.length}" if config.length else ""
-        plot_curves(folder / "curves.png", rows, task.metric,
-                    f"{config.task}{length}, {config.method}, transition {config.transition}")
+        except OSError:
+            raise
+        except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
+            logging.getLogger("refnet").warning(
+                "%s: Matplotlib could not draw it: %s", folder / "curves.png", error)

@@ -10,10 +10,10 @@ __all__ = ["listing", "one", "page"]
 
 HEAD = """# Errata
 
-Printed forms of the papers that refnet follows which are not right, the right form of each, and
-why. refnet implements the right ones; where a paper's released code differs from its text, both
-have a name. The checks run refnet's own functions: `refnet errata NUMBER` repeats one,
-`refnet errata --check` all. A dash says that the printed form makes no statement there.
+What the papers that refnet follows print wrong, the right form of each, and why. refnet implements
+the right forms; where a paper's released code differs from its text, both have a name. The checks
+run refnet's own functions: `refnet errata NUMBER` repeats one, `refnet errata --check` all. In a
+check, a dash says that the printed form makes no statement there.
 
 This page is written by `refnet errata --markdown`.
 """

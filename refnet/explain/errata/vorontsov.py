@@ -7,6 +7,7 @@ from fractions import Fraction as F
 
 import numpy as np
 
+from refnet.batch import Array
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
 from refnet.explain.errata.exact import (A1, ROTATION, W1, W2, identity, jacobian, rational, slopes,
                                          softsign)
@@ -32,10 +33,12 @@ def _e21(rng: Rng) -> list[Comparison]:
     return [Comparison("d(W f(a))/da by dual numbers", exact, slopes(A1) @ W1, W1 @ slopes(A1))]
 
 
-@erratum(22, SOURCE, "after eq. 5", "eta_t <= 1 at each t is sufficient for vanishing gradients",
-         "sup eta_t < 1 is",
-         "An orthogonal W with f' = 1 has eta = 1 and keeps every norm. Even eta_t < 1 at every t "
-         "is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n tends to 1/2.")
+@erratum(22, SOURCE, "after eq. 5", "eta_t <= 1 at each t is sufficient to make it possible that "
+         "gradients vanish",
+         "sup eta_t < 1 is sufficient, and then they do vanish",
+         "An orthogonal W with f' = 1 has eta = 1 and keeps every norm: no gradient can vanish. "
+         "Even eta_t < 1 at every t is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n "
+         "tends to 1/2.")
 def _e22(rng: Rng) -> list[Comparison]:
     v = np.array([F(1), F(2)])
     for _ in range(50):
@@ -201,10 +204,31 @@ def _e38(rng: Rng) -> list[Comparison]:
                        W2 @ slopes(later) @ W1 @ slopes(A1))]
 
 
+@erratum(43, "a summary of Vorontsov et al.", "the norm of the chain of products",
+         "if lambda (the largest singular value) is less than or greater than 1, the norm of the "
+         "gradient grows or decays exponentially",
+         "it decays if sup lambda_D lambda_W < 1; above 1, lambda_D lambda_W only admits growth",
+         "The product of the largest singular values is an upper bound of a step's gain. A "
+         "gradient along other singular vectors is multiplied by smaller ones.")
+def _e43(rng: Rng) -> list[Comparison]:
+    def after(W: Array, g: Array, steps: int = 20) -> F:
+        """||g||^2 after so many steps back through a linear net."""
+        for _ in range(steps):
+            g = W.T @ g
+        return F((g * g).sum())
+
+    g = np.array([F(0), F(1)])
+    wide, narrow = rational((2, 0), (0, F(1, 2))), rational((F(1, 2), 0), (0, F(1, 3)))
+    return [Comparison("||dL/da_0||^2 with W = diag(2, 1/2), T = 20, dL/da_20 = (0, 1)",
+                       after(wide, g), AtLeast(F(1)), F(1, 4) ** 20),
+            Comparison("the same with W = diag(1/2, 1/3), of norm 1/2", after(narrow, g), None,
+                       AtMost(F(1, 4) ** 20))]
+
+
 _e39 = Erratum(39, SOURCE, "3.1.2", "both the ordered and sequential MNIST tasks",
                "both the ordered and permuted sequential MNIST tasks",
                "Both are sequential; the sentence compares Tables 1 and 2, ordered and permuted.")
 
 
 ERRATA: tuple[Erratum, ...] = (_e21, _e22, _e23, _e24, _e25, _e26, _e27, _e28, _e29, _e30, _e31,
-                               _e34, _e38, _e39)
+                               _e34, _e38, _e39, _e43)

@@ -139,6 +139,8 @@ class Orthogonal(Manifold):
     """W itself, on the manifold, started at the orthogonal matrix nearest to the start.
 
     A wide W has orthonormal rows; it moves as its transpose does.
+    Source: Vorontsov et al., eq. 9 as corrected (errata 25, 31), for Cayley steps.
+    Checked by: tests/test_transitions.py::test_retract_descends_and_reports.
     """
 
     @property

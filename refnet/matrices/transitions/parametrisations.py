@@ -67,6 +67,9 @@ class MatrixExponential(Turned):
     """``W = e^X base`` with X = L - L', L the strictly lower triangle of the part A (N, N).
 
     det W, of either sign, is that of the base. A wide W is ``base e^X'``.
+    Source: Lezcano-Casado & Martinez-Rubio (2019).
+    Checked by: tests/test_transitions.py::test_complex_step,
+    ::test_parametrisations_stay_orthogonal.
     """
 
     @property
@@ -110,6 +113,9 @@ class CayleyMap(Turned):
     """``W = (I + Y)^-1 (I - Y) base`` with Y = L - L', L the strictly lower triangle of A.
 
     The Cayley map reaches exactly the rotations that do not have the eigenvalue -1.
+    Source: Cayley (1846); as a parametrisation, torch's ``parametrizations.orthogonal``.
+    Checked by: tests/test_transitions.py::test_push_equals_pull,
+    ::test_rational_parametrisations_are_exactly_orthogonal.
     """
 
     def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
@@ -129,6 +135,9 @@ class ScaledCayley(Plain):
 
     Every orthogonal matrix has such a D, so both components of O(N) are within reach: det W
     is the product of D.
+    Source: Helfrich, Willmott & Ye (2018).
+    Checked by: tests/test_transitions.py::test_push_equals_pull,
+    ::test_scaled_cayley_reaches_what_the_cayley_map_cannot.
     """
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
@@ -182,6 +191,9 @@ class Householder(Plain):
     square W has determinant (-1)^K times the product of D. The product of all reflections is
     ``I - V' S^-1 V`` with S upper triangular: V V' above its diagonal and half of it on it.
     A wide W is the transpose of a tall one; its D is (P, 1) where a tall one's is (P,).
+    Source: Mhammedi et al. (2017), in the compact form of Joffrain et al. (2006).
+    Checked by: tests/test_transitions.py::test_push_equals_pull,
+    ::test_rational_parametrisations_are_exactly_orthogonal.
     """
 
     @property

@@ -46,7 +46,8 @@ class SVD(Manifold):
     ``soft``: if above 0, the bases do not move on the manifold but as other parameters do, and
     ``soft (||U'U - I||_F^2 + ||V'V - I||_F^2)`` is added to the loss. (For a penalty on W itself
     see orthogonality.open_penalty.) ``step``, ``metric``: see Manifold.
-    Checked by: tests/test_transitions.py::test_push_equals_pull.
+    Source: Vorontsov et al., eqs. 8-11 as corrected (errata 24, 27, 28), and 3.2 for the prior.
+    Checked by: tests/test_transitions.py::test_push_equals_pull, tests/test_svd.py.
     """
 
     margin: Number | str = "none"

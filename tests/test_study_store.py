@@ -1,0 +1,102 @@
+"""The rows of a study on the disk: torn, damaged, changed, without a digest, added at once."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from refnet.runs.read import FileError
+from refnet.studies.store import Store
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """A store of three rows."""
+    store = Store(tmp_path / "whole")
+    for number in range(3):
+        store.append({"key": str(number), "settings": {}, "final": {"accuracy": number / 3}})
+    return store
+
+
+def test_a_row_that_is_added_while_rows_are_sealed_is_kept(whole, tmp_path, monkeypatch):
+    store = Store(tmp_path / "plain")
+    store.folder.mkdir()
+    for row in whole.rows().values():
+        with open(store.path, "a") as file:
+            file.write(json.dumps(row) + "\n")
+    held = Store.held
+
+    def late(self):
+        monkeypatch.setattr(Store, "held", held)
+        store.append({"key": "late", "settings": {}})
+        return held(self)
+
+    monkeypatch.setattr(Store, "held", late)
+    store.seal()
+    assert set(store.rows()) == {*whole.rows(), "late"}
+
+
+@pytest.mark.parametrize("torn", [b'{"key": "abc', b'{"key": "abc"}'])
+def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
+    store = Store(tmp_path)
+    store.append({"key": "one", "settings": {}})
+    with open(store.path, "ab") as file:
+        file.write(torn)
+    assert set(store.rows()) == {"one"}
+    store.append({"key": "two", "settings": {}})
+    assert set(store.rows()) == {"one", "two"}
+
+
+@pytest.mark.parametrize("line, message", [
+    (b'{"key"', "Expecting"), (b"[" * 100_000, "nested more than"), (b"{}", "not a row; need"),
+    (b'{"key": 3, "settings": {}}', "not a row; need"), (b'{"key": "x"}', "not a row; need"),
+    (b"\xff", "codec")], ids=["cut", "deep", "empty", "number", "no settings", "bytes"])
+def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
+    store = Store(tmp_path)
+    store.append({"key": "one", "settings": {}})
+    with open(store.path, "ab") as file:
+        file.write(line + b"\n")
+    before = store.path.read_bytes()
+    for call in (store.rows, lambda: store.append({"key": "two", "settings": {}})):
+        with pytest.raises(FileError, match=f"rows.jsonl: line 2: .*{message}.*; remove that line"):
+            call()
+    assert store.path.read_bytes() == before
+
+
+def test_a_changed_number_in_a_row_is_noticed(whole):
+    lines = whole.path.read_bytes().splitlines()
+    row = json.loads(lines[1])
+    row["final"]["accuracy"] += .01
+    lines[1] = json.dumps(row, sort_keys=True).encode()
+    whole.path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(FileError, match="rows.jsonl: line 2: does not match its own sha256"):
+        whole.rows()
+
+
+def test_rows_without_a_digest_get_one(whole):
+    sealed, rows = whole.path.read_bytes(), whole.rows()
+    plain = [json.loads(line) for line in sealed.splitlines()]
+    whole.path.write_text("".join(json.dumps({name: value for name, value in row.items()
+                                              if name != "sha256"}) + "\n" for row in plain))
+    assert whole.rows() == rows
+    whole.seal()
+    assert whole.path.read_bytes() == sealed
+
+
+def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.append({"key": "one", "settings": {}})
+    monkeypatch.setattr("refnet.studies.store.LIMIT", 10)
+    with pytest.raises(FileError, match="need at most 10; put back a whole copy of it"):
+        store.rows()
+
+
+def test_many_append_at_once(tmp_path):
+    """Threads, each with a store of its own: every row is there, once."""
+    def add(number):
+        Store(tmp_path).append({"key": str(number % 20), "settings": {}})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(40)))
+    assert {*Store(tmp_path).rows()} == {str(n) for n in range(20)}
+    assert len(Store(tmp_path).path.read_bytes().splitlines()) == 20
