@@ -167,6 +167,39 @@ def test_epochs_and_seeds_have_their_own_order():
     assert mnist.examples(1000, 10 ** 9, 3, 0).shape == (3,)
 
 
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2 ** 33), st.integers(0, 50))
+def test_as_they_lie_in_the_file(count, size, seed, index):
+    assert (mnist.examples(count, index, size, seed, "file")
+            == [number % count for number in range(index * size, (index + 1) * size)]).all()
+
+
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2 ** 33), st.integers(0, 50))
+def test_drawn_anew(count, size, seed, index):
+    rows = mnist.examples(count, index, size, seed, "drawn")
+    assert rows.shape == (size,) and {*rows.tolist()} <= {*range(count)}
+    assert len({*rows.tolist()}) == min(size, count)
+
+
+def test_every_example_is_drawn_as_often():
+    """Of ten examples four a batch: each in .4 of 1,000 batches, within five deviations."""
+    rows = [mnist.examples(10, index, 4, 0, "drawn") for index in range(1000)]
+    shares = np.bincount(np.concatenate(rows), minlength=10) / 1000
+    assert (abs(shares - .4) < 5 * (.4 * .6 / 1000) ** .5).all()
+    assert len({tuple(row) for row in rows}) > 800  # of 5,040
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_the_examples(small, name):
+    _, labels = small
+    for order in mnist.ORDERS:
+        task = make_task(name, order=order)
+        for index in (0, 4, 5):
+            rows = mnist.examples(23, index, 5, 3, order)
+            assert (task.batch(index, 5, 3).y == labels["train"][rows]).all()
+    with pytest.raises(ValueError, match="order is 'mixed'; need one of shuffled, file, drawn"):
+        make_task(name, order="mixed")
+
+
 def test_resuming_needs_the_position_alone(small):
     whole = list(islice(make_task("permuted-mnist").batches(4, seed=1), 14))
     rest = list(islice(make_task("permuted-mnist").batches(4, seed=1, start=9), 5))

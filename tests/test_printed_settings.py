@@ -64,6 +64,7 @@ def manchev_spratling(kind, task, method):
                   "evaluate_every": (10_000 if code else 60_000) // 20}
     if task in ("sequential-mnist", "mnist"):  # 60,000 and 10,000 images, best on the test set
         found["task"] = {"": task, "scaling": "code" if code else "unit", "validation": 0}
+        found["order"] = "file" if code else "shuffled"  # the code never shuffles
     if method == "oinit":
         found |= {"orthogonal": "all" if code else "hidden", "oinit_rate": .1, "oinit_cost": 1e-6,
                   "oinit_steps": 100}
@@ -93,7 +94,9 @@ def vorontsov(kind, task):
             "weight_decay": 1e-4, "clip": "step" if code else "norm",
             "clip_at": 30.0 if ptb else 100.0, "learn_h0": code, "batch": 50,
             "embedding": 512 if code and ptb else 0,
-            **({"length": lengths[task]} if task in lengths else {}),
+            # data.py: a permutation of the lines an epoch; of MNIST's images, one a batch
+            **({"length": lengths[task]} if task in lengths else
+               {"order": ("mixed" if ptb else "drawn") if code else "shuffled"}),
             # epochs: 100 batches of generated data, 50,000 images, PTB's lines of 75 characters
             "iterations": {"copy": 200 * 100, "adding": 2000 * 100, "ptb": 200 * 198}.get(
                 task, 120 * 50_000 // 50),
@@ -123,7 +126,8 @@ def orhan_pitkow(kind, task):
                           "form": "keras"}, "rate": 1e-4,
             "clip": "norm", "clip_at": 10.0, "iterations": 100 * 60_000 // 16,
             "evaluate_every": 60_000 // 16,
-            **({"length": lengths[task]} if task in lengths else {}),
+            # Keras shuffles in every epoch
+            **({"length": lengths[task]} if task in lengths else {"order": "shuffled"}),
             "task": {"": task} | {
                 "copy": {"length": 200, "samples": 10_000, "encoding": "one-hot"},
                 "adding": {"length": 60, "samples": 10_000, "protocol": "orhan-pitkow"},

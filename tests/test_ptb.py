@@ -139,8 +139,20 @@ def test_an_epoch_has_every_line_once_in_company_of_its_length(lengths, size, se
     assert all(low[1] <= high[0] for low, high in zip(tens, tens[1:]))
 
 
-def test_epochs_differ():
-    orders = {np.concatenate(ptb.schedule(np.full(50, 9), 5, seed, epoch)).tobytes()
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 20),
+       st.integers(0, 2 ** 40), st.integers(0, 5))
+def test_an_epoch_of_mixed_lengths_has_every_line_once(lengths, size, seed, epoch):
+    batches = ptb.schedule(np.array(lengths), size, seed, epoch, "mixed")
+    assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
+    assert len(batches) == -(-len(lengths) // size) and max(map(len, batches)) <= size
+    # whatever the lengths are
+    others = ptb.schedule(np.ones(len(lengths)), size, seed, epoch, "mixed")
+    assert all((one == two).all() for one, two in zip(batches, others))
+
+
+@pytest.mark.parametrize("order", ptb.ORDERS)
+def test_epochs_differ(order):
+    orders = {np.concatenate(ptb.schedule(np.full(50, 9), 5, seed, epoch, order)).tobytes()
               for seed, epoch in ((0, 0), (0, 1), (1, 0))}
     assert len(orders) == 3
 

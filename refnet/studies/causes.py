@@ -43,6 +43,7 @@ def _cells(question: str, fixed: dict[str, Any], cases: dict[str, dict[str, Any]
     "copy, T = 200, a prior of .1 on the spectrum",
     "copy, T = 500, a penalty on W'W - I, factorised", "copy, T = 200, a prior on the spectrum")
 HALVED = "adding:protocol=manchev-spratling-code"
+OINIT = {"task": "sequential-mnist", "method": "oinit", "order": "shuffled"}  # as Table II's
 SMALL: dict[str, Any] = {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"}
 
 CELLS = [
@@ -76,15 +77,15 @@ CELLS = [
         "RMSprop at .1 (code)": {}, "the code's SGD at .1": {"optimizer": "sgd"},
         "the code's SGD at .1, with its default penalty of .1": {
             "optimizer": "sgd", "method": "oinit+open", "strength": .1}}),
-    *_cells(PIXELS, {"task": "sequential-mnist", "method": "oinit", "iterations": 5_000}, {
+    *_cells(PIXELS, {**OINIT, "iterations": 5_000}, {
         "RMSprop at .00001, standardised (code)": {},
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"},
         "RMSprop at .0001, standardised": {"rate": 1e-4},
         "SGD at .00001, from 0 to 1 (text)": {"protocol": TEXT}}),
-    *_cells(MORE, {"task": "sequential-mnist", "method": "oinit", "iterations": 100_000}, {
+    *_cells(MORE, {**OINIT, "iterations": 100_000}, {
         "RMSprop at .00001, standardised (code)": {},
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"}}),
-    *_cells(MOST, {"task": "sequential-mnist", "method": "oinit", "iterations": 1_000_000}, {
+    *_cells(MOST, {**OINIT, "iterations": 1_000_000}, {
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"}}),
     *_cells(PTB, {"task": "ptb", "transition": "svd:margin=0", "recurrent": "orthogonal",
                   "protocol": VORONTSOV, "iterations": 20 * 198, "evaluate_every": 5 * 198}, {

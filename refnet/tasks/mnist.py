@@ -17,7 +17,8 @@ from refnet.batch import Array, Batch
 from refnet.tasks.base import ORDER, Task, check_choice, classified, evaluation_size, rates, stream
 from refnet.tasks.files import Source, load, parse_idx
 
-__all__ = ["Images", "PermutedPixels", "Pixels", "examples", "order", "permutation", "read"]
+__all__ = ["Images", "ORDERS", "PermutedPixels", "Pixels", "examples", "order", "permutation",
+           "read"]
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/",
            "https://storage.googleapis.com/cvdf-datasets/mnist/")
@@ -62,6 +63,11 @@ def permutation(name: str) -> Array:
     return np.asarray(np.random.RandomState(int(number)).permutation(784))
 
 
+ORDERS = ("shuffled", "file", "drawn")
+"""How examples come: every one once an epoch, at random; as they lie in the file; every batch
+drawn anew from all of them, each once unless it is larger than their number."""
+
+
 @lru_cache(maxsize=4)
 def order(count: int, seed: int, epoch: int) -> Array:
     """The order in which an epoch goes through ``count`` examples: (count,), read-only.
@@ -74,13 +80,22 @@ def order(count: int, seed: int, epoch: int) -> Array:
     return shuffled
 
 
-def examples(count: int, index: int, size: int, seed: int) -> Array:
+def examples(count: int, index: int, size: int, seed: int, kind: str = "shuffled") -> Array:
     """Which examples batch ``index`` has: (size,). A batch at the end of an epoch takes the rest
     from the next one, so that each epoch has every example once and each batch the same size.
 
+    ``kind``: of ORDERS.
+
     >>> sorted(examples(6, 0, 3, seed=0).tolist() + examples(6, 1, 3, seed=0).tolist())
     [0, 1, 2, 3, 4, 5]
+    >>> examples(6, 1, 4, seed=0, kind="file").tolist()
+    [4, 5, 0, 1]
     """
+    if kind == "file":
+        return np.arange(index * size, (index + 1) * size) % count
+    if kind == "drawn":
+        rng = stream(seed, ORDER, index)
+        return np.resize(rng.choice(count, min(size, count), replace=False), size)
     epoch, place = divmod(index * size, count)
     parts = [order(count, seed, epoch)[place:place + size]]
     while (left := size - sum(map(len, parts))):
@@ -98,11 +113,13 @@ class Images(Task):
     released code of Manchev & Spratling. A pixel that never changes becomes 0.
     ``validation``: how many of the 60,000 training images, the last ones, are held out
     (Vorontsov et al.: 10,000).
+    ``order``: of the training examples, one of ORDERS.
     The files are read, and downloaded if need be, when the task is made.
     """
 
     scaling: str = "unit"
     validation: int = 0
+    order: str = "shuffled"
     dtype: str = "float32"
 
     name = "mnist"
@@ -114,6 +131,7 @@ class Images(Task):
 
     def __post_init__(self) -> None:
         check_choice(f"{self.name}: scaling", self.scaling, ("unit", "standard", "code"))
+        check_choice(f"{self.name}: order", self.order, ORDERS)
         check_choice(f"{self.name}: dtype", self.dtype, ("float32", "float64"))
         total = FILES["train-labels-idx1-ubyte"][0][0]
         if not 0 <= self.validation < total:
@@ -177,7 +195,8 @@ class Images(Task):
         return Batch(x, labels[rows])
 
     def batch(self, index: int, size: int, seed: int) -> Batch:
-        return self._batch("train", examples(len(self._data["train"][1]), index, size, seed))
+        count = len(self._data["train"][1])
+        return self._batch("train", examples(count, index, size, seed, self.order))
 
     def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
         check_choice(f"{self.name}: split", split, self.splits)

@@ -20,7 +20,7 @@ from refnet.tasks.base import (ORDER, Task, check_choice, classified, evaluation
                                stream)
 from refnet.tasks.files import Source, load
 
-__all__ = ["Characters", "SYMBOLS", "encode", "lines", "schedule"]
+__all__ = ["Characters", "ORDERS", "SYMBOLS", "encode", "lines", "schedule"]
 
 SYMBOLS = ("<unk>", "\n", *" #$&'*-./0123456789N\\abcdefghijklmnopqrstuvwxyz")
 """The 49 symbols by number. 0 also stands for what follows the end of a line."""
@@ -78,9 +78,15 @@ def lines(split: str) -> tuple[list[Array], Array]:
     return found
 
 
-def schedule(lengths: Array, size: int, seed: int, epoch: int) -> list[Array]:
-    """The batches of an epoch, as rows: lines of similar length together, otherwise at random and
-    in random order. The last batch of an epoch may be smaller.
+ORDERS = ("shuffled", "mixed")
+"""How lines come, every one once an epoch: those of similar length together, otherwise at random;
+or of all lengths, at random."""
+
+
+def schedule(lengths: Array, size: int, seed: int, epoch: int, kind: str = "shuffled"
+             ) -> list[Array]:
+    """The batches of an epoch, as rows, in the order ``kind`` of ORDERS. Batches come in random
+    order; the last one that is cut may be smaller.
 
     >>> epoch = schedule(np.array([25, 3, 27, 4]), 2, seed=0, epoch=0)
     >>> sorted(sorted(rows.tolist()) for rows in epoch)
@@ -88,7 +94,8 @@ def schedule(lengths: Array, size: int, seed: int, epoch: int) -> list[Array]:
     """
     rng = stream(seed, ORDER, epoch)
     shuffled = rng.permutation(len(lengths))
-    ordered = shuffled[np.argsort(lengths[shuffled] // WIDTH, kind="stable")]
+    alike = lengths[shuffled] // WIDTH if kind == "shuffled" else np.zeros(len(lengths))
+    ordered = shuffled[np.argsort(alike, kind="stable")]
     cuts = np.split(ordered, range(size, len(lengths), size))
     return [cuts[i] for i in rng.permutation(len(cuts))]
 
@@ -107,11 +114,13 @@ class Characters(Task):
     leave them out; ``bpc_with_ends`` and ``accuracy_with_ends``, as in the paper's tables, and
     the loss include them.
     ``select``: the figure by which the best weights are chosen, bpc or accuracy; the paper's is
-    accuracy. The files are read when the task is made.
+    accuracy. ``order``: of the training lines, one of ORDERS; the released code mixes lengths.
+    The files are read when the task is made.
     """
 
     characters: int = 75
     select: str = "bpc"
+    order: str = "shuffled"
     dtype: str = "float32"
 
     name = "ptb"
@@ -122,6 +131,7 @@ class Characters(Task):
     criterion = "none: it runs to its last iteration"
 
     def __post_init__(self) -> None:
+        check_choice("ptb: order", self.order, ORDERS)
         check_choice("ptb: dtype", self.dtype, ("float32", "float64"))
         check_choice("ptb: select", self.select, ("bpc", "accuracy"))
         for split, chosen in self._lines.items():
@@ -155,7 +165,7 @@ class Characters(Task):
     @cached_property
     def _schedule(self) -> Callable[[int, int, int], list[Array]]:
         """``schedule`` of the training lines; that of the current epoch is kept."""
-        return lru_cache(maxsize=2)(partial(schedule, self._lengths["train"]))
+        return lru_cache(maxsize=2)(partial(schedule, self._lengths["train"], kind=self.order))
 
     def _batch(self, split: str, rows: Array) -> Batch:
         chosen = [self._lines[split][row] for row in rows]

@@ -8,6 +8,7 @@ A setting with options of its own is a *spec*, such as ``svd:margin=0.1`` (refne
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from sys import float_info
 from typing import Any, NamedTuple
@@ -57,10 +58,11 @@ class Declaration(NamedTuple):
         return text + (f" [{self.where.text}]" if self.where else "")
 
 
-def _has_length(config: "Config") -> bool:
+def _has(option: str, config: "Config") -> bool:
+    """Whether the task has the option; one that is not known is refused elsewhere."""
     from refnet import tasks
     name = _name(config.task)
-    return name not in tasks.TASKS or "length" in tasks.options(name)
+    return name not in tasks.TASKS or option in tasks.options(name)
 
 
 def _name(spec: str) -> str:
@@ -76,7 +78,8 @@ ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
 ON_MANIFOLD = Where("transitions orthogonal, product, schur and svd", lambda c: _name(
     c.transition) in ("orthogonal", "product", "schur", "svd"))
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
-GENERATED = Where("generated tasks", _has_length)
+GENERATED = Where("generated tasks", partial(_has, "length"))
+FROM_FILES = Where("MNIST and the Penn Treebank", partial(_has, "order"))
 
 
 def _setting(default: Any, text: str, least: float | None = None, above: float | None = None,
@@ -99,6 +102,10 @@ class Config:
     protocol: str = _setting("", "the protocol that settings not given are taken from, such as "
                                  "vorontsov/text (the defaults are those of the task's own)")
     length: int = _setting(0, "sequence length T; 0 is the task's own", least=0, where=GENERATED)
+    order: str = _setting("shuffled", "order of the training examples (shuffled in every epoch, in "
+                                      "ptb with lines of similar length together, or mixed; as in "
+                                      "the file; every batch drawn anew)",
+                          choices=("shuffled", "file", "drawn", "mixed"), where=FROM_FILES)
     net: str = _setting("recurrent", "kind of net", choices=("recurrent", "feedforward"))
     cell: str = _setting("rnn", "recurrent cell: rnn, gru, gru_before, lstm or cifg, such as "
                                 "lstm:peepholes=true,forget=1", where=RECURRENT)
@@ -233,7 +240,7 @@ def _check_given(config: Config, given: Mapping[str, Any]) -> None:
 
 def _situation(config: Config, where: Where) -> str:
     about = {"net": (RECURRENT, FEEDFORWARD), "cell": (GATED,), "clip": (CLIPPED,),
-             "transition": (ON_MANIFOLD,), "task": (GENERATED,),
+             "transition": (ON_MANIFOLD,), "task": (GENERATED, FROM_FILES),
              "method": (PRETRAINED, PENALISED, ORTHOGONALISED)}
     name = next(name for name, places in about.items() if where in places)
     if name == "cell" and config.net != "recurrent":

@@ -229,6 +229,8 @@ def build(config: Config) -> Experiment:
     name, options = read_spec("task", config.task)
     if config.length:
         options["length"] = config.length
+    if "order" in tasks.options(name):
+        options["order"] = config.order
     task = tasks.make_task(name, **options, dtype=config.dtype)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):

@@ -32,7 +32,7 @@ class Rule(NamedTuple):
 
 
 _PLAIN = Rule({}, {
-    "length": 0, "net": "recurrent", "cell": "rnn", "hidden": 100, "layers": 1,
+    "length": 0, "order": "shuffled", "net": "recurrent", "cell": "rnn", "hidden": 100, "layers": 1,
     "bidirectional": False, "depth": 10, "activation": "tanh", "embedding": 0, "gain": 1.0,
     "learn_h0": False, "transition": "dense", "weights": "glorot_uniform", "input_weights": "",
     "recurrent": "", "gate_recurrent": "", "reduction": "mean", "method": "plain",
@@ -133,7 +133,8 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
         Rule({"method": "open", "net": "feedforward"}, {"orthogonal": "all"}),
         Rule({"method": ("open", "oinit+open"), "net": "recurrent"}, {"open_form": "unsquared"}),
         Rule({"task": "adding"}, {"task": {"protocol": "manchev-spratling-code"}}),
-        Rule({"task": ("sequential-mnist", "mnist")}, {"task": {"scaling": "code"}}),
+        Rule({"task": ("sequential-mnist", "mnist")},
+             {"task": {"scaling": "code"}, "order": "file"}),
         # 10,000 examples to a test
         Rule({"task": "mnist"}, {"depth": 11, "evaluate_every": 500}),
     ]),
@@ -150,7 +151,8 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
              {"transition": "svd:margin=0.1,spectrum_rate=printed,negative=relu"}),
         Rule({"task": "copy"}, {"task": {"encoding": "scalar"}}),
         Rule({"task": "adding"}, {"task": {"protocol": "vorontsov-code"}}),
-        Rule({"task": "ptb"}, {"embedding": 512}),
+        Rule({"task": ("sequential-mnist", "permuted-mnist")}, {"order": "drawn"}),
+        Rule({"task": "ptb"}, {"embedding": 512, "order": "mixed"}),
         # the spectrum's rate stays 1e-4 where the others' is 1e-3, but not without a margin
         Rule({"task": "ptb", "transition": "svd"}, {"transition":
              "svd:margin=0.1,spectrum_rate=printed,negative=relu,spectrum_factor=0.1"}),
@@ -281,13 +283,14 @@ Not taken from the released codes:
   descent (erratum 31); refnet's has A = G W' - W G'. Their OPLU returns its input unchanged.
 - Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
   gradient of a symbol below it is 0. refnet's cross-entropy is that of the formula.
-- The order of examples. Manchev & Spratling take the images as they lie; Vorontsov et al. draw
-  every batch anew, of MNIST and of the Penn Treebank. refnet shuffles in every epoch, and puts
-  lines of similar length into one batch.
 - Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations, refnet the
   last one's. Vorontsov et al. average batches by their number of lines, refnet characters.
-- Tables III and IV of Manchev & Spratling are recorded with a test after each epoch. Their code
-  tests after every 10,000 examples, and the best of so many is a little higher.
+- Tables II to IV of Manchev & Spratling are recorded with images shuffled in every epoch, and III
+  and IV with a test after each: their code tests after every 10,000 examples, and the best of so
+  many is a little higher. Table 3 of Vorontsov et al. by their code is recorded with lines of
+  similar length together (order shuffled).
+- Precision. Manchev & Spratling's code computes in float64. refnet's dtype is float32 wherever it
+  is not given.
 - Their OINIT makes one more update after the cost is below its threshold, refnet's does not; the
   update is of the order of that cost.
 - The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 where the text has

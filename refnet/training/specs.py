@@ -26,7 +26,8 @@ def _optimizer(name: str) -> dict[str, Option]:
 _INITIALIZER = Kind(tuple(INITIALIZERS), lambda name: signature_options(INITIALIZERS[name], 2))
 
 KINDS: dict[str, Kind] = {
-    "task": Kind(tuple(tasks.TASKS), lambda name: field_options(tasks.TASKS[name], ("dtype",))),
+    "task": Kind(tuple(tasks.TASKS),
+                 lambda name: field_options(tasks.TASKS[name], ("dtype", "order"))),
     "cell": Kind(tuple(CELLS), lambda name: signature_options(CELLS[name].init, 1)),
     "activation": ACTIVATION,
     "transition": TRANSITION,
