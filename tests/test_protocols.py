@@ -2,12 +2,15 @@
 
 import argparse
 from dataclasses import asdict, fields
+from math import log
 
+import numpy as np
 import pytest
 
 from refnet.cli import _add_train
 from refnet.training.config import OWN, Config, applicable, check
 from refnet.training.experiment import build
+from refnet.training.optimizers import optimizer
 from refnet.training.protocols import DEFAULTS, PROTOCOLS, Rule, _facts, _holds, differences, preset
 from refnet.training.specs import read_spec
 
@@ -128,9 +131,30 @@ def test_the_differences_follow_from_the_rules(monkeypatch):
     text = differences()
     for row in ("sgd", "encoding=one-hot", "spectrum_factor=0.1", "scaling=code", "unsquared"):
         assert row in text
-    assert "weight_decay" not in text
+    assert "| gain " not in text
     tasks, rules = PROTOCOLS["vorontsov/code"]
     monkeypatch.setitem(PROTOCOLS, "vorontsov/code",
-                        (tasks, [*rules, Rule({"task": "copy"}, {"weight_decay": .5})]))
-    assert [line.split()[1:8] for line in differences().splitlines() if "weight_decay" in line] == [
-        "vorontsov | weight_decay | 0.0001 | 0.5".split()]
+                        (tasks, [*rules, Rule({"task": "copy"}, {"gain": .5})]))
+    assert [line.split()[1:8] for line in differences().splitlines() if "| gain " in line] == [
+        "vorontsov | gain | 1.0 | 0.5".split()]
+
+
+def test_the_penn_treebanks_steps_are_those_of_a_loss_in_bits():
+    """The released code's clipping, weight decay and RMSprop on gradients in bits, written out,
+    against the protocol's on the same gradients in nats: within rounding."""
+    config = preset("ptb", protocol="vorontsov/code")
+    name, options = read_spec("optimizer", config.optimizer)
+    rule = optimizer(name, config.rate, **options)
+    rng = np.random.default_rng(0)
+    W = {"W": rng.normal(size=(6, 50))}
+    theirs, squares, state = W["W"].copy(), 0.0, rule.init(W)
+    for size in (1e-4, 1e-3, 1, 100):  # below the root of eps and above it, and clipped
+        nats = size * rng.normal(size=(6, 50))
+        bits = np.clip(nats / log(2), -30, 30) + 2e-4 * theirs
+        squares = .9 * squares + .1 * bits ** 2
+        theirs = theirs - 1e-3 * bits / np.sqrt(squares + 1e-6)
+        ours = (np.clip(nats, -config.clip_at, config.clip_at)
+                + 2 * config.weight_decay * W["W"])
+        W, state = rule.step(W, {"W": ours}, state)
+        assert abs(W["W"] - theirs).max() <= 1e-14
+        assert abs(bits - ours).max() > min(size, 30) / 10  # the gradients themselves differ

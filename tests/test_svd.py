@@ -36,6 +36,23 @@ def test_svd_spectrum():
     assert (transition("svd", margin=0).matrix({"U": eye, "V": eye})[0] == eye).all()
 
 
+@pytest.mark.parametrize("margin, part", [("none", "s"), (10, "p")])
+def test_the_prior_draws_a_negative_value_back(margin, part):
+    """Of s cut to 0, as in the released code, the matrix has no gradient and the prior on s
+    itself has: value and gradient are those of ``negative="keep"``."""
+    at = {"U": np.eye(3), "V": np.eye(3), part: np.array([-0.5, 0.25, 2.0])}
+    options = {"margin": margin, "prior": 0.1}
+    kept, cut = (transition("svd", negative=word, **options) for word in ("keep", "relu"))
+    assert kept.spectrum(at)[0] < 0 == cut.spectrum(at)[0]
+    assert (cut.matrix(at)[0] == np.diag(np.maximum(kept.spectrum(at), 0))).all()
+    assert (cut.pull_back(at, cut.matrix(at)[1], np.ones((3, 3)))[part] == 0)[0]
+    (value, grads), (kept_value, kept_grads) = cut.penalty(at), kept.penalty(at)
+    assert value == kept_value and (grads[part] == kept_grads[part]).all()
+    assert grads[part][0] < 0  # a step against it makes s larger
+    cut_value = 0.1 * ((cut.spectrum(at) - 1) ** 2).sum()
+    assert value > cut_value  # a prior on the cut spectrum would be noticed
+
+
 @pytest.mark.parametrize("dtype, most", [(np.float32, 80), (np.float64, 700)])
 def test_spectrum_is_alive_on_both_sides(dtype, most):
     """Eq. 11: ``ds/dp = 2m e^-|p| / (1 + e^-|p|)^2``, relatively, as far as the type reaches."""

@@ -59,13 +59,12 @@ _SOFT = [
 
 
 def _rows(task: str, printed: list[tuple[str, str, tuple[str, ...]]], quick: dict[str, Any],
-          protocol: str = PROTOCOL, **fixed: str) -> list[Cell]:
-    """The rows of Tables 1 to 4: margin, start and what is printed. ``fixed``: what is not the
-    protocol's."""
+          protocol: str = PROTOCOL) -> list[Cell]:
+    """The rows of Tables 1 to 4: margin, start and what is printed."""
     starts = {"orthogonal": "orthogonal", "Glorot normal": "glorot_normal", "identity": "identity"}
     cells = []
     for margin, start, numbers in printed:
-        settings = {"task": task, "protocol": protocol, **fixed}
+        settings = {"task": task, "protocol": protocol}
         settings |= ({"cell": "lstm"} if margin == "LSTM" else
                      {"transition": f"svd:margin={margin}", "recurrent": starts[start]})
         cells.append(Cell(f"margin {margin}, {start}" if start else margin, settings, numbers,
@@ -192,8 +191,7 @@ STUDIES = [
          _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution),
     grid("table-3-code", "Table 3 of Vorontsov et al. under the protocol of their released code: "
          "characters embedded in 512 dimensions",
-         _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, "vorontsov/code",
-               order="shuffled"),  # lines of similar length together take a third less time
+         _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, "vorontsov/code"),
          _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution),
     grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
          _rows("ptb:characters=300", _printed(TABLE_4), {"hidden": 64, "iterations": 100,

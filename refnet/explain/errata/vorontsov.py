@@ -225,10 +225,29 @@ def _e43(rng: Rng) -> list[Comparison]:
                        AtMost(F(1, 4) ** 20))]
 
 
+@erratum(44, SOURCE, "the released code", "a step of U or V is Cayley(eta A) W_0, with the W_0 that "
+         "the graph was built with",
+         "Cayley(eta A) W, with the W that the step before has made, as in eq. 9",
+         "param.get_value() is an array, and in the graph of the updates a constant. A depends on "
+         "the present gradient and on W_0 alone, so that W never leaves the matrices that one step "
+         "from W_0 reaches.")
+def _e44(rng: Rng) -> list[Comparison]:
+    start, target = np.eye(2), np.array([[0.0, -1.0], [1.0, 0.0]])
+    moving = stuck = start
+    for _ in range(200):  # down ||W - R||_F^2 / 2, of which R = target is the least value
+        moving = stiefel.step(moving, moving - target, 0.1)
+        stuck = stiefel.step(start, stuck - target, 0.1)
+    return [Comparison("||W - R||_F after 200 steps of rate .1 down its square; at first 2, by the "
+                       "code's update", float(np.linalg.norm(stuck - target)), AtMost(1e-6),
+                       AtLeast(1.0)),
+            Comparison("the same by eq. 9", float(np.linalg.norm(moving - target)), None,
+                       AtMost(1e-6))]
+
+
 _e39 = Erratum(39, SOURCE, "3.1.2", "both the ordered and sequential MNIST tasks",
                "both the ordered and permuted sequential MNIST tasks",
                "Both are sequential; the sentence compares Tables 1 and 2, ordered and permuted.")
 
 
 ERRATA: tuple[Erratum, ...] = (_e21, _e22, _e23, _e24, _e25, _e26, _e27, _e28, _e29, _e30, _e31,
-                               _e34, _e38, _e39, _e43)
+                               _e34, _e38, _e39, _e43, _e44)

@@ -134,13 +134,16 @@ class SVD(Manifold):
 
     def spectrum(self, parts: Params) -> Array:
         """s (K,)."""
-        if self._width is None:
-            s = parts["s"]
-        elif not self._width:
-            return np.ones_like(parts["U"][0])
-        else:
-            s = np.asanyarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
+        s = self._uncut(parts)
         return np.where(nonpositive(s), s * 0, s) if self._cut else s
+
+    def _uncut(self, parts: Params) -> Array:
+        """s before negative entries are replaced."""
+        if self._width is None:
+            return parts["s"]
+        if not self._width:
+            return np.ones_like(parts["U"][0])
+        return np.asanyarray(1 + times(self._width / 2, 2 * sigmoid(parts["p"]) - 1))
 
     @property
     def _cut(self) -> bool:
@@ -160,13 +163,13 @@ class SVD(Manifold):
         through = matmul(dW, parts["V"])
         grads = {"U": np.asanyarray(through * s), "V": matmul(dW.T, scaled)}
         ds = np.asanyarray((parts["U"] * through).sum(axis=0))
+        if self._cut:
+            ds = np.where(nonpositive(s), ds * 0, ds)
         return grads | self._pull_spectrum(parts, ds)
 
     def _pull_spectrum(self, parts: Params, ds: Array) -> Params:
         if self._width == 0:
             return {}
-        if self._cut:
-            ds = np.where(nonpositive(self.spectrum(parts)), ds * 0, ds)
         if self._width is None:
             return {"s": ds}
         p = parts["p"]
@@ -174,11 +177,13 @@ class SVD(Manifold):
         return {"p": times(self._width, ds * sigmoid(p) * sigmoid(-p))}
 
     def penalty(self, parts: Params) -> tuple[Any, Params]:
-        """The Gaussian prior on s and the soft penalty on the bases, where there are any."""
+        """The Gaussian prior on s and the soft penalty on the bases, where there are any. With
+        ``negative="relu"`` the prior is on s before it is cut, as in the released code: it draws
+        a negative one back to 1."""
         value: Any = 0
         grads: Params = {}
         if self.prior:
-            off = self.spectrum(parts) - 1
+            off = self._uncut(parts) - 1
             value = times(self.prior, (off * off).sum(keepdims=True))[0]
             grads |= self._pull_spectrum(parts, times(2 * self.prior, off))
         if self.soft:
