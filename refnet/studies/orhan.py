@@ -73,10 +73,9 @@ _GRID = grid(
     ("loss", "accuracy", "mse"), lambda label: label.partition(",")[0])
 
 NOTE = f"""
-The released code has one gain for all starts, of which 1.02 is the default; the text searches it
-for each and prints none. The gains here are 1.02 for the chain, 1 for the orthogonal matrix and the
-identity, and a feedback of .04, the initialiser's own default. Other things that are not as in the
-released code: each batch is drawn afresh, not from 60,000 examples that are drawn once; copy is
+The released code has one gain for all starts, 1.02 unless another is given. The gains here are 1.02
+for the chain, 1 for the orthogonal matrix and the identity, and a feedback of .04, the
+initialiser's own default. Other things that are not as in the released code: each batch is drawn afresh, not from 60,000 examples that are drawn once; copy is
 solved with 99% of the ten symbols right, not at a loss below .0025, and its accuracy is that of
 these symbols, Keras's that of all 500 steps; the permutation of MNIST's pixels is the same for all
 seeds; and Keras takes no logarithm of a probability below {LEAST:g}, so that there is no gradient
