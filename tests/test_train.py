@@ -227,6 +227,18 @@ def test_a_loss_that_is_not_finite_names_step_and_array(tmp_path):
         train(config, tmp_path / "run")
 
 
+@pytest.mark.parametrize("rate, moves", [(0.0, False), (1e-3, True)])
+def test_bases_stay_where_they_are_at_a_rate_of_0(tmp_path, rate, moves):
+    config = replace(TINY, transition="svd:margin=0.5", recurrent="orthogonal",
+                     manifold_rate=rate)
+    train(config, tmp_path / "run")
+    start, _ = build(config).start()
+    path = tmp_path / "run" / "checkpoint.npz"
+    params = checkpoint.load(path, loop.identity(config)).groups["params"]
+    assert [(params[f"Whh.{part}"] != start[f"Whh.{part}"]).any() for part in "UVp"] == [
+        moves, moves, True]
+
+
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 @pytest.mark.parametrize("rate", [1e12, 1e30])
 def test_a_step_that_leaves_the_manifold_is_a_divergence(tmp_path, rate):

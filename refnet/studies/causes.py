@@ -92,7 +92,11 @@ CELLS = [
         "as the text": {}, "Cayley steps at .001": {"manifold_rate": 1e-3},
         "no weight decay": {"weight_decay": 0.0},
         "losses of a sequence added": {"reduction": "batch_mean"},
-        "embedding of 512 (code)": {"embedding": 512}},
+        "embedding of 512 (code)": {"embedding": 512},
+        "lines of all lengths mixed (code)": {"order": "mixed"},
+        "U and V fixed (code)": {"manifold_rate": 0.0},
+        "a loss in bits (code)": {name: getattr(preset("ptb", protocol="vorontsov/code"), name)
+                                  for name in ("optimizer", "weight_decay", "clip_at")}},
         {"hidden": 64, "iterations": 198, "evaluate_every": 99}),
     *_cells(PRIOR, {"task": "copy", "length": 200, "transition": "svd:margin=none,prior=0.1",
                     "optimizer": "sgd", "rate": 1e-5, "protocol": VORONTSOV}, {

@@ -141,9 +141,10 @@ class Experiment:
 
     def manifold_step(self, params: Params, grads: Params) -> tuple[Params, int]:
         """Move the parts that the optimiser skips along their manifold; and how many of them had
-        drifted so far that they were orthogonalised again."""
+        drifted so far that they were orthogonalised again. With a rate of 0 they stay as they
+        are."""
         transition = self.net.transition
-        if transition is None or not self.optimizer.skip:
+        if transition is None or not self.optimizer.skip or not self.config.manifold_rate:
             return params, 0
         moved = transition.retract(params, grads, self.optimizer.skip, self.config.manifold_rate)
         return {**params, **moved.params}, len(moved.repaired)
