@@ -105,12 +105,13 @@ def overview() -> str:
         jobs = study.jobs(lambda job: store.done(job, rows), seeds(study), False)
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study in TABLES
-        done = len(rows) if ladder else sum(store.done(job, rows) is not None for job in jobs)
+        done = list(rows.values()) if ladder else [
+            row for job in jobs if (row := store.done(job, rows)) is not None]
         begun = sum(place.is_dir() for place in store.folder.glob("unfinished/*/run"))
-        hours = sum(row.get("seconds", 0) for row in rows.values()) / 3600
+        hours = sum(row.get("seconds", 0) for row in done) / 3600
         cost = costs.get(study.name)
         lines.append([f"`refnet study {study.name}`", study.title,
-                      (f"{done}" if ladder else f"{done} of {len(jobs)}")
+                      f"{len(done)}" + f" of {len(jobs)}" * (not ladder)
                       + (f", {begun} begun" if begun else ""), f"{hours:.2f}",
                       *(("-", "-") if cost is None else cost.texts)])
     return table(["command", "what", "runs recorded", "hours they took",

@@ -9,7 +9,6 @@ import traceback
 from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
-from shlex import quote
 from types import FrameType
 from typing import Any
 
@@ -170,10 +169,11 @@ def _settings(args: argparse.Namespace) -> Any:
     given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
              if getattr(args, entry.name) is not None}
     if args.resume is not None:
-        extra = set(given) - {"iterations"}
-        if extra or args.config:
-            raise ValueError("--resume continues a run with its own settings; only --iterations "
-                             f"may be given with it, not {', '.join(sorted(extra)) or '--config'}")
+        extra = [*sorted(set(given) - {"iterations"}), *["--config"] * bool(args.config),
+                 *["--out"] * bool(args.out)]
+        if extra:
+            raise ValueError("--resume continues a run in its folder with its own settings; only "
+                             f"--iterations may be given with it, not {', '.join(extra)}")
         return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}
     task = given.get("task", settings.get("task"))
@@ -202,6 +202,7 @@ def _train(args: argparse.Namespace) -> int:
                              "or what the variable NUMBA_NUM_THREADS says")
         numba.set_num_threads(args.threads)
     from refnet.runs import progress
+    from refnet.runs.files import argument
     from refnet.training import loop as train
     signals: list[int] = []
 
@@ -233,7 +234,7 @@ def _train(args: argparse.Namespace) -> int:
     print(f"run folder: {folder}")
     if summary.state == "interrupted":
         print(f"interrupted at iteration {summary.iteration}; go on with: "
-              f"refnet train --resume {quote(str(folder))}")
+              f"refnet train --resume {argument(folder)}")
     return 128 + signals[0] if signals else 0
 
 

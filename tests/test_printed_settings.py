@@ -97,8 +97,8 @@ def vorontsov(kind, task):
             # or with its gradient is log 2 times as large
             "optimizer": LASAGNE | ({"eps": 1e-6 * log(2) ** 2} if code and ptb else {}),
             "weight_decay": 1e-4 * (log(2) if code and ptb else 1),
-            "clip": "step" if code else "norm",
-            "clip_at": 30.0 * (log(2) if code else 1) if ptb else 100.0, "learn_h0": code, "batch": 50,
+            "clip": "step" if code else "norm", "learn_h0": code, "batch": 50,
+            "clip_at": 30.0 * (log(2) if code else 1) if ptb else 100.0,
             "embedding": 512 if code and ptb else 0,
             # data.py: a permutation of the lines an epoch; of MNIST's images, one a batch
             **({"length": lengths[task]} if task in lengths else

@@ -61,7 +61,8 @@ def undisturbed(tmp_path_factory):
 
 # one other value for each setting, with what else is needed for it to apply
 OTHERS = {
-    "task": "adding", "length": 11, "net": None, "cell": "gru", "hidden": 7, "depth": None,
+    "task": "adding", "length": 11, "order": ("mixed", {"task": "ptb", "length": 0}),
+    "net": None, "cell": "gru", "hidden": 7, "depth": None,
     "layers": 2, "bidirectional": True,
     "activation": "relu", "embedding": 3, "gain": 1.05, "learn_h0": True,
     "transition": "expm", "weights": "he", "input_weights": "he",
@@ -392,6 +393,11 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
         begun["curve"]["accuracy"]) - 1e-4
     text = status(tiny_study(), store)
     assert "20 of 40" in text and text.count("at most") == 4 and "still to compute" in text
+    early = Store(tmp_path / "d")  # not evaluated yet
+    loop.train(job.config, early.unfinished(job.key) / "run", stop=lambda: True)
+    row = work.begun(job, early)
+    assert (row["iterations"], row["final"], row["curve"]["accuracy"]) == (0, {}, [])
+    assert "0 of 40" in status(tiny_study(), early)
     study = grid("g", "G", [Cell("a", {"task": "copy"})],
                  [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")])
     line = study.table(lambda job: begun, 1, False).splitlines()[2].split("|")
@@ -400,7 +406,41 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     row = work.execute(job, store.folder)
     assert row["iterations"] == 40 and without_times(row) == without_times(
         work.execute(job, tmp_path / "c"))
-    # of other settings, or damaged: not begun
+    # of other settings: not begun
     assert work.begun(replace(job, config=replace(job.config, rate=.5)), Store(tmp_path)) is None
-    (tmp_path / "a/unfinished" / job.key / "run/checkpoint.npz").write_bytes(b"x")
-    assert work.begun(job, Store(tmp_path / "a")) is None
+
+
+def _edited(folder):
+    lines = (folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    lines[0] = lines[0].replace('"iteration": 10', '"iteration": 9')
+    (folder / "rows.jsonl").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("damage", [
+    lambda folder: (folder / "checkpoint.npz").write_bytes(b"x"),
+    lambda folder: (folder / "checkpoint.npz").unlink(),
+    lambda folder: (folder / "rows.jsonl").write_bytes(b"#"),
+    lambda folder: (folder / "rows.jsonl").write_bytes(b""), _edited])
+def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
+    jobs, store = tiny_jobs(), Store(tmp_path)
+    for job in jobs[:2]:
+        loop.train(replace(job.config, iterations=20), store.unfinished(job.key) / "run")
+    folder = store.unfinished(jobs[0].key) / "run"
+    damage(folder)
+    row = work.begun(jobs[0], store)
+    assert (row["state"], row["iterations"], row["best"]) == ("begun", 0, {})
+    assert str(folder) in row["damaged"] and "\n" not in row["damaged"]
+    text = status(tiny_study(), store)
+    assert re.search(r"seed 0 +\| damaged", text) and f"seed 0: {row['damaged']}" in text
+    assert re.search(r"seed 1 +\| begun", text)
+    study = grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
+    assert [part.strip() for part in study.table(lambda job: row, 1, False).splitlines()[2].split(
+        "|")[1:4]] == ["a", "not yet", "1 damaged"]
+    # the study makes all others, and says what to remove
+    with ThreadPoolExecutor(1) as pool:
+        failed = run(tiny_study(), store, executor=pool)
+    assert list(failed) == ["seed 0"] and f"remove {folder.parent}:" in failed["seed 0"]
+    assert len(store.rows()) == 2
+    shutil.rmtree(folder.parent)
+    with ThreadPoolExecutor(1) as pool:
+        assert run(tiny_study(), store, executor=pool) == {}

@@ -95,7 +95,7 @@ def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
     assert costs.remembered(path) == {}
     costs.remember(path, {"a": costs.Cost(1.5, 20)})
     costs.remember(path, {"b": costs.Cost(.25, 3)})
-    assert costs.remembered(path) == {"a": (1.5, 20), "b": (.25, 3)}
+    assert costs.remembered(path) == {"a": (1.5, 20, {}), "b": (.25, 3, {})}
     monkeypatch.setattr(costs, "machine", lambda: "another one")
     assert costs.remembered(path) == {} != costs.remembered(path, everywhere=True)
     for damaged in ("{", "[]", "{}", '{"machine": "x", "studies": []}',

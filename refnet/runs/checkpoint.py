@@ -26,13 +26,12 @@ import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
-from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Params
-from refnet.runs.files import write_atomically
+from refnet.runs.files import argument, write_atomically
 from refnet.runs.read import DAMAGE, json_of
 from refnet.runs.rows import plain
 from refnet.runs.unpack import npz_of
@@ -77,7 +76,7 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
         raise CheckpointError(f"{path}: is of iteration {reached}, later than the iteration "
                               f"{checkpoint.position['iteration']} of this run, so that another "
                               f"process has written it; go on from it with --resume "
-                              f"{quote(str(path.parent))}")
+                              f"{argument(path.parent)}")
     arrays = {f"{group}/{name}": value for group, values in checkpoint.groups.items()
               for name, value in values.items()}
     meta = {"format": FORMAT, "config": config, "position": plain(checkpoint.position),

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import IO
 
-__all__ = ["LOCK", "MARK", "discard", "naming", "remove", "sweep", "sync_folder", "temporary",
-           "write_atomically", "write_text"]
+__all__ = ["LOCK", "MARK", "argument", "discard", "naming", "remove", "sweep", "sync_folder",
+           "temporary", "write_atomically", "write_text"]
 
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
@@ -36,6 +37,15 @@ def naming(path: Path) -> Iterator[None]:
             raise
         given = re.sub(rf"\.([^/\\]+)\.[0-9a-f]{{8}}{re.escape(MARK)}", r"\1", str(path))
         raise OSError(error.errno, error.strerror, given) from None
+
+
+def argument(path: Path) -> str:
+    """A path as an argument of a command in a shell.
+
+    >>> argument(Path("a run")), argument(Path("-y"))
+    ("'a run'", './-y')
+    """
+    return quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 @contextmanager
@@ -112,5 +122,5 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], sync: boo
 
 
 def write_text(path: Path, text: str) -> None:
-    """``write_atomically`` for text, as UTF-8."""
-    write_atomically(path, lambda file: file.write(text.encode()))
+    """``write_atomically`` for text, as UTF-8; of names that are not, bytes as ``\\udcff``."""
+    write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))

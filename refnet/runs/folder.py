@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from shlex import quote
 from typing import IO
 
-from refnet.runs.files import LOCK, MARK, naming, remove, sweep, sync_folder, temporary
+from refnet.runs.files import (LOCK, MARK, argument, naming, remove, sweep, sync_folder,
+                               temporary)
 
 __all__ = ["BusyError", "create", "hold", "holder"]
 
@@ -180,7 +180,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[None]:
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} is not empty; resume that run with --resume "
-                              f"{quote(str(folder))}, or name another folder with --out")
+                              f"{argument(folder)}, or name another folder with --out")
     with naming(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
     _sweep_folders(folder.parent)

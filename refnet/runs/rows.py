@@ -7,12 +7,11 @@ import platform
 import zlib
 from hashlib import sha256
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
 
-from refnet.runs.files import naming
+from refnet.runs.files import argument, naming
 from refnet.runs.read import contents, json_of, reading
 from refnet.version import __version__
 
@@ -56,16 +55,15 @@ class Rows:
         self._take(line, row)
 
     @staticmethod
-    def resumed(path: Path, record: dict[str, Any]) -> "Rows":
-        """The rows that a checkpoint counts; later ones, which a kill may leave, are cut off and
-        reported, for they will be computed again.
+    def counted(path: Path, record: dict[str, Any]) -> tuple["Rows", int]:
+        """The rows that a checkpoint counts, and the number of lines after them.
 
         Raises FileError, with the line and the repair, if a row that the checkpoint counts is
-        missing or damaged; the file is then left as it was.
+        missing or damaged.
         """
-        rows, tail = Rows(path), 0
+        rows = Rows(path)
         with reading(path, f"put back a whole copy of it, or train again with: refnet train "
-                           f"--config {quote(str(path.parent / 'config.toml'))}"):
+                           f"--config {argument(path.parent / 'config.toml')}"):
             data = contents(path, LIMIT) if path.exists() else b""
             lines = data.splitlines(keepends=True)
             for number, line in enumerate(lines[:record["lines"]], 1):
@@ -76,7 +74,14 @@ class Rows:
             if rows.record() != record:
                 raise ValueError(f"lines 1 to {record['lines']}: are not those that the checkpoint "
                                  "counts: one of them was changed")
-        tail = len(lines) - record["lines"]
+        return rows, len(lines) - record["lines"]
+
+    @staticmethod
+    def resumed(path: Path, record: dict[str, Any]) -> "Rows":
+        """The rows that a checkpoint counts; later ones, which a kill may leave, are cut off and
+        reported, for they will be computed again. Errors: see ``counted``; the file is then left
+        as it was."""
+        rows, tail = Rows.counted(path, record)
         if tail:
             logging.getLogger("refnet").warning(
                 "%s: line %d and later (%d in all) were written after the last checkpoint; they "

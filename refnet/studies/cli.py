@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_command"]
 
+MOST = 1000
+"""Seeds of a cell, or processes."""
+
 EXAMPLES = """examples:
   refnet study --list --measure
       the studies, and the time and memory that each needs on this machine
@@ -68,7 +71,9 @@ def add_command(commands: Any) -> None:
 
 
 def _study(args: argparse.Namespace) -> int:
+    from refnet.arguments import whole
     from refnet.studies.catalogue import STUDIES, find
+    from refnet.studies.costs import remembered
     from refnet.studies.runner import run, status
     from refnet.studies.store import Store
     from refnet.studies.study import only, protocols, under
@@ -77,30 +82,37 @@ def _study(args: argparse.Namespace) -> int:
         from refnet.training.protocols import APART, differences
         print(differences() + APART)
         return 0
-    if args.list or args.measure:
-        chosen = list(STUDIES.values()) if args.name is None else [find(args.name)]
-        print(_listed(chosen, args))
-        return 0
     if args.name is None:
+        if args.list or args.measure:
+            print(_listed(list(STUDIES.values()), args))
+            return 0
         raise ValueError("name a study, such as: refnet study table-iii --quick; see them all "
                          "with: refnet study --list")
     for option in ("seeds", "workers"):
-        if getattr(args, option) < 1:
-            raise ValueError(f"--{option} is {getattr(args, option)}; need at least 1")
+        whole(f"--{option}", getattr(args, option), most=MOST)
     study = find(args.name)
     if args.protocol is not None:
         study = under(study, args.protocol)
-    if args.search and study.search is None:
-        raise ValueError(f"--search is for studies with a grid to search, such as table-i; "
-                         f"{args.name} has none")
-    study = study.search if args.search and study.search else study
+    if args.list or args.measure:
+        print(_listed([study], args))
+        return 0
+    if args.search:
+        if study.search is None:
+            raise ValueError("--search is for studies with a grid to search, such as table-i under "
+                             f"its own protocol; {study.name} has none")
+        study = study.search
     study = only(study, args.only)
-    if not study.jobs(lambda job: None, args.seeds, args.quick):
+    store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
+    if args.only and not study.jobs(lambda job: None, args.seeds, args.quick) and not any(
+            args.only in row["name"] for row in store.rows().values()):
         raise ValueError(f"--only {args.only!r}: no run has that in its name; see them with: "
                          f"refnet study {args.name} --status")
-    store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
     if args.status:
-        print(status(study, store, args.seeds, args.quick))
+        known = remembered(_measured(args)).get(study.name)
+        words = ["refnet study", args.name, *([f"--protocol {args.protocol}"] if args.protocol
+                                              else []), *["--quick"] * args.quick, "--measure"]
+        print(status(study, store, args.seeds, args.quick, known.paces if known else {},
+                     " ".join(words)))
         return 0
     failed = {}
     if not args.table:
@@ -125,17 +137,24 @@ def _study(args: argparse.Namespace) -> int:
                 print(f"figure: {store.folder / 'figure.png'}")
         except ImportError:
             print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
+        except OSError as error:  # as in a folder of somebody else
+            print(f"the figure could not be written: {error}", file=sys.stderr)
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
     return 2 if failed else 0
+
+
+def _measured(args: argparse.Namespace) -> Path:
+    """The file of what was measured on this machine."""
+    from refnet.tasks.files import cache
+    return cache() / ("studies-quick.json" if args.quick else "studies.json")
 
 
 def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     """What each study is, with its measured cost on this machine."""
     from refnet.runs.rows import table
     from refnet.studies.costs import measure, remember, remembered
-    from refnet.tasks.files import cache
-    path = cache() / ("studies-quick.json" if args.quick else "studies.json")
+    path = _measured(args)
     jobs = {study.name: study.jobs(lambda job: None, 1, args.quick) for study in studies}
     for name, found in jobs.items() if args.measure else ():
         print(f"measuring {name}", file=sys.stderr, flush=True)

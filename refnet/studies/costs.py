@@ -1,9 +1,11 @@
 """What a study needs on this machine, measured on a few steps of each kind of run."""
 
+import hashlib
 import json
 import os
 import time
 import tracemalloc
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -26,10 +28,12 @@ STEPS = 3
 
 
 class Cost(NamedTuple):
-    """``hours`` of one process for all runs, and the ``megabytes`` of the largest one."""
+    """``hours`` of one process for all runs, and the ``megabytes`` of the largest one; ``paces``:
+    the seconds of an iteration, its share of the evaluations in it, by ``kind``."""
 
     hours: float
     megabytes: float
+    paces: Mapping[str, float] = {}
 
     @property
     def texts(self) -> tuple[str, str]:
@@ -43,12 +47,13 @@ class Cost(NamedTuple):
 def kind(job: Job) -> str:
     """What runs of about the same cost a step have in common: all but their seed, rates, strengths,
     start and a transition's options."""
-    if job.config is None:
-        return json.dumps({name: value for name, value in job.settings.items() if name != "seed"})
-    return repr(replace(job.config, seed=0, rate=0., strength=Config.strength, protocol="",
-                        method="open" if "open" in job.config.method else "plain",
-                        orthogonal="hidden", open_form="squared", recurrent="",
-                        transition=parse_spec(job.config.transition)[0], iterations=1))
+    shared = ({name: value for name, value in job.settings.items() if name != "seed"}
+              if job.config is None else
+              replace(job.config, seed=0, rate=0., strength=Config.strength, protocol="",
+                      method="open" if "open" in job.config.method else "plain",
+                      orthogonal="hidden", open_form="squared", recurrent="",
+                      transition=parse_spec(job.config.transition)[0], iterations=1))
+    return hashlib.sha256(repr(shared).encode()).hexdigest()[:16]
 
 
 def measure(jobs: list[Job]) -> Cost:
@@ -57,6 +62,7 @@ def measure(jobs: list[Job]) -> Cost:
     Runs of one kind are measured once. Memory is that of NumPy's arrays.
     """
     known: dict[str, tuple[float, float, float]] = {}
+    paces: dict[str, float] = {}
     seconds = 0.0
     for job in jobs:
         if job.config is None:
@@ -64,8 +70,10 @@ def measure(jobs: list[Job]) -> Cost:
         if kind(job) not in known:
             known[kind(job)] = _measure(job.config)
         each, evaluation, _ = known[kind(job)]
-        seconds += job.config.iterations * (each + evaluation / job.config.evaluate_every)
-    return Cost(seconds / 3600, max((size for _, _, size in known.values()), default=0) / 1e6)
+        paces[kind(job)] = each + evaluation / job.config.evaluate_every
+        seconds += job.config.iterations * paces[kind(job)]
+    return Cost(seconds / 3600, max((size for _, _, size in known.values()), default=0) / 1e6,
+                paces)
 
 
 def remember(path: Path, costs: dict[str, Cost]) -> None:
@@ -73,7 +81,8 @@ def remember(path: Path, costs: dict[str, Cost]) -> None:
     costs = {**remembered(path), **costs}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"machine": machine(), "cpus": os.cpu_count(), "studies": {
-        name: {"hours": float(f"{cost.hours:.3g}"), "megabytes": float(f"{cost.megabytes:.3g}")}
+        name: {"hours": float(f"{cost.hours:.3g}"), "megabytes": float(f"{cost.megabytes:.3g}"),
+               "paces": {key: float(f"{pace:.3g}") for key, pace in cost.paces.items()}}
         for name, cost in costs.items()}}, indent=1) + "\n")
 
 
@@ -87,7 +96,9 @@ def remembered(path: Path, everywhere: bool = False) -> dict[str, Cost]:
         try:
             if not everywhere and record["machine"] != machine():
                 return {}
-            return {str(name): Cost(float(cost["hours"]), float(cost["megabytes"]))
+            return {str(name): Cost(float(cost["hours"]), float(cost["megabytes"]),
+                                    {str(key): float(pace) for key, pace
+                                     in cost.get("paces", {}).items()})
                     for name, cost in record["studies"].items()}
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"is no record of costs ({type(error).__name__}: {error})") from None

@@ -59,6 +59,8 @@ def _summary(rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], floa
 
 
 def _state(row: dict[str, Any]) -> str:
+    if row.get("damaged"):
+        return "damaged"
     if row["state"] == "begun":
         return f"at {row['iterations']:,} of {row['of']:,} iterations"
     return str(row["state"])
@@ -95,7 +97,7 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
     names = list(dict.fromkeys(map(panels, rows)))
     known = {name: [column for column in curve if any(
         value is not None for label, made in rows.items() if panels(label) == name
-        for row in made for value in row["curve"][column])] for name in names}
+        for row in made for value in row["curve"].get(column, ()))] for name in names}
     places = [(name, column) for name in names
               for column in (known[name] if len(names) == 1 else known[name][:1])]
     columns = min(2, len(places))
@@ -107,8 +109,9 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
     axes = canvas.subplots(lines, columns, squeeze=False).ravel()
     for (name, column), here in zip(places, axes):
         ends = []
-        for label, made in rows.items():
-            if panels(label) == name:
+        for label, each in rows.items():
+            made = [row for row in each if column in row["curve"]]
+            if made and panels(label) == name:
                 at = [row["curve"]["iteration"] for row in made]
                 ends.append(max(points[-1] for points in at))
                 banded(here, [(finite(points), finite(row["curve"][column]))

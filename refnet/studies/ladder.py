@@ -130,15 +130,16 @@ def _parameters(chosen: tuple[float, ...]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in zip(("alpha", "lambda"), chosen))
 
 
-_TEXT = Study("table-i-text", "Table I of Manchev & Spratling under the protocol of their text: "
-              "SGD", partial(_rungs, fixed=TEXT), partial(_table, fixed=TEXT))
-_SGD = Study("table-i-sgd", "Table I of Manchev & Spratling by their released code, with SGD as in "
-             "the text", partial(_rungs, fixed=SGD), partial(_table, fixed=SGD))
+_ladder = partial(Study, open_ended=True)
+_TEXT = _ladder("table-i-text", "Table I of Manchev & Spratling under the protocol of their text: "
+                "SGD", partial(_rungs, fixed=TEXT), partial(_table, fixed=TEXT))
+_SGD = _ladder("table-i-sgd", "Table I of Manchev & Spratling by their released code, with SGD as "
+               "in the text", partial(_rungs, fixed=SGD), partial(_table, fixed=SGD))
+_SEARCH = _ladder("table-i", "Table I of Manchev & Spratling: rates and lambdas searched again",
+                  _search, _winners)
 TABLES = [
-    Study("table-i", "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
-          _rungs, _table, switched=lambda protocol: _TEXT, search=Study(
-              "table-i", "Table I of Manchev & Spratling: rates and lambdas searched again",
-              _search, _winners)),
+    _ladder("table-i", "Table I of Manchev & Spratling: the longest sequence solved, in steps of "
+            "10", _rungs, _table, switched=lambda protocol: _TEXT, search=_SEARCH),
     _TEXT,
     _SGD,
 ]

@@ -75,11 +75,11 @@ _GRID = grid(
 NOTE = f"""
 The released code has one gain for all starts, 1.02 unless another is given. The gains here are 1.02
 for the chain, 1 for the orthogonal matrix and the identity, and a feedback of .04, the
-initialiser's own default. Other things that are not as in the released code: each batch is drawn afresh, not from 60,000 examples that are drawn once; copy is
-solved with 99% of the ten symbols right, not at a loss below .0025, and its accuracy is that of
-these symbols, Keras's that of all 500 steps; the permutation of MNIST's pixels is the same for all
-seeds; and Keras takes no logarithm of a probability below {LEAST:g}, so that there is no gradient
-there, while refnet has one.
+initialiser's own default. Other things that are not as in the released code: each batch is drawn
+afresh, not from 60,000 examples that are drawn once; copy is solved with 99% of the ten symbols
+right, not at a loss below .0025, and its accuracy is that of these symbols, Keras's that of all 500
+steps; the permutation of MNIST's pixels is the same for all seeds; and Keras takes no logarithm of
+a probability below {LEAST:g}, so that there is no gradient there, while refnet has one.
 
 The mean loss of copy's first iterations from the chain is above 1e11 with seed 0. This follows
 from the published settings. All eigenvalues of a chain are 0, and they are as sensitive to changes

@@ -8,14 +8,16 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import (FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future,
+                                ProcessPoolExecutor, wait)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from math import inf
 from statistics import median
 from typing import Any
 
+from refnet.arguments import whole
 from refnet.process import serving, settle, stop
 from refnet.runs.files import discard, naming
 from refnet.runs.folder import BusyError
@@ -96,6 +98,20 @@ def _submitter(workers: int, executor: Executor | None
         processes.end()
 
 
+@contextmanager
+def _going(executor: Executor | None) -> Iterator[None]:
+    """Say what to do if an executor that was given takes no more runs, or has given them up."""
+    try:
+        yield
+    except (BrokenExecutor, CancelledError, RuntimeError) as error:
+        if executor is None:
+            raise
+        raise OSError(f"the executor ({type(executor).__name__}) has ended before its runs did: "
+                      "its scheduler or its processes are gone. Start it and this study again: "
+                      "runs that are done stay done, others go on from their last evaluation"
+                      ) from error
+
+
 def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers: int = 1,
         executor: Executor | None = None, repeat: bool = False,
         tell: Callable[[str], None] = lambda text: None) -> dict[str, str]:
@@ -108,8 +124,10 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
 
     A run whose worker was killed is sent again; one that another process is working on is tried
     again later. To stop, kill or interrupt this process: no row is lost, and of unfinished runs
-    only what came after their last evaluation. Raises OSError if the folder cannot be made.
+    only what came after their last evaluation. Raises OSError if the folder cannot be made, or if
+    the executor has ended.
     """
+    whole("workers", workers)
     with naming(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
     failed: dict[str, str] = {}
@@ -131,7 +149,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
             for key, job in left.items():
                 if (len(pending) < most and key not in sent
                         and busy.get(key, 0) <= time.monotonic()):
-                    pending[submit(execute, job, store.folder, key in again)] = job
+                    with _going(executor):
+                        pending[submit(execute, job, store.folder, key in again)] = job
             if not pending and not left:
                 return failed
             if not pending:
@@ -140,7 +159,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
             for future in wait(pending, PAUSE if busy else None, FIRST_COMPLETED).done:
                 job = pending.pop(future)
                 busy.pop(job.key, None)
-                error = future.exception()
+                with _going(executor):
+                    error = future.exception()
                 if error is None:
                     store.append(future.result(), job.key in again)
                     again.discard(job.key)
@@ -161,12 +181,23 @@ def _line(row: dict[str, Any]) -> str:
             + f", {row.get('seconds', 0):.0f} s")
 
 
-def status(study: Study, store: Store, seeds: int = 3, quick: bool = False) -> str:
+def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
+           measured: Mapping[str, float] = {}, command: str = "") -> str:
     """A table of the study's runs: how far each is, and the time that it still needs, estimated
-    from those that have begun or ended. Read from the study's folder alone."""
-    found = shown(store)
-    jobs = study.jobs(found, seeds, quick)
-    rows = {job.key: found(job) for job in jobs}
+    from those that have begun or ended, or else from ``measured``: the seconds of an iteration by
+    ``kind``. ``command``: how to measure them."""
+    find = shown(store)
+    climbed: dict[str, Job] = {}
+
+    def found(job: Job) -> dict[str, Any] | None:
+        row = find(job)
+        if row is not None and study.part in job.name:
+            climbed[job.key] = job  # a rung that a ladder has behind it
+        return row
+
+    wanted = study.jobs(found, seeds, quick)
+    jobs = list({**climbed, **{job.key: job for job in wanted}}.values())
+    rows = {job.key: find(job) for job in jobs}
     paces: dict[str, list[float]] = {}
     for job in jobs:
         if (row := rows[job.key]) is not None:
@@ -178,19 +209,24 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False) -> s
         state, at, seconds = row.get("state", "done"), row.get("iterations"), row.get("seconds")
         needs: float | None = None
         if state in ("begun", "not run"):
-            known = [seconds / at] if at and seconds else paces.get(kind(job), [])
+            known = ([seconds / at] if at and seconds else paces.get(kind(job))
+                     or [measured[key] for key in [kind(job)] if key in measured])
             unknown += not known
             if known:
                 needs = median(known) * ((job.config.iterations if job.config else 1) - (at or 0))
                 left += needs
-        lines.append([job.name, state,
+        lines.append([job.name, "damaged" if row.get("damaged") else state,
                       f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
                       None if needs is None else f"{_hours(needs)} at most"])
     parts = [f"{_hours(left)} at most in one process"] * bool(left or not unknown)
-    parts += [f"{unknown} runs of which no time is known; measure it: refnet study {study.name} "
-              "--measure"] * bool(unknown)
+    parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
+        command)] * bool(unknown)
+    told = [f"{job.name}: {row['damaged']}\n" for job in jobs
+            if (row := rows[job.key]) is not None and row.get("damaged")]
     return (table(["run", "state", "iterations", "seconds", "left"], lines)
-            + f"\nstill to compute: {', and '.join(parts)}\n")
+            + f"\nstill to compute: {', and '.join(parts)}"
+            + "; and further runs after each that is solved" * (study.open_ended and bool(wanted))
+            + "\n" + "".join(told))
 
 
 def _hours(seconds: float) -> str:

@@ -22,6 +22,8 @@ class Study:
     of one or two minutes. ``table(found, seeds, quick)``: Markdown, our numbers beside the
     printed ones. ``figure(found, seeds, quick)``: a Matplotlib figure, if the study has one, or
     None while it has nothing to draw.
+    ``part``: text that the names of its runs contain. ``open_ended``: a run that solves its task
+    makes a further one wanted.
     ``search``: the study that searches this one's printed parameters again, in the same folder.
     ``switched(protocol)``: the same study under another protocol of the same authors.
     """
@@ -31,6 +33,8 @@ class Study:
     jobs: Callable[[Found, int, bool], list[Job]]
     table: Callable[[Found, int, bool], str]
     figure: Callable[[Found, int, bool], Any] | None = None
+    part: str = ""
+    open_ended: bool = False
     search: "Study | None" = None
     switched: "Callable[[str], Study] | None" = None
 
@@ -55,7 +59,7 @@ def under(study: Study, protocol: str) -> Study:
 
 def only(study: Study, text: str) -> Study:
     """The study with only the runs whose names contain the text; its table has all rows."""
-    return replace(study, jobs=lambda found, seeds, quick: [
+    return replace(study, part=text, jobs=lambda found, seeds, quick: [
         job for job in study.jobs(found, seeds, quick) if text in job.name])
 
 

@@ -194,9 +194,9 @@ STUDIES = [
          [*_rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, "vorontsov/code"),
           # recorded before the protocol had what else the code does
           Cell("margin 0, orthogonal; loss in nats, lines by length, moving U and V",
-               {"task": "ptb", "transition": "svd:margin=0", "recurrent": "orthogonal",
-                "protocol": "vorontsov/code", "order": "shuffled", "manifold_rate": 1e-6,
-                "weight_decay": 1e-4, "clip_at": 30.0, "optimizer": "rmsprop:form=lasagne"},
+               {"task": "ptb", "protocol": PROTOCOL, "embedding": 512, "learn_h0": True,
+                "clip": "step", "recurrent": "orthogonal",
+                "transition": "svd:margin=0,negative=relu,spectrum_factor=0.1"},
                ("2.16", "55.31"))],
          _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution),
     grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",

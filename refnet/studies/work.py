@@ -3,6 +3,7 @@
 Checked by: tests/test_studies.py.
 """
 
+import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,15 +16,16 @@ import numpy as np
 
 import refnet
 from refnet.runs import checkpoint
-from refnet.runs.files import write_text
-from refnet.runs.folder import BusyError
-from refnet.runs.read import contents, json_of, reading
-from refnet.runs.rows import LIMIT, environment, read_rows
+from refnet.runs.files import remove, write_text
+from refnet.runs.folder import BusyError, hold
+from refnet.runs.read import FileError, contents, json_of, reading
+from refnet.runs.rows import LIMIT, Rows, environment, plain, read_rows
 from refnet.studies.jobs import Job, code_digest
 from refnet.studies.store import Store
 from refnet.studies.study import Found
 from refnet.training import loop
 from refnet.training.config import Config
+from refnet.training.listing import describe
 
 __all__ = ["begun", "commit", "execute", "shown"]
 
@@ -50,12 +52,9 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
     try:
         codes = _note_code(store.unfinished(job.key))
         if job.config is None:
-            module, name = job.function.split(":")
-            started = time.perf_counter()
-            made = getattr(import_module(module), name)(**job.arguments)
-            made["seconds"] = round(time.perf_counter() - started, 1)
+            made = _call(job, store.unfinished(job.key), again)
         else:
-            made = _train(job, job.config, store.unfinished(job.key) / "run")
+            made = _train(job, job.config, store.unfinished(job.key) / "run", again)
     except (OSError, ValueError):
         # another process may have ended the run in between, and removed its folder
         if (row := done()) is None:
@@ -95,10 +94,32 @@ def _note_code(folder: Path) -> list[str]:
     return known
 
 
-def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
+def _call(job: Job, folder: Path, again: bool) -> dict[str, Any]:
+    """What the function returns, and its seconds. It is kept in the folder until there is a row,
+    so that a process that waited for the folder does not make it once more."""
+    with hold(folder):
+        path = folder / "made.json"
+        if path.exists() and not again:
+            with reading(path, f"remove {folder}, and it is made again"):
+                kept: dict[str, Any] = json_of(contents(path, LIMIT))
+                return kept
+        module, name = job.function.split(":")
+        started = time.perf_counter()
+        made: dict[str, Any] = getattr(import_module(module), name)(**job.arguments)
+        made["seconds"] = round(time.perf_counter() - started, 1)
+        write_text(path, json.dumps(plain(made), allow_nan=False))
+        return made
+
+
+def _train(job: Job, config: Config, folder: Path, again: bool) -> dict[str, Any]:
+    if again and describe(folder)["state"] in ("solved", "finished", "diverged"):
+        remove(folder)  # a kill left it when its row was added
     begin: Callable[..., Any] = loop.resume if folder.exists() else loop.train
     try:
         summary = begin(config, folder)
+    except (checkpoint.CheckpointError, FileError) as error:
+        raise FileError(f"{error}. Or remove {folder.parent}: its run is then made from its "
+                        "beginning") from None
     except FileExistsError as error:  # another process has begun the run in between
         raise BusyError(str(error)) from None
     except loop.NotFiniteError as error:
@@ -114,18 +135,21 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
 
 def begun(job: Job, store: Store) -> dict[str, Any] | None:
     """How far a training run is that has not ended, in the form of a row: its state is "begun".
-    None if it has no evaluation yet, or its checkpoint is of other settings."""
+    ``damaged`` says what is wrong with its files, if they are not whole or of another run; it is
+    then as one without an evaluation. None if it has no folder."""
     folder = store.unfinished(job.key) / "run"
-    rows = read_rows(folder / "rows.jsonl")
-    if job.config is None or not rows:
+    if job.config is None or not folder.exists():
         return None
+    row: dict[str, Any] = {"state": "begun", "iterations": 0, "of": job.config.iterations,
+                           "best": {}, "final": {}, "seconds": 0, "curve": _curve(job, [])}
     try:
         saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(job.config))
-    except checkpoint.CheckpointError:
-        return None
-    return {"state": "begun", "iterations": rows[-1]["iteration"], "of": job.config.iterations,
-            "best": saved.position["best"], "final": rows[-1], "seconds": rows[-1]["seconds"],
-            "curve": _curve(job, rows)}
+        made = Rows.counted(folder / "rows.jsonl", saved.record["rows"])[0].rows
+    except (checkpoint.CheckpointError, FileError, KeyError, TypeError) as error:
+        return row | {"damaged": str(error)} if folder.exists() else None
+    return row | {"iterations": saved.position["iteration"], "seconds": saved.position["seconds"],
+                  "best": saved.position["best"], "final": made[-1] if made else {},
+                  "curve": _curve(job, made)}
 
 
 def shown(store: Store) -> Found:
@@ -139,6 +163,8 @@ def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     them evenly spaced, the others closer together the earlier they are."""
     if not job.curve:
         return {}
+    if not rows:
+        return {name: [] for name in ("iteration", *job.curve)}
     kept, half, last = rows, POINTS // 2, len(rows) - 1
     if len(rows) > POINTS:
         kept = [rows[n] for n in sorted({*np.linspace(0, last, half).astype(int),

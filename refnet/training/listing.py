@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from refnet.runs.checkpoint import peek
+from refnet.runs.files import argument
 from refnet.runs.folder import holder
 from refnet.runs.read import contents, json_of
 from refnet.training.config import of_run
@@ -60,9 +60,9 @@ def describe(folder: Path) -> dict[str, Any]:
     state = f"running: {busy}" if busy else _ended(folder, position["iteration"])
     if state in ("stopped", "finished"):  # its limit may have been raised since
         state = "finished" if position["iteration"] >= config.iterations else "stopped"
-    resume = f"refnet train --resume {quote(str(folder))}"
+    resume = f"refnet train --resume {argument(folder)}"
     onward = {"interrupted": resume, "stopped": resume, "finished": f"{resume} --iterations N",
-              "diverged": f"refnet train --config {quote(str(folder / 'config.toml'))} --rate X"}
+              "diverged": f"refnet train --config {argument(folder / 'config.toml')} --rate X"}
     return {**facts, "state": state, "next": onward.get(state, "")}
 
 

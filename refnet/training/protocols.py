@@ -262,7 +262,7 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
         settings["length"] = 0  # not the protocol's
     apply = applicable(Config(**settings))
     if (saved and given.get("protocol", saved.get("protocol")) != saved.get("protocol")
-            and apply.keys() <= chosen.keys()):
+            and applicable(Config(**saved)).keys() <= saved.keys()):
         raise ValueError(f"protocol {protocol} would have no effect: the file has every setting; "
                          "remove from it those that the protocol is to give")
     # of what is saved for a run that other settings given have made another one, the rest is void

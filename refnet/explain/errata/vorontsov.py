@@ -225,8 +225,8 @@ def _e43(rng: Rng) -> list[Comparison]:
                        AtMost(F(1, 4) ** 20))]
 
 
-@erratum(44, SOURCE, "the released code", "a step of U or V is Cayley(eta A) W_0, with the W_0 that "
-         "the graph was built with",
+@erratum(44, SOURCE, "the released code",
+         "a step of U or V is Cayley(eta A) W_0, with the W_0 that the graph was built with",
          "Cayley(eta A) W, with the W that the step before has made, as in eq. 9",
          "param.get_value() is an array, and in the graph of the updates a constant. A depends on "
          "the present gradient and on W_0 alone, so that W never leaves the matrices that one step "

@@ -1,0 +1,239 @@
+"""Studies where something else is in the way: other processes, folders, executors, protocols."""
+
+import json
+import re
+import shutil
+import threading
+import time
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_studies import TINY, tiny_jobs, tiny_study
+
+from refnet import cli
+from refnet.runs.files import argument
+from refnet.runs.folder import BusyError, hold
+from refnet.studies import catalogue, costs, runner, work
+from refnet.studies.jobs import Job
+from refnet.studies.ladder import _rung
+from refnet.studies.runner import run, status
+from refnet.studies.store import Store
+from refnet.studies.study import Study, only
+from refnet.training import loop
+from refnet.training.config import Config, to_toml
+from refnet.training.protocols import configure
+
+CALLS: list[int] = []
+
+
+def slow(number):
+    """A function of a study."""
+    CALLS.append(number)
+    time.sleep(.05)
+    return {"value": number / 3, "far": float("inf")}
+
+
+def slow_study(number=4):
+    jobs = [Job(f"slow {n}", function="test_study_edges:slow", arguments={"number": n})
+            for n in range(number)]
+    return Study("slow", "", lambda found, seeds, quick: jobs, lambda *ask: "")
+
+
+def test_two_processes_call_every_function_once(tmp_path, monkeypatch):
+    """Two runners on one folder, whose locks hold between threads too."""
+    monkeypatch.setattr(runner, "PAUSE", .01)
+    CALLS.clear()
+    failed = []
+
+    def work_on():
+        with ThreadPoolExecutor(1) as pool:
+            failed.append(run(slow_study(), Store(tmp_path), executor=pool))
+
+    threads = [threading.Thread(target=work_on) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [{}] * 3 and sorted(CALLS) == [0, 1, 2, 3]
+    rows = Store(tmp_path).rows().values()
+    assert sorted(row["value"] for row in rows) == [0, 1 / 3, 2 / 3, 1]
+    assert {row["far"] for row in rows} == {"Infinity"}
+    assert not list(tmp_path.glob("unfinished/*"))
+
+
+def test_a_function_that_another_process_calls_is_busy(tmp_path):
+    job = slow_study().jobs(None, 1, False)[0]
+    folder = Store(tmp_path).unfinished(job.key)
+    folder.mkdir(parents=True)
+    with hold(folder), pytest.raises(BusyError, match="is in use by process"):
+        work.execute(job, tmp_path)
+    # what was made before a kill is not made again, unless that is asked for
+    CALLS.clear()
+    first = work.execute(job, tmp_path)
+    assert work.execute(job, tmp_path)["value"] == first["value"] and CALLS == [0]
+    work.execute(job, tmp_path, again=True)
+    assert CALLS == [0, 0]
+
+
+def test_a_repetition_begins_anew_after_a_kill_before_its_folder_was_removed(tmp_path, monkeypatch):
+    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+    row = work.execute(job, tmp_path)
+    kept = tmp_path / "kept"
+    shutil.copytree(store.unfinished(job.key), kept)
+    store.append(row)
+    shutil.copytree(kept, store.unfinished(job.key))
+    steps = []
+    step = loop.step
+    monkeypatch.setattr(loop, "step", lambda *given: (steps.append(1), step(*given))[1])
+    work.execute(job, tmp_path, again=True)
+    assert len(steps) == job.config.iterations
+    # one that was interrupted itself goes on
+    shutil.rmtree(store.unfinished(job.key))
+    loop.train(job.config, store.unfinished(job.key) / "run", stop=lambda: len(steps) >= 60)
+    work.execute(job, tmp_path, again=True)
+    assert len(steps) == 2 * job.config.iterations
+
+
+class Gone(ThreadPoolExecutor):
+    """Cancels what it was given, as the executor of a dask scheduler that has died does."""
+
+    def submit(self, *call):
+        future = Future()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+
+def test_an_executor_that_has_ended_is_named(tmp_path):
+    with ThreadPoolExecutor(1) as closed:
+        pass
+    for executor in (Gone(1), closed):
+        with pytest.raises(OSError, match=rf"^the executor \({type(executor).__name__}\) has ended "
+                                          "before its runs did: .* Start it and this study again"):
+            run(tiny_study(), Store(tmp_path), executor=executor)
+    with pytest.raises(CancelledError):
+        Gone(1).submit().result()
+
+
+def test_a_pool_that_has_lost_its_process_is_named(tmp_path):
+    jobs = [Job("deadly", function="os:_exit", arguments={"status": 1})]
+    study = Study("deadly", "", lambda found, seeds, quick: jobs, lambda *ask: "")
+    with ProcessPoolExecutor(1) as pool, pytest.raises(OSError, match="ProcessPoolExecutor"):
+        run(study, Store(tmp_path), executor=pool)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_a_study_without_workers_is_refused(tmp_path, workers):
+    with pytest.raises(ValueError, match=f"workers is {workers}; need at least 1"):
+        run(tiny_study(), Store(tmp_path), workers=workers)
+
+
+@pytest.fixture
+def climbed(tmp_path):
+    """A store with two rungs of a ladder, one of them solved."""
+    store = Store(tmp_path / "table-i")
+    for length, state in ((10, "solved"), (20, "finished")):
+        job = _rung("adding", "plain", length, 0, False)
+        store.append({"key": job.key, "name": job.name, "settings": job.settings, "state": state,
+                      "iterations": 500, "seconds": 1.0, "final": {}, "best": {}})
+    return store
+
+
+def test_a_ladders_status_has_the_rungs_that_are_climbed(climbed, capsys):
+    ladder = catalogue.find("table-i")
+    text = status(ladder, climbed, 1)
+    assert "adding, plain, T = 10, seed 0 " in text and "adding, plain, T = 20, seed 0 " in text
+    assert "adding, open, T = 10, seed 0 " in text and "T = 30" not in text
+    assert "and further runs after each that is solved" in text
+    assert "further runs" not in status(tiny_study(), climbed)
+    text = status(only(ladder, "plain, T = 20"), climbed, 1)
+    assert text.count("T = ") == 1 and "adding, plain, T = 20, seed 0 " in text
+    folder = str(climbed.folder.parent)
+    for words in (["--table"], ["--status"]):
+        assert cli.main(["study", "table-i", "--seeds", "1", "--only", "plain, T = 20", *words,
+                         "--folder", folder]) == 0
+    assert cli.main(["study", "table-i", "--only", "T = 77", "--status", "--folder", folder]) == 2
+    assert "no run has that in its name" in capsys.readouterr().err
+
+
+def test_status_takes_what_was_measured(tmp_path, capsys):
+    job = tiny_jobs()[0]
+    store, measured = Store(tmp_path / "tiny"), {costs.kind(job): 1.5}
+    text = status(tiny_study(), store, measured=measured)
+    assert "3.0 min at most in one process\n" in text and "1.0 min at most" in text
+    text = status(tiny_study(), store, command="refnet study tiny --measure")
+    assert "3 runs of which no time is known; measure it: refnet study tiny --measure\n" in text
+    assert costs.measure([job]).paces[costs.kind(job)] > 0
+    path = tmp_path / "costs.json"
+    costs.remember(path, {"tiny": costs.Cost(1, 2, measured)})
+    assert costs.remembered(path)["tiny"].paces == measured
+
+
+def test_the_command_that_measures_is_one_that_does(tmp_path, capsys, monkeypatch):
+    """A study under another protocol, in its quick form: the advice of --status is followed, and
+    then the time is known."""
+    monkeypatch.setattr("refnet.tasks.files.cache", lambda: tmp_path / "cache")
+    words = ["study", "figure-2", "--protocol", "manchev-spratling/text", "--quick"]
+    asked = [*words, "--status", "--folder", str(tmp_path)]
+    assert cli.main(asked) == 0
+    command = re.search(r"measure it: refnet (.*)", capsys.readouterr().out)[1]
+    assert command.split() == [*words, "--measure"]
+    assert cli.main(command.split()) == 0
+    assert "figure-2-text" in capsys.readouterr().out
+    assert cli.main(asked) == 0
+    assert "no time is known" not in capsys.readouterr().out
+
+
+def test_a_figure_that_cannot_be_written_fails_no_table(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("refnet.runs.plots")
+    drawn = replace(tiny_study(), figure=lambda *ask: "a figure", table=lambda *ask: "the table")
+    monkeypatch.setattr("refnet.studies.catalogue.find", lambda name: drawn)
+
+    def refused(self):
+        raise PermissionError(13, "Permission denied", str(self.folder / ".lock"))
+
+    monkeypatch.setattr(Store, "held", refused)
+    assert cli.main(["study", "tiny", "--table", "--folder", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "the table" in told.out and "the figure could not be written: " in told.err
+
+
+def test_numbers_of_seeds_and_workers_are_bounded(capsys):
+    for option in ("--seeds", "--workers"):
+        for number, need in (("0", "at least 1"), (str(2 ** 64), "at most 1000")):
+            assert cli.main(["study", "table-iii", option, number, "--status"]) == 2
+            assert f"{option} is {number}; need {need}" in capsys.readouterr().err
+
+
+def test_a_whole_file_of_settings_takes_no_other_protocol(tmp_path):
+    """Whatever else is given: settings of the first protocol would stay under the other's name."""
+    saved = configure({"task": "copy", "length": 20})
+    whole = {name: getattr(saved, name) for name in Config.__dataclass_fields__
+             if f"{name} = " in to_toml(saved)}
+    for more in ({}, {"method": "open"}, {"transition": "dense"}):
+        with pytest.raises(ValueError, match="protocol orhan-pitkow/code would have no effect"):
+            configure({"protocol": "orhan-pitkow/code", **more}, whole)
+    part = {"task": "copy", "length": 20, "protocol": "vorontsov/text"}
+    assert configure({"protocol": "orhan-pitkow/code"}, part).activation == "elu"
+
+
+def test_a_run_is_resumed_where_it_is(tmp_path, capsys):
+    loop.train(replace(TINY, iterations=2, evaluate_every=1), tmp_path / "run")
+    before = (tmp_path / "run" / "rows.jsonl").read_bytes()
+    assert cli.main(["train", "--resume", str(tmp_path / "run"), "--iterations", "4", "--out",
+                     str(tmp_path / "other")]) == 2
+    assert "only --iterations may be given with it, not --out" in capsys.readouterr().err
+    assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
+
+
+def test_a_folder_that_looks_like_an_option_is_named_so_that_it_works(tmp_path, monkeypatch,
+                                                                      capsys):
+    monkeypatch.chdir(tmp_path)
+    assert argument(Path("-y")) == "./-y" and argument(Path("a b")) == "'a b'"
+    loop.train(replace(TINY, iterations=2, evaluate_every=1), "-y", stop=lambda: True)
+    assert cli.main(["runs", "."]) == 0
+    command = re.search(r"refnet (train --resume \S+)", capsys.readouterr().out)[1]
+    assert cli.main([*command.split(), "--quiet"]) == 0
+    assert json.loads((tmp_path / "-y" / "summary.json").read_text())["state"] == "finished"
