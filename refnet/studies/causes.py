@@ -218,8 +218,8 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "answering the mean.",
      lambda rows: all(_share(rows, cell) > .9 for cell in CELLS
                       if cell.label.startswith(f"{ADDING}:") and "W_xh" not in cell.label)),
-    ("In adding at T = 100 the size of W_xh is the cause again: with N(0, .01) the error falls "
-     "below nine tenths of that of always answering the mean within the same iterations.",
+    ("In adding at T = 100, too, the size of W_xh makes the start slow: with N(0, .01) the error "
+     "falls below nine tenths of that of always answering the mean within the same iterations.",
      lambda rows: 0 < _share(rows, _cell(f"{ADDING}: SGD at .01, criterion of the code, W_xh from "
                                          "N(0, .01)")) < .9),
     ("With W_xh from N(0, .01) and up to 100,000 iterations adding at T = 100 is solved by the "
