@@ -397,7 +397,7 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     loop.train(job.config, early.unfinished(job.key) / "run", stop=lambda: True)
     row = work.begun(job, early)
     assert (row["iterations"], row["final"], row["curve"]["accuracy"]) == (0, {}, [])
-    assert "0 of 40" in status(tiny_study(), early)
+    assert re.search("0 of 40.*3 runs of which no time is known", status(tiny_study(), early), re.S)
     study = grid("g", "G", [Cell("a", {"task": "copy"})],
                  [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")])
     line = study.table(lambda job: begun, 1, False).splitlines()[2].split("|")

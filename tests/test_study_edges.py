@@ -96,6 +96,15 @@ def test_a_repetition_begins_anew_after_a_kill_before_its_folder_was_removed(tmp
     assert len(steps) == 2 * job.config.iterations
 
 
+def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
+    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+    row = work.execute(job, tmp_path)
+    found = work.shown(store)
+    assert found(job)["state"] == "begun"
+    store.append(row)
+    assert found(job)["state"] == row["state"] and not list(tmp_path.glob("unfinished/*"))
+
+
 class Gone(ThreadPoolExecutor):
     """Cancels what it was given, as the executor of a dask scheduler that has died does."""
 

@@ -200,8 +200,8 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
     rows = {job.key: find(job) for job in jobs}
     paces: dict[str, list[float]] = {}
     for job in jobs:
-        if (row := rows[job.key]) is not None:
-            pace = row.get("seconds", 0) / max(1, row.get("iterations", 1))
+        if (row := rows[job.key]) is not None and row.get("iterations", 1):
+            pace = row.get("seconds", 0) / row.get("iterations", 1)
             paces.setdefault(kind(job), []).append(pace)
     lines, left, unknown = [], 0.0, 0
     for job in jobs:

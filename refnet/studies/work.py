@@ -154,8 +154,19 @@ def begun(job: Job, store: Store) -> dict[str, Any] | None:
 
 def shown(store: Store) -> Found:
     """What tables and figures are made of: the row of a run that has ended, or how far it is."""
-    rows = store.rows()
-    return lambda job: store.done(job, rows) or begun(job, store)
+    def size() -> int:
+        return store.path.stat().st_size if store.path.exists() else 0
+
+    read, rows = size(), store.rows()
+
+    def found(job: Job) -> dict[str, Any] | None:
+        row = store.done(job, rows) or begun(job, store)
+        if (row is None or "damaged" in row) and size() != read:
+            # another process may have ended it since: its row is there before its folder goes
+            row = store.done(job, store.rows()) or row
+        return row
+
+    return found
 
 
 def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
