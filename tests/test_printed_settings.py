@@ -102,7 +102,7 @@ def vorontsov(kind, task):
             "embedding": 512 if code and ptb else 0,
             # data.py: a permutation of the lines an epoch; of MNIST's images, one a batch
             **({"length": lengths[task]} if task in lengths else
-               {"order": ("mixed" if ptb else "drawn") if code else "shuffled"}),
+               {"order": "mixed" if ptb else "drawn" if code else "shuffled"}),
             # epochs: 100 batches of generated data, 50,000 images, PTB's lines of 75 characters
             "iterations": {"copy": 200 * 100, "adding": 2000 * 100, "ptb": 200 * 198}.get(
                 task, 120 * 50_000 // 50),

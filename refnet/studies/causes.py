@@ -90,12 +90,13 @@ CELLS = [
     *_cells(MOST, {**OINIT, "iterations": 1_000_000}, {
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"}}),
     *_cells(PTB, {"task": "ptb", "transition": "svd:margin=0", "recurrent": "orthogonal",
-                  "protocol": VORONTSOV, "iterations": 20 * 198, "evaluate_every": 5 * 198}, {
-        "as the text": {}, "Cayley steps at .001": {"manifold_rate": 1e-3},
+                  "protocol": VORONTSOV, "order": "shuffled", "iterations": 20 * 198,
+                  "evaluate_every": 5 * 198}, {
+        "as recorded in Table 3": {}, "Cayley steps at .001": {"manifold_rate": 1e-3},
         "no weight decay": {"weight_decay": 0.0},
         "losses of a sequence added": {"reduction": "batch_mean"},
         "embedding of 512 (code)": {"embedding": 512},
-        "lines of all lengths mixed (code)": {"order": "mixed"},
+        "lines of all lengths mixed": {"order": "mixed"},
         "U and V fixed (code)": {"manifold_rate": 0.0},
         "a loss in bits (code)": BITS},
         {"hidden": 64, "iterations": 198, "evaluate_every": 99}),
@@ -144,9 +145,9 @@ def _best(rows: Rows, label: str) -> float:
 
 
 def _gain(rows: Rows, name: str) -> float:
-    """By how many percent of the characters a run on the Penn Treebank is better than that of the
-    text; nan if one of them is missing."""
-    text, other = (_best(rows, f"{PTB}: {each}") for each in ("as the text", name))
+    """By how many percent of the characters a run on the Penn Treebank is better than the one as
+    recorded; nan if one of them is missing."""
+    text, other = (_best(rows, f"{PTB}: {each}") for each in ("as recorded in Table 3", name))
     return other - text if text and other else float("nan")
 
 
@@ -255,6 +256,14 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      and all(abs(_gain(rows, name)) < most
              for name, most in (("no weight decay", 5), ("losses of a sequence added", 5),
                                 ("Cayley steps at .001", .3)))),
+    ("Table 3 is recorded with lines of similar length together in a batch, which takes less time. "
+     "Mixed, as in the code and in the protocols, they get more than three percent of the "
+     "characters more right after 20 epochs: a second cause of the distance.",
+     lambda rows: _gain(rows, "lines of all lengths mixed") > 3),
+    ("Of what else the released code does with the Penn Treebank, neither U and V that stay where "
+     "they are nor a loss in bits moves the accuracy by more than two percent after 20 epochs.",
+     lambda rows: all(abs(_gain(rows, name)) < 2
+                      for name in ("U and V fixed (code)", "a loss in bits (code)"))),
     ("Figure 4, a prior on the singular values: SGD at the printed .00001 on the loss averaged "
      "over the steps, as the code has it, does not get a quarter of the symbols right in 20,000 "
      "iterations, nor at ten times the rate, nor with the code's inputs in one channel. With a "
