@@ -306,7 +306,8 @@ Not taken from the released codes:
 - Tables II to IV of Manchev & Spratling are recorded with images shuffled in every epoch, and III
   and IV with a test after each: their code tests after every 10,000 examples, and the best of so
   many is a little higher. Table 3 of Vorontsov et al. is recorded with lines of similar length
-  together (order shuffled), which both protocols mix.
+  together (order shuffled), which both protocols mix; so is the row "in nats" of the one by their
+  code, whose U and V move.
 - Units. In Vorontsov et al.'s code the Penn Treebank's loss is in bits. Here it is in nats, and the
   protocol's weight decay and clipping are ln 2 times the code's, RMSprop's eps (ln 2)^2 times: the
   steps are the same.
