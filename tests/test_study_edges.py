@@ -105,6 +105,20 @@ def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
     assert found(job)["state"] == row["state"] and not list(tmp_path.glob("unfinished/*"))
 
 
+def test_a_run_that_ends_just_before_is_not_begun_anew(tmp_path, monkeypatch):
+    """Another process adds its row, and removes its folder, after this one has looked for them."""
+    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+    row, note = work.execute(job, tmp_path), work._note_code
+
+    def late(folder):
+        store.append(row)
+        return note(folder)
+
+    monkeypatch.setattr(work, "_note_code", late)
+    monkeypatch.setattr(work, "_train", None)  # would raise
+    assert work.execute(job, tmp_path) == store.rows()[job.key]
+
+
 class Gone(ThreadPoolExecutor):
     """Cancels what it was given, as the executor of a dask scheduler that has died does."""
 

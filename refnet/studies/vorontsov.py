@@ -194,7 +194,7 @@ STUDIES = [
     grid("table-3-code", "Table 3 of Vorontsov et al. under the protocol of their released code: "
          "characters embedded in 512 dimensions",
          [*_rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, "vorontsov/code"),
-          # recorded before the protocol had all that the code does (refnet.training.protocols.APART)
+          # recorded before the protocol had all that the code does: protocols.APART
           Cell("margin 0, orthogonal, in nats",
                {"task": "ptb", "protocol": PROTOCOL, "order": "shuffled", "embedding": 512,
                 "learn_h0": True, "clip": "step", "recurrent": "orthogonal",

@@ -50,11 +50,14 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
     if (row := done()) is not None:
         return row
     try:
-        codes = _note_code(store.unfinished(job.key))
-        if job.config is None:
-            made = _call(job, store.unfinished(job.key), again)
-        else:
-            made = _train(job, job.config, store.unfinished(job.key) / "run", again)
+        folder = store.unfinished(job.key)
+        codes = _note_code(folder)
+        with hold(folder):
+            # another process may have ended the run before, and removed the folder, made anew here
+            if (row := done()) is not None:
+                return row
+            made = (_call(job, folder, again) if job.config is None else
+                    _train(job, job.config, folder / "run", again))
     except (OSError, ValueError):
         # another process may have ended the run in between, and removed its folder
         if (row := done()) is None:
@@ -97,18 +100,17 @@ def _note_code(folder: Path) -> list[str]:
 def _call(job: Job, folder: Path, again: bool) -> dict[str, Any]:
     """What the function returns, and its seconds. It is kept in the folder until there is a row,
     so that a process that waited for the folder does not make it once more."""
-    with hold(folder):
-        path = folder / "made.json"
-        if path.exists() and not again:
-            with reading(path, f"remove {folder}, and it is made again"):
-                kept: dict[str, Any] = json_of(contents(path, LIMIT))
-                return kept
-        module, name = job.function.split(":")
-        started = time.perf_counter()
-        made: dict[str, Any] = getattr(import_module(module), name)(**job.arguments)
-        made["seconds"] = round(time.perf_counter() - started, 1)
-        write_text(path, json.dumps(plain(made), allow_nan=False))
-        return made
+    path = folder / "made.json"
+    if path.exists() and not again:
+        with reading(path, f"remove {folder}, and it is made again"):
+            kept: dict[str, Any] = json_of(contents(path, LIMIT))
+            return kept
+    module, name = job.function.split(":")
+    started = time.perf_counter()
+    made: dict[str, Any] = getattr(import_module(module), name)(**job.arguments)
+    made["seconds"] = round(time.perf_counter() - started, 1)
+    write_text(path, json.dumps(plain(made), allow_nan=False))
+    return made
 
 
 def _train(job: Job, config: Config, folder: Path, again: bool) -> dict[str, Any]:
