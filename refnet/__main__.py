@@ -3,20 +3,37 @@ any number of cores."""
 
 import os
 import sys
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any
 
 from refnet.process import ended, interruptible, settle
 
 __all__ = ["main"]
 
 
+class _Courtesy(FileIO):
+    """Standard error: a log on a full disk, or a terminal that is gone, is no reason to stop."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # who reads it can tell us to stop
+            raise
+        except OSError:
+            return len(data)
+
+
 def main() -> int:
     """Run the command line; the exit status."""
+    while (null := os.open(os.devnull, os.O_RDWR)) <= 2:  # one was closed, as by >&-: no file
+        os.set_inheritable(null, True)                    # of ours shall take its place
+    os.close(null)
     interruptible()
     settle()
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed, as by >&-
-            setattr(sys, name, open(os.devnull, "w"))
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = TextIOWrapper(BufferedWriter(_Courtesy(2, "w", closefd=False)),
+                               getattr(sys.stderr, "encoding", None), "backslashreplace",
+                               line_buffering=True)
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         # a folder's name may have letters that its encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -1,7 +1,6 @@
 """The command line: ``refnet train``, ``runs``, ``check``, ``vectors`` and the others."""
 
 import argparse
-import errno
 import os
 import signal
 import sys
@@ -14,6 +13,8 @@ from typing import Any
 
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
+from refnet.process import endings
+from refnet.runs.files import told
 from refnet.studies.cli import add_command as add_study
 from refnet.version import __version__
 
@@ -37,7 +38,8 @@ a paper's text or of its released code. Each task has one of its own, --protocol
 manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code or
 orhan-pitkow/code.
 
-exit status: 0, 2 on an error, 3 if the loss is not finite, 130 or 143 after Ctrl-C or SIGTERM
+exit status: 0, 2 on an error, 3 if the loss is not finite, 129, 130 or 143 after SIGHUP, Ctrl-C
+or SIGTERM
 """
 
 ORTHOGONALIZE_EXAMPLES = """example:
@@ -57,8 +59,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: list[str]) -> int:
     """Run one command. The exit status: 0 if it did what was asked, 1 if a judged result is not
     explained by rounding, 2 on an error, said in one line, or wrong arguments, 3 if training
-    diverged (a loss that is not finite), 130 or 143 after Ctrl-C or SIGTERM, 141 if nobody reads
-    its output any more.
+    diverged (a loss that is not finite), 129, 130 or 143 after SIGHUP, Ctrl-C or SIGTERM, 141 if
+    nobody reads its output any more.
 
     Checked by: tests/test_cli.py.
     """
@@ -100,26 +102,8 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
-REPAIRS = {
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "; need a folder there, and a file has that "
-                    "name: name another place, or move the file away"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "; need the right to use it: name "
-                    "another place, or change its rights"),
-    errno.EISDIR: "; need a file there, and a folder has that name: name a file",
-    errno.ENOENT: "; check the name",
-    errno.ENAMETOOLONG: "; name a shorter one",
-    errno.EMFILE: "; allow more open files, such as with ulimit -n 4096",
-    errno.ENOSPC: "; free some space there, or write to another disk",
-}
-"""What may help where the operating system refuses something."""
-
-
 def _one_line(error: Exception) -> str:
-    said = " ".join(str(error).split())
-    if isinstance(error, OSError) and said.startswith("[Errno"):  # the system's own words
-        if error.errno in (errno.ENOSPC, errno.EIO) and error.filename is None:
-            said += ": standard output"  # every file is named
-        said += REPAIRS.get(error.errno or 0, "")
+    said = told(error)
     if isinstance(error, (ArithmeticError, ImportError, OSError, TypeError, ValueError)) and said:
         return said
     return f"{type(error).__name__}: {said} (--debug shows where it comes from)"
@@ -219,7 +203,7 @@ def _train(args: argparse.Namespace) -> int:
             signal.raise_signal(number)
 
     previous: dict[int, Any] = {number: signal.signal(number, note)
-                                for number in (signal.SIGINT, signal.SIGTERM)}
+                                for number in endings()}
     try:
         with progress.bar(config.iterations, quiet=args.quiet) as observe:
             start = train.resume if args.resume else train.train

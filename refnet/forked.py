@@ -10,6 +10,8 @@ from contextlib import suppress
 from select import select
 from typing import NoReturn
 
+from refnet.process import endings
+
 __all__ = ["Forked", "may_fork"]
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -67,7 +69,7 @@ def _live(work: Callable[[], bytes], writing: int, parent: int) -> NoReturn:
         # it would keep the parent's locks, and its pipes open
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in endings():
                 signal.signal(number, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)

@@ -5,19 +5,21 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-__all__ = ["ended", "interrupt", "interruptible", "serving", "settle", "stop"]
+__all__ = ["BLAS_THREADS", "ended", "endings", "interrupt", "interruptible", "masked", "serving",
+           "settle", "single", "stop"]
 
 PATIENCE = 0.5
 """Seconds that a worker process has to end by itself."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
-_BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
-                 "VECLIB_MAXIMUM_THREADS")
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
+                "VECLIB_MAXIMUM_THREADS")
+"""Variables of the environment that say how many threads BLAS takes."""
 
 
 def settle() -> None:
@@ -37,11 +39,11 @@ def settle() -> None:
     test_settled_too_late.
     """
     import ctypes
-    if "numpy" in sys.modules and not any(name in os.environ for name in _BLAS_THREADS):
+    if "numpy" in sys.modules and not any(name in os.environ for name in BLAS_THREADS):
         warnings.warn("NumPy was imported before settle(), so that its BLAS keeps all its threads: "
                       "call settle() first, or start Python with OPENBLAS_NUM_THREADS=1",
                       RuntimeWarning, stacklevel=2)
-    for name in _BLAS_THREADS:
+    for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
@@ -50,18 +52,46 @@ def settle() -> None:
             mallopt(_M_TRIM_THRESHOLD, -1)
 
 
+def single() -> None:
+    """From here on this process starts others whose BLAS has one thread, whatever the environment
+    asked for."""
+    os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
+
+
+def endings() -> list[int]:
+    """The signals that ask a process to end: Ctrl-C, SIGTERM, and the end of its terminal, unless
+    that is ignored, as under nohup."""
+    gone = getattr(signal, "SIGHUP", None)
+    return [signal.SIGINT, signal.SIGTERM,
+            *([gone] if gone and signal.getsignal(gone) != signal.SIG_IGN else [])]
+
+
 def interruptible() -> None:
-    """From here on Ctrl-C and SIGTERM end the process by ``interrupt``, and multiprocessing's
-    tracker, which removes the semaphores that are then left, does so without a warning."""
+    """From here on the signals of ``endings`` end the process by ``interrupt``, and
+    multiprocessing's tracker, which removes the semaphores that are then left, does so without a
+    warning."""
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # the tracker's options
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in endings():
         signal.signal(number, interrupt)
 
 
 def ended() -> None:
-    """From here on ignore Ctrl-C and SIGTERM, which could still kill Python while it shuts down."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """From here on ignore these signals, which could still kill Python while it shuts down."""
+    for number in endings():
         signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def masked() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, and never reaches processes that are started in it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:

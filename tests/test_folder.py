@@ -169,6 +169,20 @@ def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
 
 
+def test_a_file_is_no_run_folder(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["train", "adding", "--out", str(tmp_path / "file")]) == 2
+    assert "file is a file; name another folder with --out" in capsys.readouterr().err
+
+
+def test_a_run_that_has_lost_its_limit_is_not_resumed(run, capsys):
+    path = run / "config.toml"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True)
+                            if not line.startswith("iterations")))
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "config.toml: has no iterations; put back a whole copy" in capsys.readouterr().err
+
+
 def test_an_empty_folder_may_be_filled_and_another_not(tmp_path):
     (tmp_path / "empty").mkdir()
     with create(tmp_path / "empty", lambda part: write_text(part / "a", "b")):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from test_train import arrays, rows
 
+from refnet.process import BLAS_THREADS, single
 from refnet.runs import checkpoint
 from refnet.runs.rows import machine
 from refnet.training.config import Config
@@ -102,3 +103,13 @@ def test_a_run_on_another_machine_keeps_what_it_states(moved, tmp_path, monkeypa
     resume(replace(config("rnn"), iterations=50), run)
     assert len({(row["rounding"], row["rounding_until"]) for row in rows(run)[2:]}) == 1
     assert arrays(run)[1]["iteration"] == 50
+
+
+def test_threads_of_blas_are_of_the_kind_of_machine(monkeypatch):
+    for name in BLAS_THREADS:
+        monkeypatch.setenv(name, "1")
+    one = machine()
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    assert machine() == one + ", OPENBLAS_NUM_THREADS=2"
+    single()
+    assert machine() == one

@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason=
     ("info", 0.0, signal.SIGINT), ("info", 0.1, signal.SIGTERM), ("train", 0.3, signal.SIGINT),
     ("train, pre-training", 2, signal.SIGINT), ("orthogonalize", 3, signal.SIGINT),
     ("vectors", 2, signal.SIGTERM), ("check", 3, signal.SIGINT),
-    ("study, two processes", 4, signal.SIGINT), ("explain", 0.3, signal.SIGINT),
+    ("study, two processes", 4, signal.SIGINT), ("train", 2, signal.SIGHUP),
+    ("study, two processes", 4, signal.SIGHUP), ("explain", 0.3, signal.SIGINT),
     ("errata", 1, signal.SIGTERM), ("analyse", 0.1, signal.SIGINT), ("compare", 0, signal.SIGINT),
     ("runs", 0, signal.SIGINT)])
 def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
@@ -26,6 +28,17 @@ def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
     if "--resume" not in output:  # a run that had begun says how to go on instead
         assert errors.splitlines() == ["refnet: interrupted"]
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_under_nohup_the_end_of_the_terminal_ends_nothing(tmp_path):
+    words = ["train", "adding:samples=9", "--length", "10", "--hidden", "2", "--iterations", "300",
+             "--backend", "reference", "--out", str(tmp_path / "run")]
+    run = subprocess.Popen(["nohup", sys.executable, "-m", "refnet", *words],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "run").exists():
+        time.sleep(.01)
+    run.send_signal(signal.SIGHUP)
+    assert run.wait() == 0
 
 
 def test_a_second_signal_ends_a_run_at_once(tmp_path):

@@ -260,3 +260,12 @@ def test_a_folder_that_looks_like_an_option_is_named_so_that_it_works(tmp_path, 
     command = re.search(r"refnet (train --resume \S+)", capsys.readouterr().out)[1]
     assert cli.main([*command.split(), "--quiet"]) == 0
     assert json.loads((tmp_path / "-y" / "summary.json").read_text())["state"] == "finished"
+
+
+@pytest.mark.parametrize("words, message", [
+    ("--list --seeds 0", "--seeds"), ("--protocols --workers -3", "--workers"),
+    ("figure-1 --table --repeat", "--repeat is for making runs"),
+    ("figure-1 --status --cluster tcp://nowhere", "--cluster is for making runs")])
+def test_an_option_is_never_ignored_in_silence(words, message, capsys):
+    assert cli.main(["study", *words.split()]) == 2
+    assert message in capsys.readouterr().err

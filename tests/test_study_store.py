@@ -36,7 +36,8 @@ def test_a_row_that_is_added_while_rows_are_sealed_is_kept(whole, tmp_path, monk
     assert set(store.rows()) == {*whole.rows(), "late"}
 
 
-@pytest.mark.parametrize("torn", [b'{"key": "abc', b'{"key": "abc"}'])
+@pytest.mark.parametrize("torn", [b'{', b'{"key": "abc', b'{"key": "abc"', b'{"key": "ab\0\0',
+                                  b"\0" * 9])
 def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
     store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})
@@ -47,10 +48,56 @@ def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
     assert set(store.rows()) == {"one", "two"}
 
 
+def test_a_last_row_that_an_editor_left_without_its_end_counts(whole):
+    rows = whole.rows()
+    whole.path.write_bytes(whole.path.read_bytes()[:-1])
+    assert whole.rows() == rows
+    whole.append({"key": "more", "settings": {}})
+    assert list(whole.rows()) == [*rows, "more"]
+
+
+@pytest.mark.parametrize("change", [
+    lambda data: data.replace(b"\n", b"\r"), lambda data: b"\xef\xbb\xbf" + data,
+    lambda data: data.decode().encode("utf-16")], ids=["Mac", "BOM", "UTF-16"])
+def test_a_file_that_was_saved_otherwise_is_refused_and_left_alone(whole, change):
+    whole.path.write_bytes(before := change(whole.path.read_bytes()))
+    for call in (whole.rows, lambda: whole.append({"key": "more", "settings": {}})):
+        with pytest.raises(FileError, match="saved in another encoding, or without line feeds "
+                                            "between its lines; put back a whole copy of it"):
+            call()
+    assert whole.path.read_bytes() == before
+
+
+def test_line_ends_of_windows_are_read(whole):
+    rows = whole.rows()
+    whole.path.write_bytes(whole.path.read_bytes().replace(b"\n", b"\r\n"))
+    assert whole.rows() == rows
+
+
+@pytest.mark.parametrize("last", [b'{"key": "x", "settings": {}, "sha256": "0"}', b'{"key": "x"}',
+                                  b"\xff", b"key", b"{}\r{}"])
+def test_a_last_line_that_no_kill_leaves_is_not_cut_off(whole, last):
+    with open(whole.path, "ab") as file:
+        file.write(last)
+    before = whole.path.read_bytes()
+    with pytest.raises(FileError):
+        whole.append({"key": "more", "settings": {}})
+    assert whole.path.read_bytes() == before
+
+
+def test_a_row_of_other_settings_is_replaced(whole):
+    whole.append({"key": "x", "settings": {"rate": 1}, "made": "before"})
+    whole.append({"key": "x", "settings": {"rate": 2}, "made": "then"})
+    assert whole.rows()["x"]["made"] == "then"
+    whole.append({"key": "x", "settings": {"rate": 2}, "made": "again"})
+    assert whole.rows()["x"]["made"] == "then"
+
+
 @pytest.mark.parametrize("line, message", [
     (b'{"key"', "Expecting"), (b"[" * 100_000, "nested more than"), (b"{}", "not a row; need"),
+    (b'{"key": "x", "settings": {}, "mean": NaN}', "not JSON compliant"),
     (b'{"key": 3, "settings": {}}', "not a row; need"), (b'{"key": "x"}', "not a row; need"),
-    (b"\xff", "codec")], ids=["cut", "deep", "empty", "number", "no settings", "bytes"])
+    (b"\xff", "codec")], ids=["cut", "deep", "empty", "NaN", "number", "no settings", "bytes"])
 def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
     store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})

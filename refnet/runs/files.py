@@ -16,7 +16,7 @@ from shlex import quote
 from typing import IO
 
 __all__ = ["LOCK", "MARK", "argument", "discard", "naming", "remove", "sweep", "sync_folder",
-           "temporary", "write_atomically", "write_text"]
+           "temporary", "told", "write_atomically", "write_text"]
 
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
@@ -24,6 +24,32 @@ _OPEN: set[Path] = set()
 LOCK, MARK = ".lock", ".refnet.part"
 MINUTE = 60
 """Seconds after which a temporary file that nobody has written to counts as left over."""
+
+
+REPAIRS = {
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "; need a folder there, and a file has that "
+                    "name: name another place, or move the file away"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "; need the right to use it: name "
+                    "another place, or change its rights"),
+    errno.EISDIR: "; need a file there, and a folder has that name: name a file",
+    errno.ENOENT: "; check the name",
+    errno.ENAMETOOLONG: "; name a shorter one",
+    errno.EMFILE: "; allow more open files, such as with ulimit -n 4096",
+    **dict.fromkeys((errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)),
+                    "; free some space there, or write to another disk"),
+    errno.EFBIG: "; allow larger files, such as with ulimit -f unlimited",
+}
+"""What may help where the operating system refuses something."""
+
+
+def told(error: BaseException) -> str:
+    """An error in one line; of the operating system's, with what may help."""
+    said = " ".join(str(error).split())
+    if isinstance(error, OSError) and said.startswith("[Errno"):  # the system's own words
+        if error.errno in (errno.ENOSPC, errno.EIO) and error.filename is None:
+            said += ": standard output"  # every file is named
+        said += REPAIRS.get(error.errno or 0, "")
+    return said
 
 
 @contextmanager

@@ -178,7 +178,9 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[None]:
     Raises FileExistsError if the folder is there with anything in it.
     """
     folder = folder.resolve()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name another folder with --out")
+    if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; resume that run with --resume "
                               f"{argument(folder)}, or name another folder with --out")
     with naming(folder.parent):

@@ -38,6 +38,9 @@ def reading(path: Path, repair: str) -> Iterator[None]:
         yield
     except FileError:
         raise
+    except PermissionError as error:
+        raise FileError(f"{path}: {error.strerror}; need the right to read it: change its rights"
+                        ) from None
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}; {repair}") from None
     except DAMAGE as error:

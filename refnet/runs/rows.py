@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.process import BLAS_THREADS
 from refnet.runs.files import argument, naming
 from refnet.runs.read import contents, json_of, reading
 from refnet.version import __version__
@@ -141,15 +142,18 @@ def machine() -> str:
     """The kind of machine: on two of one kind, a run has the same bits.
 
     Processor with a checksum of its features, system, the versions of NumPy, SciPy and Numba, and
-    the environment's variables by which these compute as for another processor. The number of
-    cores does not matter, as long as BLAS keeps to one thread (``refnet.settle``).
+    the environment's variables by which these compute as for another processor, or by which BLAS
+    takes more than one thread. The number of cores does not matter as long as it keeps to one
+    (``refnet.settle``).
     """
     from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
     facts = environment()
     features = zlib.crc32(get_host_cpu_features().flatten().encode())
     return (f"{get_host_cpu_name()} {features:08x}, {facts['system']} {facts['machine']}, "
             f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}"
-            + "".join(f", {name}={os.environ[name]}" for name in KIND if os.environ.get(name)))
+            + "".join(f", {name}={os.environ[name]}" for name in KIND if os.environ.get(name))
+            + "".join(f", {name}={os.environ[name]}" for name in BLAS_THREADS
+                      if os.environ.get(name, "1") != "1"))
 
 
 def _cell(value: Any) -> str:

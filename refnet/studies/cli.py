@@ -78,6 +78,13 @@ def _study(args: argparse.Namespace) -> int:
     from refnet.studies.store import Store
     from refnet.studies.study import only, protocols, under
     from refnet.studies.work import shown
+    for option in ("seeds", "workers"):
+        whole(f"--{option}", getattr(args, option), most=MOST)
+    if args.status or args.table:
+        for option in ("repeat", "cluster"):
+            if getattr(args, option):
+                raise ValueError(f"--{option} is for making runs, and --status and --table make "
+                                 "none")
     if args.protocols:
         from refnet.training.protocols import APART, differences
         print(differences() + APART)
@@ -88,8 +95,6 @@ def _study(args: argparse.Namespace) -> int:
             return 0
         raise ValueError("name a study, such as: refnet study table-iii --quick; see them all "
                          "with: refnet study --list")
-    for option in ("seeds", "workers"):
-        whole(f"--{option}", getattr(args, option), most=MOST)
     study = find(args.name)
     if args.protocol is not None:
         study = under(study, args.protocol)

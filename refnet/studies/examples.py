@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from refnet.runs.rows import finite
-from refnet.studies.grid import Cell, accuracy, drawn, grid, solved_at
+from refnet.studies.grid import Cell, accuracy, drawn, grid, label_of, solved_at
 from refnet.studies.study import Found
 
 __all__ = ["CURVE", "LSTM", "METHODS", "STUDY"]
@@ -45,7 +45,7 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
     for method, label in (("plain", "plain"), ("oinit", "OINIT"), ("open", "OPEN")):
         made = [found(METHODS[method].job(seed, quick, CURVE)) for seed in range(seeds)]
         if (rows := drawn([row for row in made if row is not None])):
-            runs[label] = [row["curve"] for row in rows]
+            runs[label_of(label, rows)] = [row["curve"] for row in rows]
     if not runs:
         return _TABLE.figure and _TABLE.figure(found, seeds, quick)
     figure = Figure(figsize=(9, 3.4), layout="constrained")

@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 from refnet.arguments import whole
-from refnet.process import serving, settle, stop
-from refnet.runs.files import discard, naming
+from refnet.process import masked, serving, settle, single, stop
+from refnet.runs.files import discard, naming, told
 from refnet.runs.folder import BusyError
 from refnet.runs.rows import table
 from refnet.studies.costs import kind
@@ -68,12 +68,13 @@ class _Processes:
         free = next((n for n, last in enumerate(self.calls) if last.done()), len(self.calls))
         if free == len(self.pools):
             self.pools.append(self._new())
-        try:
-            made = self.pools[free].submit(*call)
-        except BrokenProcessPool:
-            self.pools[free].shutdown(wait=False)
-            self.pools[free] = self._new()
-            made = self.pools[free].submit(*call)
+        with masked():  # the processes are started here
+            try:
+                made = self.pools[free].submit(*call)
+            except BrokenProcessPool:
+                self.pools[free].shutdown(wait=False)
+                self.pools[free] = self._new()
+                made = self.pools[free].submit(*call)
         self.calls[free:free + 1] = [made]
         return made
 
@@ -91,6 +92,7 @@ def _submitter(workers: int, executor: Executor | None
     if executor is not None:
         yield executor.submit, inf
         return
+    single()
     processes = _Processes()
     try:
         yield processes.submit, workers
@@ -162,16 +164,21 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 with _going(executor):
                     error = future.exception()
                 if error is None:
-                    store.append(future.result(), job.key in again)
+                    row = future.result()
+                    if store.done(job, {row["key"]: row}) is None:
+                        error = ValueError("came back with other settings: the worker has another "
+                                           "version of refnet; install this one there")
+                if error is None:
+                    store.append(row, job.key in again)
                     again.discard(job.key)
                     left.pop(job.key, None)
-                    tell(f"[{len(left)} to go] {_line(future.result())}")
+                    tell(f"[{len(left)} to go] {_line(row)}")
                 elif isinstance(error, BusyError):
                     busy[job.key] = time.monotonic() + PAUSE
                 elif isinstance(error, BrokenProcessPool) and deaths[job.key] < DEATHS:
                     deaths[job.key] += 1
                 else:
-                    failed[job.name] = f"{type(error).__name__}: {error}"
+                    failed[job.name] = f"{type(error).__name__}: {told(error)}"
                     tell(f"{job.name}: {failed[job.name]}")
 
 
@@ -203,7 +210,7 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
         if (row := rows[job.key]) is not None and row.get("iterations", 1):
             pace = row.get("seconds", 0) / row.get("iterations", 1)
             paces.setdefault(kind(job), []).append(pace)
-    lines, left, unknown = [], 0.0, 0
+    lines, left, unknown, short = [], 0.0, 0, 0
     for job in jobs:
         row = rows[job.key] or {"state": "not run", "iterations": 0}
         state, at, seconds = row.get("state", "done"), row.get("iterations"), row.get("seconds")
@@ -211,14 +218,16 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
         if state in ("begun", "not run"):
             known = ([seconds / at] if at and seconds else paces.get(kind(job))
                      or [measured[key] for key in [kind(job)] if key in measured])
-            unknown += not known
+            unknown += not known and job.config is not None
+            short += not known and job.config is None
             if known:
                 needs = median(known) * ((job.config.iterations if job.config else 1) - (at or 0))
                 left += needs
         lines.append([job.name, "damaged" if row.get("damaged") else state,
                       f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
                       None if needs is None else f"{_hours(needs)} at most"])
-    parts = [f"{_hours(left)} at most in one process"] * bool(left or not unknown)
+    parts = [f"{_hours(left)} at most in one process"] * bool(left or not unknown + short)
+    parts += [f"{short} of minutes each"] * bool(short)
     parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
         command)] * bool(unknown)
     told = [f"{job.name}: {row['damaged']}\n" for job in jobs

@@ -8,6 +8,7 @@ have no digest, and a change of theirs is not noticed.
 Checked by: tests/test_study_store.py.
 """
 
+import codecs
 import hashlib
 import json
 import os
@@ -21,17 +22,19 @@ from refnet.runs.read import FileError, contents, json_of, reading
 from refnet.runs.rows import LIMIT, plain
 from refnet.studies.jobs import Job
 
-__all__ = ["Store"]
+__all__ = ["Store", "line_of", "row_of"]
 
 PATIENCE = 60
 """Seconds that one process waits while others append; each takes milliseconds."""
+MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What editors begin a file with that they have encoded anew."""
 
 
 def _digest(row: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(row, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _row(line: bytes) -> dict[str, Any]:
+def row_of(line: bytes) -> dict[str, Any]:
     """The row of a line. Raises ValueError if that has a digest, and it is not the row's."""
     row = json_of(line)
     if not isinstance(row, dict) or type(row.get("key")) is not str \
@@ -43,10 +46,30 @@ def _row(line: bytes) -> dict[str, Any]:
     return row
 
 
-def _line(row: dict[str, Any]) -> bytes:
+def line_of(row: dict[str, Any]) -> bytes:
     """A row with its digest, as it is written."""
     made = json.loads(json.dumps(plain(row), allow_nan=False))  # as it will be read
     return json.dumps({**made, "sha256": _digest(made)}, sort_keys=True).encode() + b"\n"
+
+
+def _torn(line: bytes) -> bool:
+    """Whether a kill can have left this of a line: a beginning, which is no JSON yet; or zeros,
+    after a power failure."""
+    line = line.rstrip(b"\0")
+    if not line:
+        return True
+    try:
+        json_of(line)
+    except ValueError:
+        return line.startswith(b"{") and line.isascii() and b"\r" not in line
+    return False
+
+
+def _same(row: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Whether a row was made with these settings; those that only one of the two has do not
+    count."""
+    return all(row["settings"].get(name, value) == value
+               for name, value in json.loads(json.dumps(plain(settings))).items())
 
 
 class Store:
@@ -61,7 +84,8 @@ class Store:
         self.path = self.folder / "rows.jsonl"
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The rows by key. A last line without its end was never finished and does not count.
+        """The rows by key. A last line that a kill cut short was never finished and does not
+        count.
 
         Raises FileError, naming the line, for one that is damaged or was edited.
         """
@@ -69,12 +93,16 @@ class Store:
             return {}
         rows = {}
         with reading(self.path, "put back a whole copy of it"):
-            for number, line in enumerate(contents(self.path, LIMIT).split(b"\n")[:-1], 1):
+            *lines, last = contents(self.path, LIMIT).split(b"\n")
+            for number, line in enumerate([*lines, last] if not _torn(last) else lines, 1):
                 if not line:
                     continue
                 try:
-                    row = _row(line)
+                    row = row_of(line)
                 except ValueError as error:
+                    if line.startswith(MARKS) or b"\r" in line[:-1]:
+                        raise ValueError("was saved in another encoding, or without line feeds "
+                                         "between its lines") from None
                     raise FileError(f"{self.path}: line {number}: {error}; remove that line, and "
                                     "its run is made again") from None
                 rows[row["key"]] = row
@@ -86,20 +114,24 @@ class Store:
 
     def append(self, row: dict[str, Any], again: bool = False) -> None:
         """Add a row, unless its run has one and this is not ``again``, and forget the run's
-        checkpoints. A torn line before it is cut off.
+        checkpoints. A line before it that a kill cut short is cut off.
 
         Raises FileError, and adds nothing, if a line of the file is damaged; BusyError if another
         process keeps the folder.
         """
-        line = _line(row)
+        line = line_of(row)
         with naming(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with self.held():
-            known = self.rows()
-            if again or row["key"] not in known:
+            known = self.rows().get(row["key"])
+            if again or known is None or not _same(known, row["settings"]):
                 with naming(self.path), open(self.path, "a+b") as file:
                     file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
+                    last = file.read().split(b"\n")[-1]
+                    if _torn(last):
+                        file.truncate(file.tell() - len(last))
+                    else:  # whole, as an editor may leave it
+                        file.write(b"\n")
                     file.write(line)
                     file.flush()
                     os.fsync(file.fileno())
@@ -108,7 +140,7 @@ class Store:
     def seal(self) -> None:
         """Give their digest to rows that have none: an earlier version wrote them."""
         def text() -> bytes:
-            return b"".join(map(_line, self.rows().values()))
+            return b"".join(map(line_of, self.rows().values()))
 
         if self.path.exists() and contents(self.path, LIMIT) != text():
             with self.held():  # read again: another process may have added a row
@@ -119,10 +151,6 @@ class Store:
         return self.folder / "unfinished" / key
 
     def done(self, job: Job, rows: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
-        """The row of a job, if it is done with the same settings; settings that only one of the
-        two has do not count."""
+        """The row of a job, if it is done with the same settings."""
         row = rows.get(job.key)
-        if row is None or any(row["settings"].get(name, value) != value
-                              for name, value in json.loads(json.dumps(job.settings)).items()):
-            return None
-        return row
+        return row if row is not None and _same(row, job.settings) else None

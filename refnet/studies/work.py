@@ -3,7 +3,7 @@
 Checked by: tests/test_studies.py.
 """
 
-import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,12 +16,12 @@ import numpy as np
 
 import refnet
 from refnet.runs import checkpoint
-from refnet.runs.files import remove, write_text
+from refnet.runs.files import remove, write_atomically, write_text
 from refnet.runs.folder import BusyError, hold
 from refnet.runs.read import FileError, contents, json_of, reading
-from refnet.runs.rows import LIMIT, Rows, environment, plain, read_rows
+from refnet.runs.rows import LIMIT, Rows, environment, read_rows
 from refnet.studies.jobs import Job, code_digest
-from refnet.studies.store import Store
+from refnet.studies.store import Store, line_of, row_of
 from refnet.studies.study import Found
 from refnet.training import loop
 from refnet.training.config import Config
@@ -51,11 +51,12 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
         return row
     try:
         folder = store.unfinished(job.key)
-        codes = _note_code(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         with hold(folder):
             # another process may have ended the run before, and removed the folder, made anew here
             if (row := done()) is not None:
                 return row
+            codes = _note_code(folder)
             made = (_call(job, folder, again) if job.config is None else
                     _train(job, job.config, folder / "run", again))
     except (OSError, ValueError):
@@ -63,7 +64,7 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
         if (row := done()) is None:
             raise
         return row
-    return {"key": job.key, "name": job.name, "settings": job.settings, **made, "code": codes,
+    return {**made, "key": job.key, "name": job.name, "settings": job.settings, "code": codes,
             "commit": commit(), "environment": environment()}
 
 
@@ -85,12 +86,13 @@ def commit() -> str:
 
 def _note_code(folder: Path) -> list[str]:
     """The digests of all versions of the code that have worked on this run."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "code"
     known: list[str] = []
     if path.exists():
         with reading(path, "remove the file: which code began the run is then unknown"):
             known = contents(path, 2 ** 20).decode().split()
+            if not all(re.fullmatch("[0-9a-f]{16}", digest) for digest in known):
+                raise ValueError("is no list of digests of 16 hexadecimal digits")
     if code_digest() not in known:
         known.append(code_digest())
         write_text(path, "\n".join(known) + "\n")
@@ -103,13 +105,17 @@ def _call(job: Job, folder: Path, again: bool) -> dict[str, Any]:
     path = folder / "made.json"
     if path.exists() and not again:
         with reading(path, f"remove {folder}, and it is made again"):
-            kept: dict[str, Any] = json_of(contents(path, LIMIT))
-            return kept
+            kept = row_of(contents(path, LIMIT))
+            if kept["key"] != job.key or type(kept.get("made")) is not dict:
+                raise ValueError("is not what this run has made")
+            made: dict[str, Any] = kept["made"]
+            return made
     module, name = job.function.split(":")
     started = time.perf_counter()
-    made: dict[str, Any] = getattr(import_module(module), name)(**job.arguments)
+    made = getattr(import_module(module), name)(**job.arguments)
     made["seconds"] = round(time.perf_counter() - started, 1)
-    write_text(path, json.dumps(plain(made), allow_nan=False))
+    line = line_of({"key": job.key, "settings": job.settings, "made": made})
+    write_atomically(path, lambda file: file.write(line))
     return made
 
 

@@ -318,4 +318,8 @@ def of_run(folder: Path) -> Config:
     if not path.exists():
         raise ValueError(f"{folder} is not a run folder (it has no config.toml); list them with: "
                          "refnet runs")
-    return Config(**from_toml(path))
+    settings = from_toml(path)
+    if "iterations" not in settings:  # the one setting that no checkpoint has as well
+        raise ValueError(f"{path}: has no iterations; put back a whole copy of it, or write the "
+                         "number there")
+    return Config(**settings)
