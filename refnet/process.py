@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-__all__ = ["BLAS_THREADS", "ended", "endings", "interrupt", "interruptible", "masked", "serving",
-           "settle", "single", "stop"]
+__all__ = ["BLAS_THREADS", "ended", "endings", "interrupt", "interruptible", "serving", "settle",
+           "starting", "stop"]
 
 PATIENCE = 0.5
 """Seconds that a worker process has to end by itself."""
@@ -52,12 +52,6 @@ def settle() -> None:
             mallopt(_M_TRIM_THRESHOLD, -1)
 
 
-def single() -> None:
-    """From here on this process starts others whose BLAS has one thread, whatever the environment
-    asked for."""
-    os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
-
-
 def endings() -> list[int]:
     """The signals that ask a process to end: Ctrl-C, SIGTERM, and the end of its terminal, unless
     that is ignored, as under nohup."""
@@ -82,16 +76,20 @@ def ended() -> None:
 
 
 @contextmanager
-def masked() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block, and never reaches processes that are started in it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def starting() -> Iterator[None]:
+    """Processes that are started in this block have one thread of BLAS, whatever the environment
+    asks for, and Ctrl-C never reaches them; to this process it comes after the block."""
+    asked = {name: os.environ[name] for name in BLAS_THREADS if name in os.environ}
+    os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
+    mask = getattr(signal, "pthread_sigmask", lambda how, signals: None)  # Windows has none
+    before = mask(getattr(signal, "SIG_BLOCK", 0), {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        mask(getattr(signal, "SIG_SETMASK", 0), before)
+        for name in BLAS_THREADS:
+            del os.environ[name]
+        os.environ.update(asked)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:

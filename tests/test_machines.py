@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_train import arrays, rows
 
-from refnet.process import BLAS_THREADS, single
+from refnet.process import BLAS_THREADS, starting
 from refnet.runs import checkpoint
 from refnet.runs.rows import machine
 from refnet.training.config import Config
@@ -111,5 +111,6 @@ def test_threads_of_blas_are_of_the_kind_of_machine(monkeypatch):
     one = machine()
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     assert machine() == one + ", OPENBLAS_NUM_THREADS=2"
-    single()
-    assert machine() == one
+    with starting():
+        assert machine() == one
+    assert machine() != one

@@ -4,12 +4,14 @@ import multiprocessing
 import os
 import platform
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 from test_startup import run_python
 
-from refnet.process import PATIENCE, serving, stop
+from refnet.process import PATIENCE, serving, starting, stop
 from refnet.runs.files import temporary
 
 
@@ -74,3 +76,16 @@ def test_a_worker_is_stopped_and_leaves_nothing(tmp_path, deaf):
     assert worker.exitcode == (-signal.SIGKILL if deaf else 128 + signal.SIGTERM)
     assert any(tmp_path.iterdir()) == deaf
     assert not deaf or time.monotonic() - started >= PATIENCE
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="needs POSIX")
+def test_processes_that_are_started_have_one_thread_and_no_interrupt(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    code = ("import os, signal; print(os.environ['OPENBLAS_NUM_THREADS'], "
+            "signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))")
+    with starting():
+        inside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    after = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (inside.stdout, after.stdout) == ("1 True\n", "2 False\n")
+    assert "MKL_NUM_THREADS" not in os.environ

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from refnet.arguments import whole
-from refnet.process import masked, serving, settle, single, stop
+from refnet.process import serving, settle, starting, stop
 from refnet.runs.files import discard, naming, told
 from refnet.runs.folder import BusyError
 from refnet.runs.rows import table
@@ -68,7 +68,7 @@ class _Processes:
         free = next((n for n, last in enumerate(self.calls) if last.done()), len(self.calls))
         if free == len(self.pools):
             self.pools.append(self._new())
-        with masked():  # the processes are started here
+        with starting():
             try:
                 made = self.pools[free].submit(*call)
             except BrokenProcessPool:
@@ -92,7 +92,6 @@ def _submitter(workers: int, executor: Executor | None
     if executor is not None:
         yield executor.submit, inf
         return
-    single()
     processes = _Processes()
     try:
         yield processes.submit, workers
