@@ -16,7 +16,7 @@ class _Courtesy(FileIO):
 
     def write(self, data: Any) -> int:
         try:
-            return super().write(data)
+            return super().write(data) or len(data)  # none, if nobody has emptied a pipe
         except BrokenPipeError:  # who reads it can tell us to stop
             raise
         except OSError:

@@ -67,8 +67,10 @@ KEPT = {"key": JOB.key, "settings": JOB.settings, "made": {"mean": 1}}
 
 @pytest.mark.parametrize("text", [
     b"{}", b"[]", b"null", b'{"mean": 1}', line_of({**KEPT, "key": "zzz"}),
-    line_of({**KEPT, "made": 3}), line_of(KEPT).replace(b'"mean": 1', b'"mean": 2')],
-    ids=["empty", "list", "null", "bare", "another run's", "number", "changed"])
+    line_of({**KEPT, "made": 3}), json.dumps(KEPT).encode(),
+    line_of({"key": JOB.key, "settings": {}}), line_of(KEPT).replace(b'"mean": 1', b'"mean": 2')],
+    ids=["empty", "list", "null", "bare", "another run's", "number", "no digest", "nothing",
+         "changed"])
 def test_what_was_made_is_never_taken_from_a_damaged_file(tmp_path, text):
     folder = Store(tmp_path).unfinished(JOB.key)
     folder.mkdir(parents=True)

@@ -105,8 +105,9 @@ def _call(job: Job, folder: Path, again: bool) -> dict[str, Any]:
     path = folder / "made.json"
     if path.exists() and not again:
         with reading(path, f"remove {folder}, and it is made again"):
-            kept = row_of(contents(path, LIMIT))
-            if kept["key"] != job.key or type(kept.get("made")) is not dict:
+            kept = row_of(data := contents(path, LIMIT))
+            if (line_of(kept) != data or kept["key"] != job.key
+                    or type(kept.get("made")) is not dict):
                 raise ValueError("is not what this run has made")
             made: dict[str, Any] = kept["made"]
             return made
