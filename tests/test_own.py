@@ -199,6 +199,60 @@ def test_required_names(tmp_path, capsys):
     assert "dWxg is not the name of a result; these are " in err
 
 
+TURNED = """
+from mine import gradients
+
+def skew(p):
+    A = np.tril(p["Whh.A"], -1)
+    return A - A.T
+
+def spectrum(p, x, y, s):
+    U, V = p["Whh.U"], p["Whh.V"]
+    r = gradients({**p, "Whh": (U * s) @ V.T}, x, y)
+    d = r.pop("dWhh")
+    return {**r, "dWhh.U": d @ V * s, "dWhh.V": d.T @ (U * s), "dWhh.s": np.diag(U.T @ d @ V)}
+
+def svd(p, x, y):
+    return spectrum(p, x, y, p["Whh.s"])
+
+def forgot(p, x, y):
+    return spectrum(p, x, y, np.ones_like(p["Whh.s"]))
+
+def cayley(p, x, y, right=True):
+    Y, base = skew(p), p["Whh.base"]
+    I = np.eye(len(Y), dtype=Y.dtype)
+    X = np.linalg.solve(I + Y, I - Y)
+    r = gradients({**p, "Whh": X @ base}, x, y)
+    g = -np.linalg.solve(I - Y, r.pop("dWhh") @ base.T) @ (I + X.T) if right else (
+        -2 * r.pop("dWhh") @ base.T)
+    return {**r, "dWhh.A": np.tril(g - g.T, -1), "dWhh.base": np.zeros_like(base)}
+
+def at_zero(p, x, y):
+    return cayley(p, x, y, right=False)
+"""
+
+
+def test_what_hides_at_the_start_of_a_transition_is_found(tmp_path, monkeypatch, capsys):
+    """A spectrum of ones that is used nowhere, and the derivative of the Cayley map at 0 alone."""
+    written("numpy", tmp_path)
+    (tmp_path / "turned.py").write_text("import numpy as np\n" + TURNED)
+    monkeypatch.syspath_prepend(tmp_path)
+    for transition, right, wrong in (("svd", "svd", "forgot"), ("cayley", "cayley", "at_zero")):
+        for name, status in ((right, 0), (wrong, 1)):
+            assert cli.main(["check", "function", f"{tmp_path / 'turned.py'}:{name}",
+                             "--transition", transition, "--sizes", "8,6,2"]) == status, name
+    assert "not rounding" in capsys.readouterr().out
+
+
+def test_tolerances_are_those_of_the_arithmetic(capsys):
+    """The loss of bfloat16 is rounded to 8 bits."""
+    assert cli.main(["check", "tolerances", *SMALL, "--dtypes", "float32", "bfloat16"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    least, most = (max(float(row[5]) + float(row[6]) for row in rows
+                       if row[0] == dtype and row[4] == "loss") for dtype in ("float32", "bfloat16"))
+    assert least < 1e-4 and most > 2**-8
+
+
 def test_tolerances_are_listed(capsys):
     assert cli.main(["check", "tolerances", "--cell", "gru", *SMALL]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -25,14 +25,26 @@ wide nets that are long as well, rounding would decide the gradient, and nothing
 
 def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: bool = False,
                   **options: Any) -> Params:
-    """Parameters that hide nothing: every bias and slope is drawn too, no entry is zero.
-    ``options``: those of ``net.init``."""
+    """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
+    but for those that are orthogonal; no entry is zero. ``options``: those of ``net.init``.
+
+    Checked by: tests/test_own.py::test_what_hides_at_the_start_of_a_transition_is_found.
+    """
     start = net.init(rng, dtype=dtype, **options)
     if peepholes:
         start |= {name: np.zeros(start["Why"].shape[1], dtype) for name in PEEPHOLES}
-    return {name: value if name.count(".") else
-            (value + _room(value) * rng.uniform(-0.3, 0.3, value.shape)).astype(dtype)
-            for name, value in start.items()}
+    made = getattr(net, "transition", None)
+    orthogonal = {"base", *(made.manifold if made else ())}
+
+    def drawn(name: str, value: Array) -> Array:
+        part = name.partition(".")[2]
+        if part in orthogonal:
+            return value
+        if part == "D" and np.all(abs(value) == 1):  # signs
+            return rng.choice(np.array([-1, 1], dtype), value.shape)
+        return np.asarray(value + _room(value) * rng.uniform(-0.3, 0.3, value.shape), dtype)
+
+    return {name: drawn(name, value) for name, value in start.items()}
 
 
 def _room(value: Array) -> float:

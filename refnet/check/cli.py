@@ -423,16 +423,19 @@ def _write_vectors(args: argparse.Namespace) -> int:
 
 def _judge_vectors(args: argparse.Namespace) -> int:
     from refnet.check import vectors
-    from refnet.check.encodings import ENCODINGS
-    verdicts = vectors.judge(args.folder, args.theirs)
-    if args.skip_missing:
-        verdicts = {name: verdict for name, verdict in verdicts.items() if any(
-            (args.theirs / f"{name}.{encoding}").exists() for encoding in ENCODINGS)}
+    every = vectors.judge(args.folder, args.theirs)
+    verdicts = {name: verdict for name, verdict in every.items()
+                if not args.skip_missing or vectors.results(args.theirs, name)}
     rows = [{"case": name, "dtype": verdict.dtype, "worst": verdict.worst.name,
              "z": verdict.worst.z, "verdict": verdict.verdict, "convention": verdict.convention,
              "note": verdict.note} for name, verdict in verdicts.items()]
     show(rows, {"case": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0,
                 "note": 0})
     passed = sum(verdict.passed for verdict in verdicts.values())
-    print(f"{passed} of {len(verdicts)} cases are explained by rounding")
+    skipped = len(every) - len(verdicts)
+    print(f"{passed} of {len(verdicts)} cases are explained by rounding"
+          + f"; {skipped} without a result were skipped" * bool(skipped))
+    for file, advice in vectors.foreign(args.theirs, every).items():
+        print(cell(f"{file} is no result of a case and was not judged; {advice}"),
+              file=sys.stderr)
     return _status({verdict.verdict for verdict in verdicts.values() if not verdict.passed})

@@ -128,7 +128,8 @@ def tolerance_rows(described: Described, sizes: Sizes, dtypes: tuple[Any, ...], 
     for T, H, B in sizes:
         net = described.net(H)
         for dtype in dtypes:
-            found = tolerances(net, *described.arrays(net, dtype, T, B, seed), progress=progress)
+            found = tolerances(net, *described.arrays(net, dtype, T, B, seed), dtype=dtype,
+                               progress=progress)
             for name, one in found.items():
                 yield {"dtype": str(arithmetic(dtype)), "T": T, "H": H, "B": B, "quantity": name,
                        "rtol": one.rtol, "atol": one.atol}

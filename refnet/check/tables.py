@@ -20,7 +20,7 @@ def cell(value: Any) -> str:
         return f"{value:.3g}"
     if isinstance(value, bool):
         return "passes" if value else "-"
-    return str(value)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
 
 
 def show(rows: Iterable[dict[str, Any]], columns: dict[str, int]) -> list[dict[str, Any]]:

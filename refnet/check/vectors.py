@@ -8,14 +8,17 @@ Checked by: tests/test_vectors.py, with clients in C and JavaScript in tests/cli
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
+from refnet.check.arithmetic import arithmetic
 from refnet.check.encodings import ENCODINGS, decode, encode
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
@@ -31,7 +34,7 @@ from refnet.nets.stacked import StackedNet
 from refnet.runs.files import sweep, write_atomically
 from refnet.runs.read import DAMAGE, contents, json_of
 
-__all__ = ["catalogue", "judge", "load", "write"]
+__all__ = ["catalogue", "foreign", "judge", "load", "results", "write"]
 
 Case = tuple[str, Net, Params, Batch]
 
@@ -310,14 +313,32 @@ def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
         raise ValueError(f"{theirs} is not a folder; it has to hold results such as "
                          "rnn-last.json")
     entries = _entries(folder)
-    if not any((theirs / f"{name}.{kind}").exists() for name in entries for kind in ENCODINGS):
+    if not any(results(theirs, name) for name in entries):
         raise ValueError(f"{theirs} holds no result of any case; name the files after the cases, "
                          f"such as {next(iter(entries), 'rnn-last')}.json")
     return {name: _judged(folder, name, entry, theirs) for name, entry in entries.items()}
 
 
+def results(theirs: Path, name: str) -> list[Path]:
+    """The files that a case has there, dead links among them."""
+    return [path for kind in ENCODINGS if os.path.lexists(path := theirs / f"{name}.{kind}")]
+
+
+def foreign(theirs: Path, names: Iterable[str]) -> dict[str, str]:
+    """The files there that look like results and are of no case, each with what may help."""
+    names = list(names)
+    known = {path.name for name in names for path in results(theirs, name)} | {"manifest.json"}
+    found = {}
+    for path in sorted(theirs.iterdir()):
+        if path.name not in known and path.suffix[1:].lower() in ENCODINGS:
+            near = get_close_matches(path.stem, names, 1)
+            found[path.name] = f"did you mean {near[0]}{path.suffix.lower()}?" if near else (
+                "name files after the cases")
+    return found
+
+
 def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
-    paths = [path for kind in ENCODINGS if (path := theirs / f"{name}.{kind}").exists()]
+    paths = results(theirs, name)
     if not paths:
         return _refused("there is no result for this case")
     if len(paths) > 1:
@@ -339,8 +360,9 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
     types, _ = judged_types(arrays, dtype)
 
     def own(name: str, value: Array) -> Array:
-        # to first order, spreads grow with u
-        grown = value * (unit(types.get(name, types[""])) / unit(np.float32))
+        # to first order, spreads grow with u, and end at the smallest number
+        kind = arithmetic(types.get(name, types[""]))
+        grown = np.where(value, np.maximum(value * (kind.u / unit(np.float32)), kind.tiny), 0)
         return np.asarray(np.maximum(grown, unit(np.float64) * abs(
             certified.named()[name].value)))
 

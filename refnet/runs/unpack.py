@@ -41,8 +41,9 @@ def npy_of(data: bytes) -> Array:
         raise ValueError("its .npy header does not name descr, fortran_order and shape")
     kind = words["descr"][0]
     if not re.fullmatch(r"[<>|=]?([?bBhHiIlLqQefd]|[biuf]\d{1,2}|U\d{1,9})", kind):
-        raise ValueError(f"its dtype is {kind!r}; objects need allow_pickle, and no file that "
-                         "does is opened")
+        raise ValueError(f"its dtype is {kind!r}; " + (
+            "objects need allow_pickle, and no file that does is opened" if "O" in kind else
+            "need numbers that are real: save bfloat16, say, as float32"))
     try:
         dtype = np.dtype(kind)
     except TypeError:
