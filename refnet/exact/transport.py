@@ -243,7 +243,7 @@ class Followed:
         E = _errors(self.span, self.reach + self.norm + d, False)
         of_a = _log2(2 * largest * (np.sqrt((W * W).sum(axis=1).max()) + peepholes)) + np.maximum(
             np.maximum(E[:-1], d) + 1, E[1:])
-        if not max(wide, wide_own, of_a.max(), E.max()) <= THIN:
+        if not np.max([wide, wide_own, of_a.max(), E.max()]) <= THIN:
             raise ArithmeticError("states are not narrow enough for their errors to be followed")
         widths = {"h": E, "c": E, "a": of_a, "v": of_a, "u": of_a, "k": E[1:]}
         self.tape = type(tape)(**{
@@ -257,12 +257,13 @@ class Followed:
         """The gradients, which contain the true ones."""
         size = words.length(balls.bits()[0])
         p, weights = _marked(p, size)
-        with words.centred(weights) as dropped:
-            grads = CELLS[self.name].backward(p, self.tape, words.words(dh, size), act, inputs,
-                                              *_given(gate))
-        E = _errors(self.span, self.norm + np.stack(dropped[::-1]), True)
-        da = np.maximum(self.reach, self.by) + E[1:]
-        if not max(da.max(), E.max()) < np.inf:
+        with np.errstate(invalid="ignore"):  # of infinite errors, which are refused below
+            with words.centred(weights) as dropped:
+                grads = CELLS[self.name].backward(p, self.tape, words.words(dh, size), act, inputs,
+                                                  *_given(gate))
+            E = _errors(self.span, self.norm + np.stack(dropped[::-1]), True)
+            da = np.maximum(self.reach, self.by) + E[1:]
+        if not np.max([da.max(), E.max()]) < np.inf:
             raise ArithmeticError("gradients are not narrow enough for their errors to be followed")
         total = np.logaddexp2.reduce(da, axis=None) + da.size * SLACK
         seen = {"Whh": self.tape.h, "Wxh": self.tape.x, **{
