@@ -272,7 +272,7 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
          "U and V fixed (code)", "no weight decay", "all of the code"))),
     ("Ten times the printed rate, and pixels that are standardised, are each more than three "
      "percent of the answers ahead there after 20 epochs: how far a net has come after 120 depends "
-     "on its rate and on the scale of what enters it, which the text does not name for MNIST.",
+     "on its rate and on the scale of what enters it. The text names only the rate.",
      lambda rows: _looser(rows, "ten times the rate") > 3
      and _looser(rows, "pixels standardised") > 3),
     ("Table 3 of Vorontsov et al. at a margin of 0: after 20 of its 200 epochs the released code's"
