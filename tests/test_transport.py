@@ -65,28 +65,26 @@ def test_contains_what_balls_alone_enclose(net, scale):
     assert missed(net, *case(net, scale)) == []
 
 
+def same_numbers(net, params, batch, monkeypatch):
+    monkeypatch.setattr(enclose, "FOLLOWED", 0)
+    found = enclose.certify(net, params, batch)
+    monkeypatch.setattr(transport, "followed", lambda net: net)
+    alone = enclose.certify(net, params, batch)
+    for name, one in alone.named().items():
+        assert (found.named()[name].value == one.value).all(), name
+
+
 def test_a_matrix_that_is_not_exact_is_certified_without_a_word(monkeypatch):
     """Errors of the exponential of a drawn matrix are not followed, for balls alone suffice."""
     net = NETS["transition"]
     rng = np.random.default_rng(2)
     params, batch = random_params(net, rng, np.float32), case(net)[1]
-    monkeypatch.setattr(enclose, "FOLLOWED", 0)
-    found = enclose.certify(net, params, batch)
-    monkeypatch.setattr(transport, "followed", lambda net: net)
-    alone = enclose.certify(net, params, batch)
-    for name, one in alone.named().items():
-        assert (found.named()[name].value == one.value).all(), name
+    same_numbers(net, params, batch, monkeypatch)
 
 
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_rounds_to_the_same_numbers(net, monkeypatch):
-    params, batch = case(net)
-    monkeypatch.setattr(enclose, "FOLLOWED", 0)
-    found = enclose.certify(net, params, batch)
-    monkeypatch.setattr(transport, "followed", lambda net: net)
-    alone = enclose.certify(net, params, batch)
-    for name, one in alone.named().items():
-        assert (found.named()[name].value == one.value).all(), name
+    same_numbers(net, *case(net), monkeypatch)
 
 
 @pytest.mark.parametrize("label", [label for label, (net, _) in CASES.items() if hasattr(

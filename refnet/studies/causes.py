@@ -162,7 +162,7 @@ def _gain(rows: Rows, name: str, question: str = PTB, recorded: str = "as record
     return other - text if text and other else float("nan")
 
 
-def _looser(rows: Rows, name: str) -> float:
+def _ahead(rows: Rows, name: str) -> float:
     """``_gain`` of a run at Table 1's margin of 0."""
     return _gain(rows, name, RIGID, "as recorded in Table 1")
 
@@ -267,14 +267,14 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "printed number: after 20 of the 120 epochs none of what the released code does otherwise, "
      "clipping at every step, a learned start state, U and V that stay where they are, nor all of "
      "it together, nor the weight decay, moves the accuracy by more than two percent.",
-     lambda rows: all(abs(_looser(rows, name)) < 2 for name in (
+     lambda rows: all(abs(_ahead(rows, name)) < 2 for name in (
          "clipped at every step (code)", "a start state that is learned (code)",
          "U and V fixed (code)", "no weight decay", "all of the code"))),
     ("Ten times the printed rate, and pixels that are standardised, are each more than three "
      "percent of the answers ahead there after 20 epochs: how far a net has come after 120 depends "
      "on its rate and on the scale of what enters it. The text names only the rate.",
-     lambda rows: _looser(rows, "ten times the rate") > 3
-     and _looser(rows, "pixels standardised") > 3),
+     lambda rows: _ahead(rows, "ten times the rate") > 3
+     and _ahead(rows, "pixels standardised") > 3),
     ("Table 3 of Vorontsov et al. at a margin of 0: after 20 of its 200 epochs the released code's"
      " embedding, a W_xh of two factors through 512 units, gets more than six percent of the "
      "characters more right; no weight decay, and a sequence's losses added where the code "

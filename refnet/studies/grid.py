@@ -12,7 +12,8 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["Cell", "Figure", "accuracy", "drawn", "grid", "label_of", "solved_at"]
+__all__ = ["Cell", "Figure", "accuracy", "drawn", "grid", "label_of",
+           "last_accuracy", "solved_at"]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
@@ -38,6 +39,11 @@ def accuracy(row: dict[str, Any]) -> float | None:
     best = row["best"]
     found = best.get("test_accuracy", best.get("accuracy"))
     return None if found is None else 100 * found
+
+
+def last_accuracy(row: dict[str, Any]) -> float | None:
+    """The accuracy at the end in percent; None before there is an evaluation."""
+    return 100 * row["final"]["accuracy"] if row["final"] else None
 
 
 def solved_at(row: dict[str, Any]) -> float | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
 from refnet.runs.rows import finite, table
-from refnet.studies.grid import Cell, Figure, accuracy, grid, label_of, solved_at
+from refnet.studies.grid import Cell, Figure, accuracy, grid, label_of, last_accuracy, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.study import Found, Study, spread
@@ -87,8 +87,7 @@ def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
 
 
 BEST: Figure = ("best accuracy, %", accuracy, ".2f")
-LAST: Figure = ("accuracy at the end, %",
-                lambda row: 100 * row["final"]["accuracy"] if row["final"] else None, ".2f")
+LAST: Figure = ("accuracy at the end, %", last_accuracy, ".2f")
 """Tables II and III print the best. Table IV does not say, and at its highest rate, where the best
 lies above the end by more than seeds differ, the printed number is one of the end."""
 

@@ -229,12 +229,12 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
     parts += [f"{short} of minutes each"] * bool(short)
     parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
         command)] * bool(unknown)
-    told = [f"{job.name}: {row['damaged']}\n" for job in jobs
-            if (row := rows[job.key]) is not None and row.get("damaged")]
+    damaged = [f"{job.name}: {row['damaged']}\n" for job in jobs
+               if (row := rows[job.key]) is not None and row.get("damaged")]
     return (table(["run", "state", "iterations", "seconds", "left"], lines)
             + f"\nstill to compute: {', and '.join(parts)}"
             + "; and further runs after each that is solved" * (study.open_ended and bool(wanted))
-            + "\n" + "".join(told))
+            + "\n" + "".join(damaged))
 
 
 def _hours(seconds: float) -> str:

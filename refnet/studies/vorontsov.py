@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from refnet.runs.rows import table
-from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, accuracy, grid, last_accuracy, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.spectra import evolution
 from refnet.studies.study import Found, Study, spread
@@ -179,8 +179,7 @@ STUDIES = [
     grid("figure-4", "Figure 4 of Vorontsov et al.: the copy task with soft constraints (with a "
          "prior, a sequence's losses are added, and gradients clipped as in the code)", _SOFT,
          [("iterations until 99%", solved_at, ".0f"),
-          ("accuracy at the end, %",
-           lambda row: 100 * row["final"]["accuracy"] if row["final"] else None, ".1f")],
+          ("accuracy at the end, %", last_accuracy, ".1f")],
          ("accuracy",), _panel),
     grid("table-1", "Table 1 and Figure 6 of Vorontsov et al.: ordered sequential MNIST",
          _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
