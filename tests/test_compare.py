@@ -417,3 +417,21 @@ def test_what_rounding_leaves_no_digit_of_is_said(small):
     assert not compare({**wide, "dWhh": -wide["dWhh"]}, certified).passed
     params, batch, certified, sigma = small
     assert not compare(results(SMALL, params, batch), certified, sigma=sigma).note
+
+
+def test_a_part_that_rounding_leaves_no_digit_of_is_said():
+    """Float32 keeps no digit of the derivative of a saturated gate: a wrong sign of its quarter of
+    dbh passes, and the note says so. Entries that can only be zero count for nothing."""
+    net = RecurrentNet(inputs=2, hidden=4, outputs=3, cell="lstm")
+    params = net.init(np.random.default_rng(0))
+    params["bh"][:4] = 30
+    batch = Batch(np.ones((5, 1, 2), np.float32), np.array([1]))
+    certified, theirs = certify(net, params, batch), results(net, params, batch)
+    theirs["dbh"][:4] *= -1
+    verdict = compare(theirs, certified)
+    assert verdict.passed and "25% of dbh" in verdict.note
+    wide = {name: value.value for name, value in certified.named().items()}
+    assert not compare(wide, certified).note
+    true, sigma = np.array([0, 0, 1., 2.]), np.array([0, 0, 1., 1e-9])
+    assert judgement("dbh", true, true, sigma).hidden == 0.5
+    assert judgement("dbh", true, true, sigma.clip(1)).blind

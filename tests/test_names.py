@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+from refnet.batch import Batch  # noqa: E402
 from refnet.check import compare  # noqa: E402
 from refnet.check.cases import random_batch, random_mask, random_params  # noqa: E402
 from refnet.check.conventions import Readings  # noqa: E402
@@ -204,6 +205,41 @@ def test_a_mistake_and_an_edit_at_once(judges):
     theirs |= {"dWxh": -theirs["dWxh"], "dby": 2 * theirs["dby"]}
     assert judge(theirs).convention == ("dWxh has the wrong sign; dby is doubled: the gradients of "
                                         "two biases are added")
+
+
+def test_a_small_part_is_named_beside_the_noise_of_the_rest():
+    """Rounding makes the other gates a hundred times as wrong as a gate that is left out is large:
+    neither their noise nor a factor that fits it may pass for the mistake."""
+    net = RecurrentNet(inputs=3, hidden=5, outputs=4, cell="lstm")
+    rng = np.random.default_rng(0)
+    params = net.init(rng)
+    params["Whh"] *= 6
+    params["bh"][:5] += 6
+    batch = Batch(rng.normal(size=(30, 2, 3)).astype(np.float32), np.array([1, 2]))
+    found = loss_and_gradients(net, params, batch)
+    certified = certify(net, params, batch)
+    theirs = {f"d{name}": value for name, value in found.gradients.items() if name != "x"}
+    for n, gate in enumerate(net.gates):
+        wrong = theirs["dbh"].copy()
+        wrong[5 * n:5 * n + 5] = 0
+        verdict = compare({**theirs, "dbh": wrong}, certified)
+        assert verdict.convention == f"dbh is zero for the gate {gate}"
+
+
+def test_a_constant_that_fits_the_noise_is_no_explanation():
+    """The rest is off by a factor, within rounding; what is wrong is far off from that."""
+    net = RecurrentNet(inputs=1, hidden=2, outputs=2, cell="lstm")
+    params, batch = make(net)
+    params["bh"][:2] = 6
+    certified = certify(net, params, batch)
+    true = certified.gradients["bh"].value
+    sigma = {name: np.full_like(value.value, 1e-30) for name, value in certified.named().items()}
+    small = abs(true) < np.linalg.norm(true) / 100
+    sigma["dbh"] = abs(true) * np.where(small, 1e-9, 1e-3)
+    wrong = true * (1 - np.where(small, 1e-6, 1e-3))
+    assert 0 < small.sum() < 8
+    verdict = compare({"dbh": wrong}, certified, sigma=sigma, required=())
+    assert verdict.verdict == NOT_ROUNDING and "times" not in verdict.convention
 
 
 def test_what_has_no_name_gets_none(judges):

@@ -103,19 +103,33 @@ class _Search:
                  if size[name] > 0 and np.isfinite(self.spread[name])}
         usual = max(known.values(), default=u)
         self.relative = {name: known.get(name, usual) for name in size}
-        self.gap = {name: _norm(given[name] - self.true[name]) for name in self.wrong
-                    if given[name].shape == self.true[name].shape}
+        self.gap = {name: self._in_sigmas(name, given[name] - self.true[name])
+                    for name in self.wrong if given[name].shape == self.true[name].shape}
+
+    def _in_sigmas(self, name: str, off: Array) -> float:
+        """The norm of a difference, each entry in its own sigma."""
+        sigma = self.sigma[name]
+        least = sigma[sigma > 0].min(initial=np.inf)
+        return _norm(off / np.maximum(sigma, least if least < np.inf else 1.0))
 
     def ratio(self, name: str, value: Array) -> float:
-        """The distance to a reading of one quantity, in units of what would do."""
+        """The distance to a reading of one quantity, in units of what would do.
+
+        What is wrong has to be explained where it is wrong: in sigmas, nine tenths of it.
+        """
         theirs = self.given[name]
         if theirs.shape != value.shape:
             return np.inf
         size, left = _norm(value), _norm(theirs - value)
         enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
+        if left == 0:
+            return 0.0
+        if not (enough > 0 and np.isfinite(left)):
+            return np.inf
+        unexplained = 0.0
         if name in self.gap:
-            enough = min(enough, self.gap[name] / 10)
-        return 0.0 if left == 0 else left / enough if enough > 0 and np.isfinite(left) else np.inf
+            unexplained = 10 * self._in_sigmas(name, theirs - value) / self.gap[name]
+        return float(np.max([left / enough, unexplained]))  # NaN remains, and explains nothing
 
     def whole(self, reading: Params) -> float:
         """The largest ratio of all that was given; a wrong one has to be in the reading."""

@@ -42,6 +42,9 @@ TAILS = 8
 """How much wider the limits of a blind quantity are: errors that grow by chance from step to step,
 until they are as large as the result, have a distribution with long tails. In 30 chaotic nets one
 run of 30 was often 10 to 18 times as far off as the root mean square of the others."""
+HIDDEN = 0.1
+"""The share of a quantity's entries that show nothing from which the note names it: less than a
+gate's block of a stacked gradient, more than the few entries that cancel by chance."""
 SHOWS = 1000
 """How many sigma off a form has to be for its loss to show. A program that uses it is then within
 LIMITS[0] sigma by chance in one entry of 200, and never in most of them."""
@@ -62,8 +65,9 @@ class Judgement:
 
     ``note`` says what else is wrong (missing, of another shape, not finite); then ``index``
     is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
-    the type in which this quantity is taken to be computed, or "". ``blind``: rounding would
-    explain zeros in place of these numbers, too, so that they show nothing.
+    the type in which this quantity is taken to be computed, or "". ``hidden``: the share of the
+    entries that show nothing: rounding would explain zeros in their place, too. Entries that
+    can be nothing but zero are left out of it.
 
     Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
     """
@@ -78,7 +82,12 @@ class Judgement:
     sigma: float = np.nan
     note: str = ""
     dtype: str = ""
-    blind: bool = False
+    hidden: float = 0.0
+
+    @property
+    def blind(self) -> bool:
+        """Whether no entry shows anything."""
+        return self.hidden == 1
 
 
 @dataclass(frozen=True)
@@ -115,11 +124,13 @@ class Verdict:
     @property
     def note(self) -> str:
         """What is wrong with the worst quantity beside its numbers; or which quantities show
-        nothing, because the computation loses all of their digits."""
-        blind = ", ".join(part.name for part in self.parts if part.blind)
+        nothing, because the computation loses all of their digits, in a tenth of the entries or
+        more."""
+        hidden = ", ".join(part.name if part.blind else f"{100 * part.hidden:.0f}% of {part.name}"
+                           for part in self.parts if part.hidden >= HIDDEN)
         return self.worst.note or (
-            f"of {blind} this shows nothing: in {self.dtype} rounding explains zeros, too; judge "
-            "in a wider type, or at smaller sizes" if blind else "")
+            f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, too; judge "
+            "in a wider type, or at smaller sizes" if hidden else "")
 
 
 _RANK = {SHOWS_NOTHING: 0, EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
@@ -161,12 +172,15 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
     worst = float(z[index])
     with np.errstate(over="ignore"):
         rms = float(np.sqrt((z * z).mean()))
-    blind = bool(certified.any() and (abs(certified) <= LIMITS[0] * sigma).all())
+    shown = abs(certified) > LIMITS[0] * sigma
+    zeros = (certified == 0) & (sigma == 0)
+    hidden = 1 - float(shown.sum()) / (shown.size - zeros.sum()) if certified.any() else 0.0
+    blind = hidden == 1
     far = worst / TAILS if blind and form is None else worst
     fine = SHOWS_NOTHING if blind else EXPLAINED
     verdict = fine if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
     return Judgement(name, verdict, worst, rms, index, float(values[index]),
-                     float(certified[index]), float(sigma[index]), blind=blind)
+                     float(certified[index]), float(sigma[index]), hidden=hidden)
 
 
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
