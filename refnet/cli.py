@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from refnet.arguments import SEED, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.process import endings
@@ -86,6 +87,8 @@ def main(arguments: list[str]) -> int:
             if value == []:  # argparse's reading of --option=--
                 parser.error(f"--{name.replace('_', '-')} has no value")
         called = f"refnet {args.command}"
+        if isinstance(getattr(args, "seed", None), int):
+            whole("--seed", args.seed, 0, SEED)
         status = int(args.run(args))
         sys.stdout.flush()
         return status

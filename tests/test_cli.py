@@ -51,6 +51,9 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
 @pytest.mark.parametrize("arguments, said", [
     (["orthogonalize", "--runs", "0"], "--runs is 0; need "),
     (["orthogonalize", "--rate", "-1"], "--rate is -1"),
+    *[([*words, "--seed", "-1"], "--seed is -1; need at least 0\n") for words in (
+        ["orthogonalize"], ["explain", "powers"], ["errata", "3"], ["check", "rates"],
+        ["check", "function"])],
     (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
     (["explain", "spectra", "--matrix", "nothing"], "matrix 'nothing' is unknown; choose one of "),
     *[([*words, "nowhere"], "nowhere is not a run folder (it has no config.toml); list them with: "

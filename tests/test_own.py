@@ -162,7 +162,9 @@ def test_a_bug_that_only_some_options_show(tmp_path, capsys):
 
 @pytest.mark.parametrize("text, says", [
     ("return 3", "returned int; need a dict of arrays by name"),
-    ("return {}['x']", "KeyError"),
+    ("return {}['x']", "KeyError"), ("raise KeyError", "; p has Wxh, Why, by, bh, Whh)"),
+    ("return {'dbh': p['h0']}", "KeyError: 'h0'"), ("p['h0']", "; p has Wxh, Why, by, bh, Whh)"),
+    ("{}['Whh']", "mine.py:2: {}['Whh'])"),
     ("import sys; sys.exit(0)", "SystemExit: 0 (at "),
     ("return {'dWhh': type('Lost', (), {'__array__': 3})()}", "returned dWhh as Lost, which NumPy"),
     ("import numpy; return {'dWhh': numpy.ma.masked_all(p['Whh'].shape)}", ""),

@@ -49,7 +49,7 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
         try:
             result = function(*arguments)
         except (Exception, SystemExit) as error:
-            raise _explained(place, path, error) from error
+            raise _explained(place, path, error, *arguments[:1]) from error
         try:
             return checked(result)
         except ValueError as error:
@@ -85,8 +85,9 @@ def _array(name: str, value: Any) -> Any:
                          f"{_said(error)}") from None
 
 
-def _explained(place: str, path: str, error: BaseException) -> ValueError:
-    """The error, in one line, at the last line of the user's file that it came through."""
+def _explained(place: str, path: str, error: BaseException, params: Any = None) -> ValueError:
+    """The error, in one line, at the last line of the user's file that it came through; of a name
+    that ``params``, its first argument, does not have, with those that it has."""
     if isinstance(error, SyntaxError):
         where = f"{error.filename}:{error.lineno}"
     else:
@@ -95,6 +96,9 @@ def _explained(place: str, path: str, error: BaseException) -> ValueError:
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
         if not lines and isinstance(error, TypeError):  # the call itself
             where += "; it gets p, x, y, and with --mask a fourth, the mask"
+    if isinstance(error, KeyError) and isinstance(params, Mapping) and not any(
+            str(name) in params for name in error.args):
+        where += f"; p has {', '.join(params)}"
     return ValueError(f"{place}: {type(error).__name__}: {_said(error)} (at {where})")
 
 

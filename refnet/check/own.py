@@ -62,7 +62,8 @@ class Described:
     transition: str = _option("dense", "what Whh is made of, such as cayley or svd:margin=0.1")
     mask: bool = _option(False, "sequences of random lengths: the function also gets mask (T, B)")
     h0: str = _option("zero", "the initial state: zero, given for each sequence (B, H), or learned "
-                      "(H,)", "zero", "given", "learned")
+                      "(H,); of lstm and cifg h and c, (2, B, H) or (2, H)", "zero", "given",
+                      "learned")
     biases: int = _option(1, "with 2, a second bias bhh besides bh")
     peepholes: bool = _option(False, "peepholes: Wpi, Wpf, Wpo (lstm) or Wpi, Wpo (cifg)")
 
