@@ -179,7 +179,7 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
 
 
 def test_where_a_framework_refuses_everything_nothing_is_judged(capsys):
-    from refnet.check.cli import _finish
+    from refnet.check.commands import _finish
     options = Namespace(json=None, junit=None, allow_suspicious=False)
     refused, explained = {"verdict": "refused"}, {"verdict": "explained by rounding"}
     assert _finish([refused, refused], options) == 2
@@ -203,7 +203,7 @@ def without(monkeypatch):
         monkeypatch.setattr(builtins, "__import__", refuse)
         import importlib.util
         found = importlib.util.find_spec
-        monkeypatch.setattr("refnet.check.cli.find_spec",
+        monkeypatch.setattr("refnet.check.commands.find_spec",
                             lambda name: None if name in names else found(name))
     return hide
 

@@ -54,9 +54,9 @@ def in_columns(out):
 
 
 def test_layers_have_names_that_fit_their_column():
-    from refnet.check import cli, layers
+    from refnet.check import commands, layers
     assert max(len(case.what) for table in layers.TABLES
-               for case in layers.cases(table)) == cli.LONGEST
+               for case in layers.cases(table)) == commands.LONGEST
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -348,7 +348,7 @@ def test_a_result_that_shows_nothing_is_no_success(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("flag", ["--json", "--junit"])
 def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("refnet.check.cli._judge_own", lambda args: pytest.fail("judged"))
+    monkeypatch.setattr("refnet.check.commands.judge_own", lambda args: pytest.fail("judged"))
     for name in (str(tmp_path), str(tmp_path / "no" / "such"), "/proc/no-file"):
         with pytest.raises(SystemExit) as left:
             cli.main(["check", "function", "x.py:f", flag, name])

@@ -1,21 +1,16 @@
-"""``refnet check`` and ``refnet vectors``: the only part of the judge that prints."""
+"""The commands ``refnet check`` and ``refnet vectors``: their arguments and help.
+
+Checked by: tests/test_cli.py, tests/test_own.py.
+"""
 
 import argparse
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
-from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refnet.check.loader import arrays_by_name, loaded, one_number
-from refnet.check.tables import cell, junit, save, show, size, sizes, target
-
-if TYPE_CHECKING:
-    from refnet.batch import Batch, Params
-    from refnet.check.survey import Dtypes, Sizes
+from refnet.check import commands
+from refnet.check.tables import size, sizes, target
 
 __all__ = ["add_commands"]
 
@@ -119,7 +114,7 @@ def add_commands(subparsers: Any) -> None:
         one.add_argument("--device", metavar="NAME", help="where the framework computes, such as "
                          "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)")
         _describing(one)
-        _common(one, _judge_framework)
+        _common(one, commands.judge_framework)
     own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
     own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
     own.add_argument("--example", choices=("c", "jax", "numpy", "torch"), help="print a file with "
@@ -127,11 +122,11 @@ def add_commands(subparsers: Any) -> None:
     own.add_argument("--required", metavar="NAMES", help="what the function has to return, such "
                      "as outputs,dx (default: the gradient of every parameter)")
     _describing(own)
-    _common(own, _judge_own)
+    _common(own, commands.judge_own)
     own = _parser(judges, "tolerances",
                   "the rtol and atol that rounding warrants for each quantity", TOLERANCES, PLAIN)
     _describing(own)
-    _common(own, _list_tolerances, verdicts=False)
+    _common(own, commands.list_tolerances, verdicts=False)
     onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer",
                    f"example:{ONNX}{SIGMAS}")
     onnx.add_argument("model", nargs="?", type=Path, metavar="MODEL.onnx", help="a model with one "
@@ -140,10 +135,10 @@ def add_commands(subparsers: Any) -> None:
                       "that a model is run on (default: 20)")
     onnx.add_argument("--batch", type=size, default=4, metavar="B", help="how many sequences "
                       "(default: 4)")
-    _common(onnx, _judge_onnx)
+    _common(onnx, commands.judge_onnx)
     keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX",
                     SIGMAS)
-    _common(keras, _judge_keras)
+    _common(keras, commands.judge_keras)
     rates = _parser(judges, "rates", "measure how often the verdict is wrong",
                     "example:\n  refnet check rates --nets 400\n      more than 4,000 correct "
                     "results of twenty implementations and 7,000 planted bugs, in half an hour\n",
@@ -154,19 +149,19 @@ def add_commands(subparsers: Any) -> None:
                        "sequence (default: 784)")
     rates.add_argument("--implementations", metavar="NAMES", help="comma-separated, such as "
                        "'compiled,C pairwise,PyTorch' (default: all)")
-    _common(rates, _measure_rates, verdicts=False)
+    _common(rates, commands.measure_rates, verdicts=False)
     checkers = _parser(judges, "checkers", "which planted bugs gradcheck, check_grads and "
                        "allclose find, beside this judge", "example:\n  refnet check checkers "
                        "--json FILE\n      which checker accepts which bug, in some minutes; FILE "
                        "also has the seconds that each took\n", PLAIN)
-    _common(checkers, _compare_checkers, verdicts=False)
+    _common(checkers, commands.compare_checkers, verdicts=False)
 
     vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS)
     actions = vectors.add_subparsers(dest="action", metavar="ACTION", required=True)
     write = _parser(actions, "write", "write the catalogue with its manifest", VECTORS, PLAIN)
     write.add_argument("folder", type=Path, metavar="DIR", help="the folder to write "
                        "to, made if it is not there")
-    write.set_defaults(run=_write_vectors)
+    write.set_defaults(run=commands.write_vectors)
     judge = _parser(actions, "judge", "judge what a program wrote back", VECTORS)
     judge.add_argument("folder", type=Path, metavar="DIR", help="the folder that "
                        "`vectors write` wrote")
@@ -174,7 +169,7 @@ def add_commands(subparsers: Any) -> None:
                        "NAME.npz or NAME.safetensors for every case that was run")
     judge.add_argument("--skip-missing", action="store_true", help="leave out the cases that "
                        "the program did not run")
-    judge.set_defaults(run=_judge_vectors)
+    judge.set_defaults(run=commands.judge_vectors)
 
 
 def _parser(subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
@@ -222,220 +217,3 @@ def _describing(parser: argparse.ArgumentParser) -> None:
                      choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
                      f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "
                      "numbers as float32 (default: float32 float64)")
-
-
-DEFAULT = ((20, 16, 4),)
-"""The sizes (T, H, B) that a function is judged at."""
-
-LONGEST = 69
-"""The letters of the longest name of a framework's layer in one of its forms."""
-
-
-def _table(what: int = LONGEST, worst: int = len("dWhh_l0_reverse")) -> dict[str, int]:
-    """The columns and their widths, for names that have so many letters."""
-    return {"framework": 14, "version": 10, "what": what, "dtype": 16, "T": 4, "H": 3, "B": 2,
-            "worst": worst, "z": 8, "verdict": 22, "convention": 0, "note": 0}
-
-
-def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
-    """Print how many are explained, write the files that are asked for; the exit status."""
-    counts = Counter(row["verdict"] for row in rows)
-    print(f"{counts['explained by rounding']} of {len(rows)} are explained by rounding"
-          + (f", {counts['refused']} refused by the framework" if counts["refused"] else ""))
-    save(args.json, rows)
-    fine = {"explained by rounding", "refused"} | (
-        {"suspicious"} if args.allow_suspicious else set())
-    junit(args.junit, rows, fine)
-    verdicts = {row["verdict"] for row in rows}
-    return 2 if verdicts <= {"refused"} else _status(verdicts - fine)
-
-
-def _status(unexplained: set[str]) -> int:
-    """The exit status, from the verdicts that are no success."""
-    return 0 if not unexplained else 2 if unexplained == {"cannot be judged"} else 1
-
-
-def _progress(bits: int, products: int, seconds: float) -> None:
-    """The progress of a long computation, on a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r{bits} bits, {products} matrix products, {seconds:.1f} s", end="\r",
-              file=sys.stderr, flush=True)
-
-
-def _need(extra: str, *modules: str) -> None:
-    """Raise ImportError, naming the extra, before any work or output that would be lost."""
-    missing = [name for name in dict.fromkeys(("flint", *modules)) if find_spec(name) is None]
-    if missing:
-        names = ", ".join("python-flint" if name == "flint" else name for name in missing)
-        raise ImportError(f"this needs {names}: pip install 'refnet[{extra}]'")
-
-
-def _judge_framework(args: argparse.Namespace) -> int:
-    _need(args.judge, args.judge)
-    from refnet.check import survey
-    from refnet.check.adapters import jax_nets, torch_nets
-    adapter = torch_nets if args.judge == "torch" else jax_nets
-    device = {"device": adapter.use_device(args.device)} if args.device else {}
-    if args.function is None:
-        every = survey.torch_rows if args.judge == "torch" else survey.jax_rows
-        given, dtypes = _of_layers(args), tuple(args.dtypes)
-        rows = every(given or survey.SIZES, args.seed, _progress, dtypes)
-        both = chain(rows, _layer_rows(args.judge, args.seed, given, dtypes))
-        return _finish(show(({**row, **device} for row in both), _table()), args)
-    loss = loaded(args.function, one_number)
-    return _judge_described(args, lambda params, batch: adapter.gradients(
-        loss, params, batch), args.judge)
-
-
-def _of_layers(args: argparse.Namespace) -> "Sizes":
-    """The sizes at which a framework's own layers are judged, () if none are given. Raises
-    ValueError for options that only a function has."""
-    from refnet.check.own import Described
-    for entry in fields(Described):
-        if getattr(args, entry.name) != entry.default:
-            raise ValueError(f"--{entry.name} describes the net of a --function FILE.py:NAME, "
-                             "which is not given; without it all of the framework's own layers "
-                             "are judged")
-    coarse = set(args.dtypes) - {"float32", "float64", "tf32"}
-    if coarse and args.judge == "jax":
-        raise ValueError(f"JAX's own layers are judged in float32, float64 and tf32, not in "
-                         f"{', '.join(sorted(coarse))}; pass a --function that computes in it")
-    return tuple(args.sizes or ())
-
-
-def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
-                ) -> Iterator[dict[str, Any]]:
-    """The layers of every framework that the command judges; of those on JAX what is installed."""
-    from refnet.check import layers, survey
-    packages = {"torch": ("torch",), "jax": ("flax", "equinox"), "keras": ("keras",)}[extra]
-    for table in layers.TABLES:
-        if table.package in packages and find_spec(table.package):
-            for one in sizes or layers.SIZES:
-                yield from layers.rows(table, one, dtypes or survey.DTYPES, seed)
-    for package in packages:
-        if find_spec(package) is None:
-            print(f"{package} is not installed and was left out: pip install 'refnet[{package}]'",
-                  file=sys.stderr)
-
-
-def _judge_keras(args: argparse.Namespace) -> int:
-    _need("keras", "keras", "jax")
-    return _finish(show(_layer_rows("keras", args.seed), _table()), args)
-
-
-def _judge_own(args: argparse.Namespace) -> int:
-    from refnet.check.own import example
-    if args.example:
-        print(example(args.example), end="")
-        return 0
-    if args.function is None:
-        raise ValueError("name a function, FILE.py:NAME, or start from one: refnet check function "
-                         "--example numpy > mine.py")
-    _need("certify")
-    function = loaded(args.function, arrays_by_name)
-
-    def called(params: "Params", batch: "Batch") -> "Params":
-        found: Params = function(params, *(part for part in batch if part is not None))
-        return found
-
-    return _judge_described(args, called, "own",
-                            tuple(args.required.split(",")) if args.required else None)
-
-
-def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
-                     framework: str, required: tuple[str, ...] | None = None) -> int:
-    from refnet.check.own import Described, own_rows
-    described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    rows = own_rows(function, described, args.sizes or DEFAULT, args.dtypes, args.seed, required,
-                    _progress, args.function, framework)
-    names = ["outputs", *(f"d{name}" for name in described.net(1).shapes)]
-    return _finish(show(rows, _table(len(args.function), max(map(len, names)))), args)
-
-
-def _list_tolerances(args: argparse.Namespace) -> int:
-    _need("certify")
-    from refnet.check.own import Described, tolerance_rows
-    described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    rows = tolerance_rows(described, args.sizes or DEFAULT, args.dtypes, args.seed, _progress)
-    save(args.json, show(rows, {"dtype": 8, "T": 4, "H": 3, "B": 2, "quantity": 16, "rtol": 9,
-                                "atol": 9}))
-    return 0
-
-
-def _judge_onnx(args: argparse.Namespace) -> int:
-    _need("onnx", "onnx", "onnxruntime")
-    from refnet.check import layers, survey
-    if args.model is None:
-        both = chain(survey.onnx_rows(seed=args.seed, progress=_progress),
-                     layers.onnx_rows(seed=args.seed))
-        return _finish(show(both, _table()), args)
-    rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
-    return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
-
-
-def _measure_rates(args: argparse.Namespace) -> int:
-    from refnet.check import errorrates
-    from refnet.check.implementations import IMPLEMENTATIONS
-    names = tuple(args.implementations.split(",") if args.implementations else IMPLEMENTATIONS)
-    unknown = set(names) - set(IMPLEMENTATIONS)
-    if unknown:
-        raise ValueError(f"--implementations: {', '.join(unknown)} is unknown; choose from "
-                         f"{', '.join(IMPLEMENTATIONS)}")
-    _need("all,test", *(module for name, module in (
-        ("PyTorch", "torch"), ("JAX", "jax"), ("autograd", "autograd"), ("onnxruntime", "onnx"),
-        ("onnxruntime", "onnxruntime"), ("ONNX reference", "onnx")) if name in names))
-    columns = {"what": 60, "cell": 6, "dtype": 8, "T": 4, "H": 3, "B": 2, "worst": 8, "z": 9,
-               "verdict": 22, "convention": 0}
-    rows = show(errorrates.correct_rows(args.nets, args.seed, args.longest, names), columns)
-    rows += show(errorrates.bug_rows(args.seed), columns)
-    found = errorrates.summary(rows)
-    tables = errorrates.tables(rows)
-    save(args.json, tables.pop("rows"), summary=found, **tables)
-    print("\n".join(f"{name.replace('_', ' ')}: {cell(value)}" for name, value in found.items()))
-    return 1 if found["false_alarms"] or found["missed"] else 0
-
-
-def _compare_checkers(args: argparse.Namespace) -> int:
-    _need("torch,jax", "torch", "jax")
-    from refnet.check.checkers import CHECKERS, checker_rows
-    columns = {"case": 25, "bug": 60, **{name: len(name) for name in CHECKERS}}
-    save(args.json, show(checker_rows(args.seed), columns))
-    return 0
-
-
-def _write_vectors(args: argparse.Namespace) -> int:
-    _need("certify")
-    from refnet.check import vectors
-    count = 0
-
-    def count_one(name: str) -> None:
-        nonlocal count
-        count += 1
-        if sys.stderr.isatty():
-            print(f"\r{count:4} {name:40}", end="", file=sys.stderr, flush=True)
-
-    vectors.write(args.folder, progress=count_one)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
-    print(f"{count} cases in three encodings, and manifest.json, written to {args.folder}")
-    return 0
-
-
-def _judge_vectors(args: argparse.Namespace) -> int:
-    from refnet.check import vectors
-    every = vectors.judge(args.folder, args.theirs)
-    verdicts = {name: verdict for name, verdict in every.items()
-                if not args.skip_missing or vectors.results(args.theirs, name)}
-    rows = [{"case": name, "dtype": verdict.dtype, "worst": verdict.worst.name,
-             "z": verdict.worst.z, "verdict": verdict.verdict, "convention": verdict.convention,
-             "note": verdict.note} for name, verdict in verdicts.items()]
-    show(rows, {"case": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0,
-                "note": 0})
-    passed = sum(verdict.passed for verdict in verdicts.values())
-    skipped = len(every) - len(verdicts)
-    print(f"{passed} of {len(verdicts)} cases are explained by rounding"
-          + f"; {skipped} without a result were skipped" * bool(skipped))
-    for file, advice in vectors.foreign(args.theirs, every).items():
-        print(cell(f"{file} is no result of a case and was not judged; {advice}"),
-              file=sys.stderr)
-    return _status({verdict.verdict for verdict in verdicts.values() if not verdict.passed})
