@@ -29,12 +29,13 @@ WORDING = {20, 29, 39}
 @pytest.mark.parametrize("number", BY_NUMBER)
 def test_settled(number, seed):
     """The printed form fails, the correct one holds; and what is not about wording refutes the
-    printed form at least once (3 and 5 by its shapes, which do not fit)."""
+    printed form at least once (3 and 5 by its shapes, which do not fit), unless this lacks a
+    condition alone."""
     found = BY_NUMBER[number].comparisons(seed)
     for comparison in found:
         assert comparison.correct_holds, comparison
         assert comparison.printed_fails, comparison
-    assert number in {3, 5} | WORDING or any(c.printed is not None for c in found)
+    assert number in {3, 5} | {33, 35} | WORDING or any(c.printed is not None for c in found)
 
 
 def test_the_list_is_whole():

@@ -42,8 +42,9 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
                                    for n in drift['float64', False][0][::4])],
               [[dtype, "yes" if guarded else "no", *values[::4]]
                for (dtype, guarded), (_, values) in drift.items()]),
-        Table("ds of an SGD step of rate 1, dL/ds = -1, at p = 0: with the rate of p divided by 2m "
-              "as printed, and by (2m)^2 (erratum 28)", ["margin m", "divided by 2m", "by (2m)^2"],
+        Table("ds of a step of gradient descent of rate 1, dL/ds = -1, at p = 0: with the rate of "
+              "p divided by 2m as printed, and by (2m)^2 (erratum 28; RMSprop's ds is free of m "
+              "with 2m)", ["margin m", "divided by 2m", "by (2m)^2"],
               [[m, a, b] for m, a, b in zip(margins, printed[:, 30], free[:, 30])])]
 
     def draw(figure: Any) -> None:
@@ -93,4 +94,5 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
         "A Cayley step is a retraction: it agrees with the geodesic to second order. Its "
         "direction descends with A = G W' - W G'; the released code's A may climb. Rounding moves "
         "M off the manifold like a random walk, unless a guard repairs it. The margin's map is "
-        "open, and dividing the rate by 2m leaves 2m in the step of s.", tables, draw, 5)
+        "open, and dividing the rate by 2m leaves 2m in gradient descent's step of s, but not in "
+        "RMSprop's.", tables, draw, 5)

@@ -119,8 +119,9 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
         Table(f"f(X) = ||X X' - I||^2 of {size} x {size} matrices with Gaussian entries of "
               f"sd .1 and uniform ones from -.1 to .1; {runs} draws (errata 13, 14, 15)",
               ["", "printed", "derived", "simulated", "standard error"], rows),
-        Table("The map s -> s (1 + 4 a (1 - s^2)) of a step with rate a: 1 attracts all s below "
-              "the limit, and the distance to 1 shrinks by the factor (erratum 17)",
+        Table("The map s -> s (1 + 4 a (1 - s^2)) of a step with rate a: 1 or -1 attracts all s "
+              "below the limit but 0 and what lands on it, and the distance shrinks by the factor "
+              "(erratum 17)",
               ["rate a", "limit of s", "factor"],
               [[a, *basin(a)] for a in (0.01, 0.05, 0.1, 0.125, 0.2)]),
         Table("Descent with rate .1 from a Gaussian start: cost, and cost by the map alone",

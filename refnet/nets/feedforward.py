@@ -41,7 +41,7 @@ class FeedforwardNet:
     >>> net.backward(params, tape, np.ones_like(outputs))["W2"].shape
     (3, 3)
 
-    Source: Manchev & Spratling, eqs. 5-6 as corrected: the output layer has a bias, too.
+    Source: Manchev & Spratling, eqs. 5-6 as corrected (erratum 3).
     Checked by: tests/test_exact.py, tests/test_gradients.py.
     """
 

@@ -91,7 +91,8 @@ class TemporalOrder(Generated):
     """In which order did A and B come? Symbols 0, 1 are A, B; 2..5 distract.
 
     One of A, B at a step of [q, 2q), one at a step of [int(length / 2), + q); class
-    v0 + 2 v1. x (T, B, 6) one-hot, y (B,) of 4 classes. Text and released code agree.
+    v0 + 2 v1. x (T, B, 6) one-hot, y (B,) of 4 classes. The text leaves places and symbols to
+    Hochreiter & Schmidhuber; these are the released code's.
     """
 
     name = "temporal-order"
@@ -125,8 +126,7 @@ class TemporalOrder3Bit(TemporalOrder):
 class RandomPermutation(Generated):
     """Which was the first symbol, 0 or 1? All others are uniform over 2..99.
 
-    x (T, B, 100) one-hot, y (B,): the first symbol, of 100 classes. Text and released code
-    agree.
+    x (T, B, 100) one-hot, y (B,): the first symbol, of 100 classes, as in the released code.
     """
 
     name = "random-permutation"

@@ -29,10 +29,10 @@ Rng = np.random.Generator
 NILPOTENT = np.array([[2.0, 2.0], [-2.0, -2.0]])
 
 
-def _product_norms(activation: str, W: Array, steps: int) -> Array:
+def _product_norms(activation: str, W: Array, steps: int, gain: float = 1) -> Array:
     """||dh_T / dh_t||_2 for t = 0 .. T of a net with this W, fed so that ReLU keeps unit 0 on
-    and unit 1 off."""
-    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS[activation])
+    and unit 1 off; ``gain`` is the slope of the identity."""
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS[activation], gain=gain)
     params = net.init(np.random.default_rng(0), np.float64)
     params |= {"Whh": W, "Wxh": np.array([[1.0], [-1.0]]), "bh": np.zeros(2)}
     jacobians = state_jacobians(net, params, np.ones((steps, 1, 1)))[:, 0]
@@ -51,6 +51,7 @@ def _e1(rng: Rng) -> list[Comparison]:
     norms = _product_norms("relu", NILPOTENT, 20)
     small = 0.9 * initialize("orthogonal", (2, 2), rng) @ np.diag([1, 0.3])
     shrunk = _product_norms("identity", small, 20)
+    steep = _product_norms("identity", 0.9 * ROTATION.astype(float), 20, 1.2)
     return [
         Comparison("spectral radius of W", spectral_radius(NILPOTENT), None, AtMost(1e-7)),
         Comparison("||dh_20/dh_0|| of a ReLU net with this W (the bounds: radius 0 and norm, ^20)",
@@ -58,6 +59,8 @@ def _e1(rng: Rng) -> list[Comparison]:
                    AtMost(float(np.linalg.norm(NILPOTENT, 2)) ** 20), 1e-6),
         Comparison("||dh_20/dh_0|| with ||W||_2 = .9", float(shrunk[0]), None, AtMost(0.9 ** 20),
                    1e-12),
+        Comparison("||dh_20/dh_0|| with W = .9 times a rotation and f = 1.2 a", float(steep[0]),
+                   AtMost(0.9 ** 20), (0.9 * 1.2) ** 20, 1e-12),
     ]
 
 

@@ -38,7 +38,7 @@ def _e21(rng: Rng) -> list[Comparison]:
          "sup eta_t < 1 is sufficient, and then they do vanish",
          "An orthogonal W with f' = 1 has eta = 1 and keeps every norm: no gradient can vanish. "
          "Even eta_t < 1 at every t is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n "
-         "tends to 1/2.")
+         "tends to 1/2. Here what vanishes is read as what falls below a hundredth.")
 def _e22(rng: Rng) -> list[Comparison]:
     v = np.array([F(1), F(2)])
     for _ in range(50):
@@ -47,7 +47,7 @@ def _e22(rng: Rng) -> list[Comparison]:
     for t in range(2, 1000):
         product *= 1 - F(1, t * t)
     return [Comparison("||W^50 v||^2 for a rotation and ||v||^2 = 5, eta = 1", (v * v).sum(),
-                       AtMost(F(1)), F(5)),
+                       AtMost(F(5, 100)), F(5)),
             Comparison("prod (1 - 1/t^2), t = 2 .. 999, all factors below 1", product,
                        AtMost(F(1, 100)), F(1000, 2 * 999))]
 
@@ -112,10 +112,14 @@ def _e27(rng: Rng) -> list[Comparison]:
                        float(singular.min()), None, -float(ten.spectrum(parts)[0]), 1e-12)]
 
 
-@erratum(28, SOURCE, "after eq. 11", "dividing the rate of p by 2m makes the step independent of m",
-         "it frees dp of m; ds still carries 2m. Under RMSprop it makes dp 1 / 2m times as long",
-         "dp = (rate / 2m) 2m sigma' dL/ds, so ds = 2m sigma' dp = 2m rate sigma'^2 dL/ds. RMSprop "
-         "divides by the gradient's size, so that its dp did not carry 2m to begin with.")
+@erratum(28, SOURCE, "after eq. 11", "dividing the rate of p by 2m makes the learning rate along "
+         "the spectrum independent of m",
+         "by gradient descent it frees the step of p, but that of s still carries 2m; by RMSprop "
+         "it frees the step of s, and that of p carries 1 / 2m",
+         "By gradient descent dp = (rate / 2m) 2m sigma' dL/ds, so ds = 2m sigma' dp = "
+         "2m rate sigma'^2 dL/ds. RMSprop divides by the gradient's size: its dp did not carry the "
+         "2m of eq. 11 to begin with, and ds = 2m sigma' dp with dp = rate / 2m does not. The "
+         "paper's experiments use RMSprop but for those with a prior.")
 def _e28(rng: Rng) -> list[Comparison]:
     def moved(m: float, rate: str, sgd: bool) -> tuple[float, float]:
         transition = SVD(margin=m, spectrum_rate=rate)
@@ -136,15 +140,17 @@ def _e28(rng: Rng) -> list[Comparison]:
             Comparison(f"SGD, rate / (2m)^2: ds {over}", ratio("margin_free", True, 1), None, 1,
                        1e-3),
             Comparison(f"RMSprop, rate / 2m: dp {over}", ratio("printed", False, 0), 1, 1e-3,
-                       1e-9)]
+                       1e-9),
+            Comparison(f"RMSprop, rate / 2m: ds {over}, as printed", ratio("printed", False, 1), None, 1,
+                       1e-3)]
 
 
 _e29 = Erratum(29, SOURCE, "3.1.1", "T = 200, 500, 10000, 10000", "T = 200, 500, 1000, 10000",
                "Figure 1 has these four lengths.")
 
 
-@erratum(30, SOURCE, "Fig. 5 and the released code", "the baseline of adding is .167",
-         "1/6 for the sum; 1/24 for the half-sum that the code takes as its target",
+@erratum(30, SOURCE, "the released code, beside Fig. 5", "the baseline of adding is .167",
+         "1/6 for the sum, as in the text; 1/24 for the half-sum that the code has as its target",
          "Var U = 1/12; of the sum of two 1/6, of half of it 1/24.")
 def _e30(rng: Rng) -> list[Comparison]:
     rows = []
