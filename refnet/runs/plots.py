@@ -19,8 +19,7 @@ matplotlib.rcParams["svg.hashsalt"] = "refnet"
 
 WORDS = {"bpc": "bits per character", "mse": "mean squared error",
          "cross_entropy": "cross-entropy in nats", "loss": "training loss, with penalties",
-         "s_min": "smallest singular value", "s_max": "largest singular value",
-         "s_mean": "mean singular value", "s_sd": "s.d. of the singular values"}
+         "s_min": "smallest s", "s_max": "largest s", "s_mean": "mean s", "s_sd": "s.d. of s"}
 COLUMNS = 3
 
 

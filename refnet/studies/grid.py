@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import fill
 from typing import Any
@@ -12,11 +12,13 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["Cell", "Figure", "accuracy", "drawn", "grid", "label_of",
-           "last_accuracy", "solved_at"]
+__all__ = ["Cell", "Figure", "Note", "accuracy", "drawn", "grid", "label_of", "last_accuracy",
+           "solved_at"]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
+Note = tuple[str, Callable[[dict[str, list[dict[str, Any]]]], bool]]
+"""A sentence beneath the table, and whether the rows that have ended, by label, say so."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,13 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
 
 def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
          curve: tuple[str, ...] = (), panels: Callable[[str], str] = lambda label: "",
-         draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None) -> Study:
+         draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None,
+         notes: Sequence[Note] = ()) -> Study:
     """The study of these cells. ``curve``: the columns that rows keep, for a figure with a panel
     each; but if ``panels`` gives the labels different values, with a panel for each of these
     values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
-    rows by label. There is none before a run has been evaluated twice."""
+    rows by label. There is none before a run has been evaluated twice. ``notes``: where ours and
+    the text differ, and settings that are no protocol's."""
     def chosen(quick: bool) -> list[Cell]:
         return [cell for cell in cells if cell.quick or not quick]
 
@@ -154,10 +158,11 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         return [row for row in made if row is not None]
 
     def made(found: Found, seeds: int, quick: bool) -> str:
-        lines = []
+        lines, ended = [], {}
         printed = max(len(cell.printed) for cell in cells)
         for cell in chosen(quick):
             rows = rows_of(cell, found, seeds, quick)
+            ended[cell.label] = [row for row in rows if row["state"] != "begun"]
             line = [cell.label]
             for place, (_, figure, form) in enumerate(figures):
                 line.append(_summary(rows, figure, form))
@@ -169,7 +174,8 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         header = ["run"]
         for place, (column, _, _) in enumerate(figures):
             header += [column] + ["printed"] * (place < printed)
-        return table([*header, "runs"], lines)
+        said = [text for text, holds in notes if not quick and holds(ended)]
+        return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
 
     def figure(found: Found, seeds: int, quick: bool) -> Any:
         from refnet.runs.plots import of_seeds
@@ -193,6 +199,6 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         moved = [replace(cell, settings={**cell.settings, "protocol": protocol})
                  if cell.settings.get("protocol") == own else cell for cell in cells]
         return grid(f"{name}-{protocol.partition('/')[2]}", title, moved, figures, curve, panels,
-                    draw)
+                    draw, notes)
 
     return Study(name, title, jobs, made, figure if curve else None, switched=switched)

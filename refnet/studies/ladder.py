@@ -83,7 +83,28 @@ def _table(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = COD
                                + [f"at least {max(begun, default=0)}, not finished"] * bool(begun))
                      or "not run", PRINTED[task][method]]
         lines.append(line)
-    return table(["longest T solved", *(part for net in NETS for part in (net, "printed"))], lines)
+    text = table(["longest T solved", *(part for net in NETS for part in (net, "printed"))], lines)
+    return text + ("" if quick else _errors(found, seeds, fixed))
+
+
+CRITERIA = {"text": "errors_text", "code": "errors_code", "HS97": "errors_hs97"}
+
+
+def _errors(found: Found, seeds: int, fixed: Mapping[str, str]) -> str:
+    """How far adding was from each criterion at the rung that ended its ladder."""
+    lines = []
+    for net, method in NETS.items():
+        rungs = []
+        for seed in range(seeds):
+            reached, job = _climb(found, "adding", method, seed, False, fixed)
+            last = _rung("adding", method, reached + STEP, seed, False, fixed)
+            if job is None and (row := found(last)) is not None:
+                rungs.append((reached + STEP, row["best"]))
+        if rungs:
+            lines.append([net, spread([length for length, _ in rungs], ".0f"), *(
+                spread([best[name] for _, best in rungs], ".0f") for name in CRITERIA.values())])
+    return "\nErrors in 10,000 answers to adding at the length that ended the ladder, by each "\
+        "criterion (study causes):\n\n" + table(["net", "T", *CRITERIA], lines) if lines else ""
 
 
 def _grid(method: str) -> list[tuple[float, ...]]:

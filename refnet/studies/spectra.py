@@ -36,7 +36,8 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
         for name, color in (("s_max", "tab:blue"), ("s_mean", "tab:green"), ("s_min", "tab:red")):
             place.plot(at, curve[name], color=color, label=words(name), marker=_marker(row),
                        markersize=3)
-        place.set(title=label_of(label, [row]), xlabel="iteration", ylabel="singular values")
+        place.set(title=label_of(label, [row]), xlabel="iteration",
+                  ylabel="s, singular values up to their sign")
         place.title.set_fontsize(9)
         tidy(place, loc="upper left")
         low, high = place.get_ylim()

@@ -289,10 +289,13 @@ Not taken from the released codes:
 - Vorontsov et al. move U and V by steps along A = G'W - W'G, no direction of descent (erratum 31),
   every one from where U and V began (erratum 44): no further than one step of rate 1e-6, for which
   the protocol has a rate of 0. Their OPLU returns its input unchanged.
-- What is not in Vorontsov et al.'s code, or does not run there: adding, PReLU and the net without
-  the factors U and V fail, and there is no LSTM. Their protocol has what is meant. A run without a
+- What is not in Vorontsov et al.'s code, or does not run there: adding, PReLU, the net without the
+  factors U and V and, as released last, the Penn Treebank fail (its batches are asked for with an
+  argument that they do not take), and there is no LSTM. Their protocol has what is meant. A run without a
   margin, and Glorot's and the identity's starts, are the text's: the code's spectrum always starts
   at 1, whatever the start's is.
+- SGD of Vorontsov et al.'s code is Nesterov's, with a momentum of .9. Figure 4's runs with a prior
+  have the text's SGD; the study causes has one with this.
 - Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
   gradient of a symbol below it is 0. refnet's cross-entropy is that of the formula.
 - Scores. Vorontsov et al. log an epoch's mean on the training batches of generated tasks and do not
@@ -315,8 +318,10 @@ Not taken from the released codes:
   is not given.
 - Their OINIT makes one more update after the cost is below its threshold, refnet's does not; the
   update is of the order of that cost.
-- The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 where the text has
-  100,000, which both protocols take.
+- The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 on the synthetic problems
+  where the text has 100,000, and 200 epochs on MNIST where it has 100, and 1,000,000 iterations
+  pixel by pixel. Both protocols take the text's; and its batches of 16 pixel by pixel, for which
+  the code's default is 20.
 - Manchev & Spratling's penalty is on by default (--reg .1), beside OINIT too. Their Table I gives
   OINIT no lambda, and it has none here.
 """

@@ -141,8 +141,8 @@ def _e28(rng: Rng) -> list[Comparison]:
                        1e-3),
             Comparison(f"RMSprop, rate / 2m: dp {over}", ratio("printed", False, 0), 1, 1e-3,
                        1e-9),
-            Comparison(f"RMSprop, rate / 2m: ds {over}, as printed", ratio("printed", False, 1), None, 1,
-                       1e-3)]
+            Comparison(f"RMSprop, rate / 2m: ds {over}, as printed", ratio("printed", False, 1),
+                       None, 1, 1e-3)]
 
 
 _e29 = Erratum(29, SOURCE, "3.1.1", "T = 200, 500, 10000, 10000", "T = 200, 500, 1000, 10000",
