@@ -317,6 +317,8 @@ def main() -> int:
     for page in PAGES:
         page.write_text(generate(page.read_text()))
     studies.PAGE.write_text(studies.page())
+    if (lost := studies.unlisted()):
+        sys.exit(f"add to benchmarks/studies.py, LOST: {', '.join(lost)}")
     return 0
 
 

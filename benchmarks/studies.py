@@ -6,6 +6,7 @@ results/studies; tests/test_study_tables.py checks that it is what this makes of
 """
 
 import argparse
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -28,8 +29,8 @@ PAGE = Path(__file__).parent / "STUDIES.md"
 HEAD = """# The papers' tables and figures
 
 Our numbers beside the printed ones, made by `python -m benchmarks.readme` from the rows recorded in
-`results/studies`; no number is typed. Each recorded row carries its settings, seed, machine,
-versions and commit.
+`results/studies`; no number is typed. Each recorded row carries its settings, seed, machine and
+versions, and but for the oldest its commit.
 
 - *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
   after any interruption, and prints the same table.
@@ -39,8 +40,8 @@ versions and commit.
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
   their median, with a band from the smallest to the largest value; a run that has ended keeps its
   last value. Three seeds make a cell complete, of the examples five.
-- A curve has some of a run's evaluations, more of the early ones. Figures follow once a run has
-  been evaluated twice.
+- A curve has some of a run's evaluations, more of the early ones but in the oldest rows (Figure 2's
+  SRNN). Figures follow once a run has been evaluated twice.
 
 The studies are listed below with the hours that their recorded runs took, and with what was
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
@@ -49,8 +50,8 @@ the arrays of the largest run.
 
 """
 
-LOST, COMBINED = ("a0305521", "66e63926", "2074c315", "98bde8eb"), "c1224ee"
-"""Commits that rows may name and the history has no more, and the one they were combined into."""
+LOST = ("a0305521", "66e63926", "2074c315", "0367332f", "5eea07f7", "f03f6596")
+"""Commits that rows name and the history does not have."""
 
 CLUSTER = """## On a cluster
 
@@ -124,8 +125,8 @@ def commits() -> str:
                     for row in store_of(study).rows().values())
     lost = [name for name in LOST if name in named]
     return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
-            f"were combined into {COMBINED} and cannot be checked out; take that one in their "
-            f"place. {named['']} rows are older than this rule and name no commit.\n")
+            "are not in the history; take the one that added the row to its file in their place. "
+            f"{named['']} rows are older than this rule and name no commit.\n")
 
 
 def section(study: Study) -> str:
@@ -157,6 +158,15 @@ def main() -> int:
         remember(COSTS, {study.name: measure(study.jobs(lambda job: None, 1, False))})
     write_text(PAGE, page())
     return 0
+
+
+def unlisted() -> list[str]:
+    """The commits that rows name, the history does not have, and LOST does not list."""
+    history = subprocess.run(["git", "rev-list", "HEAD"], cwd=FOLDER, capture_output=True,
+                             text=True, check=True).stdout.split()
+    known = {name[:8] for name in history} | {"", *LOST}
+    return sorted({row["commit"][:8] for study in STUDIES.values()
+                   for row in store_of(study).rows().values()} - known)
 
 
 if __name__ == "__main__":
