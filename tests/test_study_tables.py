@@ -43,6 +43,28 @@ def test_accuracies_are_shown_at_their_best_and_at_the_end():
         found_in({"alpha = 0.1, seed 0": made}), 1, False)
 
 
+def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
+    cell = Cell("a", {"task": "copy"}, quick={"length": 9})
+    study = grid("g", "G", [cell], [("solved at", solved_at, ".0f")], notes=[
+        ("all solved.", lambda rows: {made["state"] for made in rows["a"]} == {"solved"})])
+    solved, failed, begun = row("solved"), row(), row("begun") | {"of": 200}
+    for second, said in ((solved, True), (begun, True), (failed, False)):
+        text = study.table(found_in({"a, seed 0": solved, "a, seed 1": second}), 2, False)
+        assert text.endswith("\nall solved.\n") == said
+    assert "all solved" not in study.table(found_in({"a, seed 0": solved}), 1, True)
+    assert "all solved" not in study.table(found_in({}), 2, False)
+
+
+def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
+    ended = row(errors_text=9909, errors_code=0, errors_hs97=12)
+    text = find("table-i").table(found_in({
+        _rung("adding", "plain", 10, 0, False).name: row("solved"),
+        _rung("adding", "plain", 20, 0, False).name: ended,
+        _rung("adding", "plain", 10, 1, False).name: row("begun") | {"of": 9}}), 2, False)
+    assert [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]] == [
+        "SRNN", "20 (one seed)", "9909 (one seed)", "0 (one seed)", "12 (one seed)"]
+
+
 def test_table_iv_says_when_its_lowest_rate_passes_the_printed_number():
     def made(*accuracies):
         return {**row(accuracy=max(accuracies)), "curve": {"accuracy": accuracies}}
@@ -180,7 +202,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
 def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
     from benchmarks import studies
     assert studies.PAGE.read_text(encoding="utf-8") == studies.page()
-    assert "66e63926" in studies.commits() and "c1224ee" in studies.commits()
+    assert all(name in studies.commits() for name in studies.LOST)
     # and it follows the rows: one fewer, another page
     folder = studies.FOLDER
     monkeypatch.setattr(studies, "FOLDER", tmp_path)

@@ -77,7 +77,7 @@ def _state(row: dict[str, Any]) -> str:
 STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1, 3)))
 """Of the lines of a panel, so that one is seen that lies under another."""
 LOGARITHMIC = ("gradient_norm", "defect", "mse")
-RATIO = 20
+RATIO = 6
 """The axis of iterations is logarithmic if the longest curve has more than this many times those of
 the shortest."""
 

@@ -102,7 +102,8 @@ def _errors(found: Found, seeds: int, fixed: Mapping[str, str]) -> str:
                 rungs.append((reached + STEP, row["best"]))
         if rungs:
             lines.append([net, spread([length for length, _ in rungs], ".0f"), *(
-                spread([best[name] for _, best in rungs], ".0f") for name in CRITERIA.values())])
+                spread([best[name] for _, best in rungs if name in best], ".0f")
+                for name in CRITERIA.values())])
     return "\nErrors in 10,000 answers to adding at the length that ended the ladder, by each "\
         "criterion (study causes):\n\n" + table(["net", "T", *CRITERIA], lines) if lines else ""
 

@@ -291,9 +291,9 @@ Not taken from the released codes:
   the protocol has a rate of 0. Their OPLU returns its input unchanged.
 - What is not in Vorontsov et al.'s code, or does not run there: adding, PReLU, the net without the
   factors U and V and, as released last, the Penn Treebank fail (its batches are asked for with an
-  argument that they do not take), and there is no LSTM. Their protocol has what is meant. A run without a
-  margin, and Glorot's and the identity's starts, are the text's: the code's spectrum always starts
-  at 1, whatever the start's is.
+  argument that they do not take), and there is no LSTM. Their protocol has what is meant. A run
+  without a margin, and Glorot's and the identity's starts, are the text's: the code's spectrum
+  always starts at 1, whatever the start's is.
 - SGD of Vorontsov et al.'s code is Nesterov's, with a momentum of .9. Figure 4's runs with a prior
   have the text's SGD; the study causes has one with this.
 - Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
