@@ -12,8 +12,8 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["Cell", "Figure", "Note", "accuracy", "drawn", "grid", "label_of", "last_accuracy",
-           "solved_at"]
+__all__ = ["BENEATH", "STYLES", "Cell", "Figure", "Note", "accuracy", "drawn", "grid", "label_of",
+           "last_accuracy", "solved_at"]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
@@ -76,6 +76,8 @@ def _state(row: dict[str, Any]) -> str:
 
 STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1, 3)))
 """Of the lines of a panel, so that one is seen that lies under another."""
+BENEATH: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (.5, -.18)}
+"""Where a legend covers no curve."""
 LOGARITHMIC = ("gradient_norm", "defect", "mse")
 RATIO = 6
 """The axis of iterations is logarithmic if the longest curve has more than this many times those of
@@ -111,7 +113,7 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
     columns = min(2, len(places))
     lines = -(-len(places) // columns)
     most = max(Counter(map(panels, rows)).values())
-    beneath = {"loc": "upper center", "bbox_to_anchor": (.5, -.18)} if most > 4 else {}
+    beneath = BENEATH if most > 4 else {}
     canvas = Canvas(figsize=(4.5 * columns, .5 + (3.2 + .18 * most * bool(beneath)) * lines),
                     layout="constrained")
     axes = canvas.subplots(lines, columns, squeeze=False).ravel()

@@ -5,7 +5,8 @@ from typing import Any
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
 from refnet.runs.rows import finite, table
-from refnet.studies.grid import Cell, Figure, accuracy, grid, label_of, last_accuracy, solved_at
+from refnet.studies.grid import (BENEATH, STYLES, Cell, Figure, accuracy, grid, label_of,
+                                 last_accuracy, solved_at)
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.study import Found, Study, spread
@@ -66,11 +67,11 @@ def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
     from refnet.runs.plots import tidy, words
     early = [label for label in ("SRNN+OINIT", "SRNN+OPEN") if label in rows]
     lines, columns = 1 + len(early) // 2, 1 + min(1, len(early))
-    canvas = Figure(figsize=(4.5 * columns, .5 + 3.2 * lines), layout="constrained")
+    canvas = Figure(figsize=(4.5 * columns, 1.6 + 3.2 * lines), layout="constrained")
     first, *others = canvas.subplots(lines, columns, squeeze=False).ravel()
-    for label, row in rows.items():
+    for (label, row), line in zip(rows.items(), STYLES):
         first.plot(finite(row["curve"]["iteration"]), finite(row["curve"]["accuracy"]),
-                   label=label_of(label, [row]), marker=".")
+                   label=label_of(label, [row]), marker=".", linestyle=line)
     first.set(title="3a: all nets", xlabel="iteration", ylabel="accuracy on the test set")
     for label, place in zip(early, others):
         examples = BATCH / 1000 * finite(rows[label]["curve"]["iteration"])
@@ -79,7 +80,8 @@ def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
                        marker=".")
         place.set(title=f"3b, {label}", xlabel="thousands of examples", xlim=(0, EARLY),
                   yscale="log")
-    for place in (first, *others[:len(early)]):
+    tidy(first, **BENEATH)
+    for place in others[:len(early)]:
         tidy(place)
     for place in others[len(early):]:
         place.remove()
