@@ -131,7 +131,7 @@ LONGEST = {"0": "-", "0.001": "before wider ones", "none": "never"}
 _CHARACTERS = [
     ("bits per character, ends of lines counted",
      lambda row: row["best"].get("test_bpc_with_ends"), ".3f"),
-    ("accuracy so, %", lambda row: None if "test_accuracy_with_ends" not in row["best"]
+    ("accuracy so counted, %", lambda row: None if "test_accuracy_with_ends" not in row["best"]
      else 100 * row["best"]["test_accuracy_with_ends"], ".2f")]
 
 TABLE_5 = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}
