@@ -245,7 +245,8 @@ def test_a_finding_is_stated_only_if_the_rows_say_so():
         if label.startswith(causes.FIRST):
             return {"accuracy": .995 if label.endswith("SGD at .1") else .5}
         if label.startswith(causes.PRIOR):
-            return {"accuracy": .15 if "added" not in label else .99 if "clipped" in label else .85}
+            return {"accuracy": .15 if "added" not in label else .99 if "clipped" in label
+                    else .85}
         return {"accuracy": .25, "errors_text": 9990, "mse": .03 if "W_xh" in label else .16 if "text" in label else .04}
 
     def told(states):

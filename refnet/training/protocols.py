@@ -295,7 +295,7 @@ Not taken from the released codes:
   without a margin, and Glorot's and the identity's starts, are the text's: the code's spectrum
   always starts at 1, whatever the start's is.
 - SGD of Vorontsov et al.'s code is Nesterov's, with a momentum of .9. Figure 4's runs with a prior
-  have the text's SGD; the study causes has one with this.
+  have the text's SGD; the study causes has a run with the code's.
 - Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
   gradient of a symbol below it is 0. refnet's cross-entropy is that of the formula.
 - Scores. Vorontsov et al. log an epoch's mean on the training batches of generated tasks and do not
