@@ -10,7 +10,8 @@ from refnet import Batch, FeedforwardNet, RecurrentNet, transitions  # noqa: E40
 from refnet.check import assert_gradients, judge  # noqa: E402
 from refnet.check.cases import random_batch, random_params, reference_results  # noqa: E402
 from refnet.check.kept import certificate, sigma_of  # noqa: E402
-from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS  # noqa: E402
+from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING,  # noqa: E402
+                                  SUSPICIOUS)
 from refnet.nets.stacked import StackedNet  # noqa: E402
 
 NET = RecurrentNet(2, 4, 3, cell="lstm")
@@ -191,7 +192,7 @@ def test_every_net_is_shrunk(net, widths):
         return {**found, "dx": found["dx"] * 1.01}
 
     verdict = judge(net, wrong(params, batch), params, batch)
-    found = shrunk(case, wrong, verdict, {EXPLAINED})
+    found = shrunk(case, wrong, verdict, {EXPLAINED, SHOWS_NOTHING})
     assert found.sizes == widths and found.verdict.verdict == NOT_ROUNDING
 
 

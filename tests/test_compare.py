@@ -75,10 +75,10 @@ def test_verdict_states_the_rule_and_both_numbers(small):
 
 
 def test_limits():
-    true = np.zeros(1)
-    for value, verdict in ((6.0, EXPLAINED), (6.01, SUSPICIOUS), (12.0, SUSPICIOUS),
-                           (12.01, NOT_ROUNDING)):
-        assert judgement("loss", np.array([value]), true, np.ones(1)).verdict == verdict
+    true = np.full(1, 100.0)
+    for off, verdict in ((6.0, EXPLAINED), (6.01, SUSPICIOUS), (12.0, SUSPICIOUS),
+                         (12.01, NOT_ROUNDING)):
+        assert judgement("loss", true + off, true, np.ones(1)).verdict == verdict
 
 
 @pytest.mark.parametrize("change, note", [

@@ -288,6 +288,8 @@ def test_what_an_assignment_changes(layout):
     (lambda x: np.einsum(x, [0, 1], [0]).sum(), "as a rule"),
     (lambda x: np.array([x[0], x[1]]).sum(), r"write\s+np.stack"),
     (lambda x: float(x.sum()), "plain numbers"), (lambda x: x.astype(int).sum(), "int64"),
+    (lambda x: (x.astype(np.float32) ** 2).sum(), "astype of a recorded array in float32"),
+    (lambda x: np.zeros_like(x, np.float32).sum() + x.sum(), "like another in float32"),
     (lambda x: x[x].sum(), "an index is of integers"), (lambda x: (x * 1j).sum(), "real numbers"),
     (lambda x: np.zeros(3).sum(), "f gave float64"), (lambda x: None, "f gave NoneType"),
 ])

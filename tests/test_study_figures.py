@@ -247,7 +247,8 @@ def test_a_finding_is_stated_only_if_the_rows_say_so():
         if label.startswith(causes.PRIOR):
             return {"accuracy": .15 if "added" not in label else .99 if "clipped" in label
                     else .85}
-        return {"accuracy": .25, "errors_text": 9990, "mse": .03 if "W_xh" in label else .16 if "text" in label else .04}
+        return {"accuracy": .25, "errors_text": 9990,
+                "mse": .03 if "W_xh" in label else .16 if "text" in label else .04}
 
     def told(states):
         rows = {labels[label]: {"state": state, "iterations": iterations, "best": best(label),

@@ -57,7 +57,8 @@ def nameless(net: Net, batch: Batch) -> Mistakes:
         yield mistake("tanh by a rational approximation", act=lambda f, s: _pade)
     yield mistake("every activation passes through float16", act=lambda f, s: lambda a: half(f(a)))
     if batch.x.dtype == np.float64:
-        yield mistake("part of the computation is in float32: the differences have its size", {
+        coarse = "perhaps part of the computation is in float32: the differences have its size"
+        yield mistake(coarse, {
             "p": lambda p, s: {name: single(value) for name, value in p.items()},
             **{place: lambda v, s: single(v) for place in ("x", "y", "h0")}})
     yield mistake("a dropout of 5% is left on in the states", h=_dropped)

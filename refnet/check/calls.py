@@ -8,14 +8,15 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from refnet.arguments import optional
 from refnet.batch import Params
 from refnet.check.arithmetic import Kind
 from refnet.check.conventions import Readings
 from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
-from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS, UNJUDGED,
-                                  Verdict, compare, judged_types)
+from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS,
+                                  UNJUDGED, Verdict, compare, judged_types)
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -31,7 +32,8 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
     ``what`` and ``inputs``: a net, its parameters and a batch; or a function and its arrays, with
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
-    a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name.
+    a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. A
+    function whose result is right is called once more: what it keeps from call to call shows then.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
     The certificate and the sigmas are kept for the next call with the same net or function
@@ -57,6 +59,7 @@ def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = No
             dtype: Kind | None = None, required: tuple[str, ...] | None = None,
             progress: Progress | None = None) -> tuple[Verdict, Mapping[str, Any], Case, Params]:
     """The verdict, their arrays, the case, and its sigmas."""
+    optional(NAMES).check("judge: required", required)
     case = case_of(what, inputs, cotangent, progress)
     certified = certificate(case)
     for name in required or ():
@@ -74,11 +77,25 @@ def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = No
     verdict = compare(theirs, certified, dtype=dtype, required=required, sigma=sigma,
                       readings=_Unnamed() if function and _long(case) else readings_of(case))
     if function and _long(case) and verdict.verdict == NOT_ROUNDING and not verdict.convention:
-        name = _named_early(case, function, dtype)
+        name = _named_early(case, function, dtype, _wrong(verdict))
         verdict = replace(verdict, convention=name) if name else compare(
             theirs, certified, dtype=dtype, required=required, sigma=sigma,
             readings=readings_of(case))
+    if function and verdict.passed:
+        second = function(*deepcopy(case.inputs))
+        other = compare(second, certified, dtype=dtype, required=required, sigma=sigma,
+                        readings=_Unnamed())
+        if not other.passed:
+            return replace(other, convention=SECOND), second, case, sigma
     return verdict, theirs, case, sigma
+
+
+SECOND = ("a second call with the same inputs gives another result, the first one's was right: "
+          "something is kept between calls")
+
+
+def _wrong(verdict: Verdict) -> set[str]:
+    return {part.name for part in verdict.parts if part.verdict == NOT_ROUNDING}
 
 
 EARLY = {"T": 20, "B": 2}
@@ -103,9 +120,11 @@ def _long(case: Case) -> bool:
         case.inputs[1].x[..., 0].size * case.what.hidden > LONG)
 
 
-def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None) -> str:
-    """The mistake's name from the first steps of some sequences, or "" if it does not show or has
-    none there: a search there takes a second, and half a minute over hundreds of steps."""
+def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None, wrong: set[str]
+                 ) -> str:
+    """The mistake's name from the first steps of some sequences, or "" if it does not show there
+    in the quantities that are ``wrong`` and no others, or has none: a search there takes a second,
+    and half a minute over hundreds of steps."""
     cut = NetCut(case)
     sizes = {name: min(size, EARLY.get(name, size)) for name, size in cut.sizes.items()}
     certified, inputs = cut.at(sizes, SECONDS)
@@ -113,8 +132,9 @@ def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None) -> 
         arrays = theirs(*deepcopy(inputs))
     except Exception:  # theirs runs at one size alone
         return ""
-    name = compare(arrays, certified, dtype=dtype, required=()).convention
-    return name and f"{name} (at T = {sizes['T']}, B = {sizes['B']})"
+    found = compare(arrays, certified, dtype=dtype, required=())
+    return found.convention and _wrong(found) == wrong and (
+        f"{found.convention} (at T = {sizes['T']}, B = {sizes['B']})") or ""
 
 
 def assert_gradients(what: Net | Callable[..., Any],

@@ -178,26 +178,37 @@ class _Search:
             yield label, {**self.true, **part}
 
     def precision(self) -> str:
-        """Whether the differences are those of a coarser arithmetic: then everything is wrong,
-        by as much as its rounding, or the wrong arrays hold float32 numbers alone, wrong by no
-        more.
+        """Whether the differences are those of a coarser arithmetic: the wrong arrays hold
+        float32 numbers alone, wrong by no more than its rounding; or, which shows less, everything
+        is wrong, and each quantity by as much as this.
         """
         if any(self.given[name].shape != self.true[name].shape for name in self.given):
             return ""
         for kind, u in COARSER:
             stored = kind == "float32" and all((self.given[name] == self.given[name].astype(
                 np.float32)).all() for name in self.wrong)
-            shown = self.wrong & set(FORWARD) and self.wrong == set(self.given) and not all(
-                self._within(0.1 * u, name) for name in self.given)
-            if u > self.u and (stored or shown) and all(
-                    self._within(6 * u, name) for name in self.given):
+            if u <= self.u or not all(self._within(6 * u, name) for name in self.given):
+                continue
+            if stored:
                 return f"part of the computation is in {kind}: the differences have its size"
+            if self.wrong & set(FORWARD) and self.wrong == set(self.given) and all(
+                    self._typical(u, name) for name in self.given):
+                return (f"perhaps part of the computation is in {kind}: the differences have its "
+                        "size")
         return ""
 
     def _within(self, u: float, name: str) -> bool:
         """Whether a quantity is at most as far off as sigma is for a unit roundoff ``u``."""
         off = abs(self.given[name] - self.true[name])
         return bool((off <= u / self.u * self.sigma[name]).all())
+
+    def _typical(self, u: float, name: str) -> bool:
+        """Whether a quantity is off by as much as rounding to ``u`` makes it, in the root mean
+        square: a smooth mistake leaves some quantities right, or is larger in others. A few
+        numbers may be right by chance."""
+        size = self.given[name].size
+        z = self._in_sigmas(name, self.given[name] - self.true[name]) * self.u / u
+        return bool((.25 if size > 9 else 0) <= z / max(size, 1) ** .5 <= 4)
 
     def two(self) -> Iterator[tuple[str, Params]]:
         """Two mistakes at once, of which one may be an edit of one quantity."""

@@ -45,9 +45,9 @@ def edits(name: str, right: Array, certified: Certified) -> Edits:
                 [nothing, right[:-1]])
             yield f"{name} is shifted by one step (earlier), zero last", np.concatenate(
                 [right[1:], nothing])
-    bias = name.startswith("db") or name == "dh0"
-    yield f"{name} is doubled{': the gradients of two biases are added' if bias else ''}", 2 * right
-    yield f"{name} is halved{': the gradient is shared by two biases' if bias else ''}", right / 2
+    bias = plain(name) == "dbh"
+    yield f"{name} is doubled{': the gradients of two biases are added' * bias}", 2 * right
+    yield f"{name} is halved{': the gradient is shared by two biases' * bias}", right / 2
     yield from _of_the_gates(name, right, certified)
     yield from _of_the_manifold(name, right, certified)
 
@@ -172,12 +172,14 @@ def _times(factor: float, certified: Certified) -> str:
     sizes: dict[str, float] = {"B": x.shape[-2], "C": C}
     if x.ndim == 3:
         sizes |= {"T": len(x), "T B": len(x) * x.shape[1], "gain": getattr(net, "gain", 1)}
-    for name, size in sizes.items():
-        below = f"1 / ({name})" if " " in name else f"1 / {name}"
-        for value, text in ((size, name), (1 / size, below)):
-            if size != 1 and abs(abs(factor) / value - 1) < 1e-4:
-                return f"{'-' if factor < 0 else ''}{text} = {factor:.6g} times"
-    return f"{factor:.6g} times"
+    found = [text for name, size in sizes.items() if size != 1 for value, text in (
+        (size, name), (1 / size, f"1 / ({name})" if " " in name else f"1 / {name}"))
+        if abs(abs(factor) / value - 1) < 1e-4]
+    if abs(abs(factor) - 1) < 1e-5:
+        more = abs(factor) - 1
+        return f"{'-' * (factor < 0)}(1 {'+' if more > 0 else '-'} {abs(more):.2g}) times"
+    sign = "-" * (factor < 0)
+    return f"{' = '.join([*(sign + text for text in found), f'{factor:.6g}'])} times"
 
 
 def _decay(right: Params, theirs: Params, params: Params) -> float | None:

@@ -21,7 +21,7 @@ from refnet.batch import Array, Params
 from refnet.check.noise import spread
 from refnet.exact.enclose import Certified, Lift, states
 from refnet.maths.activations import Activation
-from refnet.maths.losses import LOSSES, Loss, Scored, counted_predictions, score
+from refnet.maths.losses import LOSSES, Loss, Scored, counted_predictions, largest, score
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
@@ -61,8 +61,8 @@ def _log_softmax(logits: Array, labels: Array) -> Scored:
 
 def _log_sum_exp(logits: Array, labels: Array) -> Scored:
     rows = np.arange(len(labels))
-    largest = logits[rows, logits.argmax(axis=1)]
-    total = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
+    most = largest(logits)
+    total = most + np.log(np.exp(logits - most[:, None]).sum(axis=1))
     gradient = np.exp(logits - total[:, None])
     gradient[rows, labels] = gradient[rows, labels] - 1
     return Scored(total - logits[rows, labels], gradient)

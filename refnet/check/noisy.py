@@ -140,8 +140,11 @@ class Source:
         given = None if isinstance(sigma, float) else sigma.reshape(-1, 1)
         lossy = out.size and abs(out[:, 0]).min() < terms.max() * self.tiny / self.u
         fixed = (out == 0) & (given is None or given == 0) if lossy else None
+        finite = np.isfinite(out)
+        every = bool(finite.all())
         for rows, draws in self.normal(len(out)):
-            out[rows] += (sigma * out[rows] if given is None else given[rows]) * draws
+            off = (sigma * out[rows] if given is None else given[rows]) * draws
+            out[rows] += off if every else np.where(finite[rows], off, 0)  # inf stays inf
         if fixed is not None:
             for rows, draws in self.normal(len(out)):
                 out[rows] += np.where(fixed[rows], 0, self.tiny * terms[rows] * draws)
@@ -223,8 +226,15 @@ class Noisy(np.ndarray[Any, Any]):
         return _sum(turned.reshape(K, -1)).reshape([self.shape[n] for n in rest])
 
     def argmax(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        """That of the first run: which of two equal ones is taken does not matter."""
+        """That of the first run, for a pivot that all runs share."""
         return runs_of(self)[..., 0].argmax(axis)
+
+    def max(self, axis: int, **options: Any) -> Any:  # type: ignore[override]
+        """The largest in each run along ``axis``; as a sum, it is that of the first run."""
+        at = np.expand_dims(runs_of(self)[..., 0].argmax(axis), axis)
+        made = np.take_along_axis(np.asarray(self), at, axis).squeeze(axis)
+        made["v"] = runs_of(self).max(axis)
+        return made.view(Noisy)
 
 
 def _is_noisy(value: Any) -> bool:

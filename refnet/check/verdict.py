@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import instance, takes
+from refnet.arguments import instance, optional, takes
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.conventions import Readings
@@ -67,7 +67,7 @@ class Judgement:
     is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
     the type in which this quantity is taken to be computed, or "". ``hidden``: the share of the
     entries that show nothing: rounding would explain zeros in their place, too. Entries that
-    can be nothing but zero are left out of it.
+    can be nothing but zero are left out of it, if there are others.
 
     Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
     """
@@ -124,15 +124,20 @@ class Verdict:
     @property
     def note(self) -> str:
         """What is wrong with the worst quantity beside its numbers; or which quantities show
-        nothing, because the computation loses all of their digits, in a tenth of the entries or
-        more."""
-        hidden = ", ".join(part.name if part.blind else f"{100 * part.hidden:.0f}% of {part.name}"
-                           for part in self.parts if part.hidden >= HIDDEN)
-        return self.worst.note or (
-            f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, too; judge "
-            "in a wider type, or at smaller sizes" if hidden else "")
+        nothing, because zero is right or the computation loses all of their digits, in a tenth
+        of the entries or more."""
+        zero = [part for part in self.parts if part.blind and part.certified == part.sigma == 0]
+        hidden = ", ".join(part.name if part.blind else f"{100 * part.hidden:.3g}% of {part.name}"
+                           for part in self.parts if part.hidden >= HIDDEN and part not in zero)
+        zeros = ", ".join(part.name for part in zero)
+        return self.worst.note or "; ".join(filter(None, (
+            hidden and f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, "
+            "too; judge in a wider type, or at smaller sizes",
+            zeros and f"of {zeros} this shows nothing: zero is right here; judge at other sizes, "
+            "with other parameters")))
 
 
+NAMES = instance((tuple, list), "a tuple of names of results, such as ('dWhh', 'dx')")
 _RANK = {SHOWS_NOTHING: 0, EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
 
 
@@ -163,8 +168,7 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         return refuse(f"has {int(bad.sum())} entries that are not finite, the first at "
                       f"{list(index)}: {values[index]}; certified is {certified[index]}", index)
-    if not np.isfinite(sigma).all():
-        return refuse("has no finite sigma: this computation overflows in float64")
+    sigma = np.where(np.isfinite(sigma), sigma, np.inf)  # runs that overflow show nothing
     difference = abs(values - certified)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = np.where(difference == 0, 0, difference / sigma)
@@ -174,9 +178,9 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
         rms = float(np.sqrt((z * z).mean()))
     shown = abs(certified) > LIMITS[0] * sigma
     zeros = (certified == 0) & (sigma == 0)
-    hidden = 1 - float(shown.sum()) / (shown.size - zeros.sum()) if certified.any() else 0.0
+    hidden = 1 - float(shown.sum()) / (shown.size - zeros.sum()) if certified.any() else 1.0
     blind = hidden == 1
-    far = worst / TAILS if blind and form is None else worst
+    far = worst / TAILS if blind and certified.any() and form is None else worst
     fine = SHOWS_NOTHING if blind else EXPLAINED
     verdict = fine if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
     return Judgement(name, verdict, worst, rms, index, float(values[index]),
@@ -184,7 +188,8 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
 
 
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
-       certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"))
+       certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"),
+       required=optional(NAMES))
 def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction, *,
             dtype: Kind | None = None, required: tuple[str, ...] | None = None,
             sigma: Params | None = None, runs: int = RUNS, seed: int = 0,
@@ -355,11 +360,15 @@ def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: 
     doubtful = [part for part in parts if _RANK[part.verdict]]
     true = {name: value.value for name, value in certified.named().items()}
     values = _finite(theirs, true)
-    endless = [part.name for part in doubtful if part.note and part.index is not None]
+    endless = {part.name for part in doubtful if part.note and part.index is not None}
+    beyond = endless and _overflowing(once(certified, (), types[""]))
+    if beyond and endless <= beyond:
+        return parts, f"the right result is beyond the range of {types['']} here"
+    wrong = {part.name for part in doubtful}
     possible: list[str] = []
     for one in forms(certified.net):
         far = once(certified, (one,), types[""])
-        if endless and all(not np.isfinite(far[name]).all() for name in endless):
+        if endless and endless <= (over := _overflowing(far)) and over & theirs.keys() <= wrong:
             return parts, f"{one}, which overflows here"
         # one run tells whether the form goes far enough at all
         enough = all(part.z < np.inf for part in doubtful) and any(
@@ -380,6 +389,10 @@ def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: 
             return again, (f"explained if {' and '.join(form)}, which loses {lost:.2g} ulp at "
                            f"{worst.name}{list(worst.index or ())}")
     return parts, ""
+
+
+def _overflowing(far: Params) -> set[str]:
+    return {name for name, value in far.items() if not np.isfinite(value).all()}
 
 
 def _kept(off: Array, sigma: Array, far: Array) -> bool:

@@ -190,6 +190,7 @@ def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
     shape = x.shape if shape is None else shape
     if np.dtype(dtype).kind != "f":
         return np.full(shape, fill, dtype)
+    _refuse_narrow("a recorded array like another", dtype)
     node, raw = record(x, fill).node, np.empty_like(x.raw, shape=shape)
     raw[...] = node.raw
     return made(x, raw, "np.full_like", (node, lambda g: fitted(g, node.raw.shape)))
@@ -206,9 +207,17 @@ def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
 def _as_type(x: Any, dtype: Any, copy: bool = True) -> Any:
     if np.dtype(dtype).kind != "f":
         raise TypeError(f"astype({np.dtype(dtype)}) of a recorded array is not recorded")
+    _refuse_narrow("astype of a recorded array", dtype)
     if not copy and np.dtype(dtype) == x.dtype:
         return x
     return _copied(x)
+
+
+def _refuse_narrow(name: str, dtype: Any) -> None:
+    if np.dtype(dtype).itemsize < 8:
+        raise TypeError(f"{name} in {np.dtype(dtype)} is not recorded: what is certified is a "
+                        "function of real numbers, which that type would round; leave it out, and "
+                        "pass arrays of that type instead")
 
 
 def _copied(x: Any, order: Any = "K") -> Any:

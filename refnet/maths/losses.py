@@ -14,7 +14,7 @@ from refnet.maths.kinds import join
 from refnet.maths.numeric import divided, exp, log
 
 __all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "admit_labels", "counted_predictions",
-           "cross_entropy", "none", "score", "squared_error"]
+           "cross_entropy", "largest", "none", "score", "squared_error"]
 
 REDUCTIONS = ("mean", "batch_mean", "sum")
 
@@ -58,14 +58,25 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
     """
     admit_labels(logits, labels)
     rows = np.arange(len(labels))
-    size = logits.real if logits.dtype != object else logits.astype(float)
-    logits = logits - logits[rows, size.argmax(axis=1)][:, None]
+    logits = logits - largest(logits)[:, None]
     e = exp(logits)
     total = e.sum(axis=1)
     loss = log(total) - logits[rows, labels]
     gradient = e / total[:, None]
     gradient[rows, labels] = gradient[rows, labels] - 1
     return Scored(loss, gradient)
+
+
+def largest(logits: Array) -> Array:
+    """The largest of each row, in the same kind of numbers; of complex numbers by the real part.
+
+    >>> largest(np.array([[1.0, 3.0], [2.0, 0.0]])).tolist()
+    [3.0, 2.0]
+    """
+    if logits.dtype.kind == "V":  # runs, of which each has its own
+        return np.asanyarray(logits.max(axis=1))
+    size = logits.real if logits.dtype != object else logits.astype(float)
+    return np.asanyarray(logits[np.arange(len(logits)), size.argmax(axis=1)])
 
 
 def squared_error(outputs: Array, targets: Array) -> Scored:

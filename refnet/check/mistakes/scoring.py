@@ -36,9 +36,11 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
 
 def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
     own = counted_predictions(batch.mask, lead, net.reduction)[1]
-    others: dict[str, float] = {f"the reduction is {name} instead of {net.reduction}":
-                                counted_predictions(batch.mask, lead, name)[1]
-                                for name in ("sum", "mean", "batch_mean")}
+    others: dict[str, float] = {"the squared error has a factor 1/2": own * 2} if (
+        net.loss == "squared_error") else {}
+    others |= {f"the reduction is {name} instead of {net.reduction}":
+               counted_predictions(batch.mask, lead, name)[1]
+               for name in ("sum", "mean", "batch_mean")}
     if batch.mask is not None:
         others["the loss is divided by T B, although a mask leaves steps out"] = len(
             batch.x) * lead[-1]
@@ -47,16 +49,16 @@ def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> 
         others["the loss is divided by the steps T instead"] = len(batch.x)
     others["the loss is divided by the outputs C, too"] = own * C
     if net.loss == "squared_error":
-        others |= {"the squared error has a factor 1/2": own * 2,
-                   "the squared error is summed over the outputs, not their mean": own / C,
+        others |= {"the squared error is summed over the outputs, not their mean": own / C,
                    "half the squared error, summed over the outputs": own * 2 / C}
     else:
         others["the logarithm has base 2"] = own * log(2)
-    known: set[float] = {own}
+    alike: dict[float, list[str]] = {}  # at these sizes
     for label, divisor in others.items():
-        if divisor not in known:
-            known.add(divisor)
-            yield mistake(label, divisor=lambda v, s, n=divisor: n)
+        if divisor != own:
+            alike.setdefault(divisor, []).append(label)
+    for divisor, labels in alike.items():
+        yield mistake(", or ".join(labels), divisor=lambda v, s, n=divisor: n)
 
 
 def _of_the_softmax(C: int) -> Mistakes:

@@ -1,0 +1,167 @@
+"""The judge where numbers end: closed gates, overflow, gradients that can only be zero, programs
+that keep something between calls; and names that no more than what they say is true."""
+
+from dataclasses import replace
+from re import match
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+from scipy.special import expit  # noqa: E402
+
+from refnet.batch import Batch  # noqa: E402
+from refnet.check import judge  # noqa: E402
+from refnet.check.cases import random_batch, random_params, reference_results  # noqa: E402
+from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING,  # noqa: E402
+                                  UNJUDGED, judgement)
+from refnet.maths.activations import ACTIVATIONS  # noqa: E402
+from refnet.nets.feedforward import FeedforwardNet  # noqa: E402
+from refnet.nets.recurrent import RecurrentNet  # noqa: E402
+
+
+def made(net, T=5, B=2, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cell", ["lstm", "cifg", "gru", "gru_before"])
+def test_gates_that_are_closed_beyond_the_range_of_exp(cell, dtype):
+    """exp(1000) is infinite, and 1 / (1 + exp(1000)) is right: nothing overflows that matters."""
+    net = RecurrentNet(2, 3, 3, cell=cell)
+    params, batch = made(net, dtype=dtype)
+    params["bh"][:6:2] = -1000
+    found = reference_results(net, params, batch)
+    assert judge(net, found, params, batch).passed
+    assert judge(net, {**found, "dWhy": found["dWhy"] * 1.01}, params,
+                 batch).verdict == NOT_ROUNDING
+
+
+def test_a_function_beyond_the_range_of_exp():
+    x = np.array([-800.0, 0.5])
+    right = {"value": expit(x).sum(), "dx": expit(x) * expit(-x)}
+    verdict = judge(lambda x: expit(x).sum(), right, x)
+    assert verdict.verdict == EXPLAINED
+    assert not judge(lambda x: expit(x).sum(), {**right, "dx": 2 * right["dx"]}, x).passed
+
+
+def test_logits_that_differ_by_more_than_the_range_of_exp_from_run_to_run():
+    net = RecurrentNet(2, 16, 5, activation=ACTIVATIONS["identity"], readout="every")
+    params, batch = made(net, T=40, B=4)
+    params["Whh"] *= 1.5
+    found = reference_results(net, params, batch)
+    assert abs(found["outputs"]).max() > 1e5
+    verdict = judge(net, found, params, batch, dtype="bfloat16")
+    assert verdict.verdict in (EXPLAINED, UNJUDGED) and "shows nothing" in verdict.note
+
+
+def test_entries_whose_runs_overflow_show_nothing_and_the_others_do():
+    true, sigma = np.array([1.0, 2.0]), np.array([np.nan, 1e-3])
+    assert judgement("dx", true + [1e9, 0], true, sigma).verdict == EXPLAINED
+    assert judgement("dx", true + [1e9, 0], true, sigma).hidden == 0.5
+    assert judgement("dx", true + [0, 1], true, sigma).verdict == NOT_ROUNDING
+    assert judgement("dx", true + 1, true, sigma * np.inf).verdict == SHOWS_NOTHING
+
+
+def test_gradients_that_can_only_be_zero_are_no_pass():
+    """One class: the cross-entropy is 0 whatever the net does. One step from no state: dWhh is."""
+    net = FeedforwardNet((3, 4, 4, 1))
+    params, batch = made(net)
+    verdict = judge(net, {name: 0 * value for name, value in reference_results(
+        net, params, batch).items() if name != "outputs"}, params, batch)
+    assert verdict.verdict == UNJUDGED and not verdict.passed
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net, T=1)
+    verdict = judge(net, reference_results(net, params, batch), params, batch)
+    assert verdict.passed and verdict.note.startswith("of dWhh this shows nothing: zero is right")
+    assert judge(net, {**reference_results(net, params, batch), "dWhh": np.full(
+        (3, 3), 1e-20, np.float32)}, params, batch).verdict == NOT_ROUNDING
+
+
+def test_what_a_function_keeps_between_calls():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    sums, fresh = {}, []
+
+    def accumulating(params, batch):
+        for name, value in reference_results(net, params, batch).items():
+            sums[name] = sums.get(name, 0) + value
+        return dict(sums)
+
+    verdict = judge(net, accumulating, params, batch)
+    assert verdict.verdict == NOT_ROUNDING and "a second call" in verdict.convention
+    assert judge(net, lambda *given: fresh.append(1) or reference_results(net, *given), params,
+                 batch).passed and len(fresh) == 2
+
+
+def test_an_early_name_concerns_what_is_wrong_at_full_size():
+    """Its divisor is right for four sequences alone; its mistake is one of long sequences."""
+    net = RecurrentNet(3, 32, 5)
+    params, batch = made(net, T=100, B=4)
+
+    def theirs(params, batch):
+        found = reference_results(replace(net, reduction="sum"), params, batch)
+        found = {name: value / np.float32(4) if name == "loss" or name[0] == "d" else value
+                 for name, value in found.items()}
+        return {**found, "dWhh": found["dWhh"].T if len(batch.x) > 50 else found["dWhh"]}
+
+    assert judge(net, theirs, params, batch).convention == "dWhh is transposed"
+
+
+def test_readings_that_are_alike_at_these_sizes_are_all_said():
+    net = RecurrentNet(3, 4, 2, loss="squared_error")
+    params, batch = made(net, T=6, B=5)
+    right = reference_results(net, params, batch)
+    halved = {name: value / 2 if name == "loss" or name[0] == "d" else value
+              for name, value in right.items()}
+    assert judge(net, halved, params, batch).convention == (
+        "the squared error has a factor 1/2, or the loss is divided by the outputs C, too")
+    for factor, name in ((2, "C = 2 times"), (1 + 3e-6, r"\(1 \+ (3|2.9)e-06\) times"),
+                         (6, "T = 6 times")):
+        theirs = {key: value * np.float32(factor) if key[0] == "d" else value
+                  for key, value in right.items()}
+        assert match(f"every gradient is {name} the right one",
+                     judge(net, theirs, params, batch).convention)
+    assert judge(net, {**right, "dby": 2 * right["dby"]}, params,
+                 batch).convention == "dby is doubled"
+
+
+def test_a_softmax_that_would_overflow_is_named_only_if_it_could_be_the_cause():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    params["by"] = np.array([120, 100, 90, 110], np.float32)
+    right = reference_results(net, params, batch)
+    right["dWhh"][1, 1] = np.nan  # its loss and all else is right
+    assert judge(net, right, params, batch).convention == ""
+    everything = {name: value * np.nan for name, value in right.items() if name != "outputs"}
+    assert "overflows here" in judge(net, everything, params, batch).convention
+
+
+def test_results_beyond_the_range_of_their_type_are_said():
+    net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"])
+    params = net.init(np.random.default_rng(0)) | {"Whh": np.array([[3, 1], [0, 2]], np.float32),
+                                                   "Wxh": np.ones((2, 1), np.float32)}
+    batch = Batch(np.ones((100, 1, 1), np.float32), np.array([0]))
+    with np.errstate(all="ignore"):
+        theirs = reference_results(net, params, batch)
+    assert judge(net, theirs, params, batch).convention == (
+        "the right result is beyond the range of float32 here")
+
+
+def test_a_smooth_mistake_of_the_size_of_a_coarser_types_rounding_is_not_taken_for_one():
+    net = RecurrentNet(3, 8, 5)
+    params, batch = made(net, T=20, B=4, dtype=np.float64)
+    shifted = reference_results(net, params, batch._replace(x=batch.x + 1e-7))
+    assert "part of the computation is" not in judge(
+        net, shifted, params, batch).convention.removeprefix("perhaps part of the computation is")
+    smoothed = reference_results(net, params, batch)
+    smoothed["loss"] = smoothed["loss"] * (1 + 1e-7)
+    assert "computation" not in judge(net, smoothed, params, batch).convention
+
+
+def test_required_names_come_in_a_tuple():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    with pytest.raises(TypeError, match="required is 'dWhh'; need a tuple of names of results"):
+        judge(net, reference_results(net, params, batch), params, batch, required="dWhh")
