@@ -7,11 +7,15 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
 from types import FrameType
 from typing import Any
 
 __all__ = ["BLAS_THREADS", "ended", "endings", "interrupt", "interruptible", "serving", "settle",
-           "starting", "stop"]
+           "settled", "starting", "stop"]
 
 PATIENCE = 0.5
 """Seconds that a worker process has to end by itself."""
@@ -50,6 +54,56 @@ def settle() -> None:
         if mallopt is not None:
             mallopt(_M_MMAP_MAX, 0)
             mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """For the block, OpenBLAS takes the threads that its variable says, one if it says nothing:
+    so it is in a settled process, and here too, where NumPy was there before.
+
+    Checked by: tests/test_process.py::test_a_run_in_a_process_that_is_not_settled.
+    """
+    own = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    wanted = int(own) if own.isdecimal() and int(own) else 1
+    with _CHANGING:
+        if not _BEFORE:
+            _BEFORE.extend([0, [get() for get, _ in _openblas()]])
+        _BEFORE[0] += 1
+        for _, put in _openblas():
+            put(wanted)
+    try:
+        yield
+    finally:
+        with _CHANGING:
+            _BEFORE[0] -= 1
+            if not _BEFORE[0]:  # the last block of several threads
+                for (_, put), before in zip(_openblas(), _BEFORE[1]):
+                    put(before)
+                _BEFORE.clear()
+
+
+_CHANGING = Lock()
+_BEFORE: list[Any] = []
+"""How many blocks there are, and the threads that there were before the first one."""
+
+
+@cache
+def _openblas() -> list[tuple[Any, Any]]:
+    """How the OpenBLAS of NumPy's and of SciPy's packages say and take a number of threads."""
+    import ctypes
+    found = []
+    for name in ("numpy", "scipy"):
+        root = Path(import_module(name).__file__ or "").parent
+        for path in (*root.parent.glob(f"{name}.libs/*openblas*"),
+                     *root.glob(".dylibs/*openblas*")):
+            with suppress(OSError):
+                library = ctypes.CDLL(str(path))
+                for form in ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads",
+                             "openblas_{}_num_threads64_", "openblas_{}_num_threads"):
+                    if hasattr(library, form.format("get")):
+                        found.append((getattr(library, form.format("get")),
+                                      getattr(library, form.format("set"))))
+    return found
 
 
 def endings() -> list[int]:

@@ -401,3 +401,29 @@ def test_a_later_version_may_have_more_settings(tmp_path, monkeypatch):
         path, {**settings, "gain": 1.0}))
     with pytest.raises(CheckpointError, match="before there were the settings gain"):
         resume(replace(config, gain=2.0), run)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows moves no folder that is in use")
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_path, moved):
+    """The folder is moved, or removed, while a run goes on, and another run is made in its place:
+    the first one ends with a word, and the second one can be resumed."""
+    folder, other = tmp_path / "run", tmp_path / "moved"
+    config = Config("temporal-order:samples=20", length=20, hidden=4, iterations=30,
+                    evaluate_every=10, backend="reference")
+    second = replace(config, seed=1, iterations=20)
+
+    def replaced(kind, facts):
+        if kind == "step" and facts["iteration"] == 15:
+            os.rename(folder, other)
+            if not moved:
+                shutil.rmtree(other)
+            train(second, folder)
+
+    with pytest.raises(BusyError, match="was moved, removed or replaced while this run"):
+        train(config, folder, replaced)
+    assert [json.loads(line)["iteration"]
+            for line in (folder / "rows.jsonl").read_text().splitlines()] == [10, 20]
+    assert resume(replace(second, iterations=30), folder).iteration == 30
+    if moved:
+        assert resume(config, other).iteration == 30

@@ -89,3 +89,29 @@ def test_processes_that_are_started_have_one_thread_and_no_interrupt(monkeypatch
     after = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (inside.stdout, after.stdout) == ("1 True\n", "2 False\n")
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+UNSETTLED = """
+import sys
+from refnet import Config, train
+config = Config("copy", length=30, hidden=128, iterations=60, evaluate_every=20)
+print(train(config, sys.argv[1]).final["loss"])
+from refnet.process import _openblas
+print([get() for get, _ in _openblas()])
+"""
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="BLAS has one thread anyway")
+def test_a_run_in_a_process_that_is_not_settled(tmp_path):
+    """Started from plain Python, where BLAS takes all cores, a run has the bits of one that is
+    settled; afterwards BLAS has its threads again."""
+    def result(name, **variables):
+        held = {key: value for key, value in os.environ.items() if "NUM_THREADS" not in key}
+        done = subprocess.run([sys.executable, "-c", UNSETTLED, str(tmp_path / name)], text=True,
+                              capture_output=True, check=True, env={**held, **variables})
+        return done.stdout.splitlines()
+
+    one, threads = result("settled", OPENBLAS_NUM_THREADS="1")
+    assert set(threads) <= set("[1, ]")
+    plain, threads = result("plain")
+    assert plain == one and threads.strip("[1, ]") != "" or threads == "[]"

@@ -378,3 +378,18 @@ def test_registry():
             transition(arguments[0], **arguments[1])
     with pytest.raises(ValueError, match="need a square matrix of even size"):
         make("schur").init(np.eye(3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_distances_are_independent_of_a_start_from_the_same_seed(seed):
+    from refnet.training.experiment import build
+    from refnet.training.protocols import preset
+    for net in ({"cell": "rnn"}, {"cell": "gru"}):
+        e = build(preset("temporal-order", length=20, hidden=60, seed=seed, **net,
+                         transition=f"product:seed={seed}"))
+        parts = [value for name, value in e.start()[0].items() if name.startswith("Whh")]
+        D = [value.ravel() for value in parts if value.min() > 0]
+        S = [value.ravel() for value in parts if value.min() < 0]
+        assert len(D) == len(S) > 0
+        # of 3600 independent pairs the correlation has the standard deviation 1/60
+        assert max(abs(np.corrcoef(d, s)[0, 1]) for d in D for s in S) < .1

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from refnet.runs.files import (LOCK, MARK, argument, naming, remove, sweep, sync_folder,
                                temporary)
 
-__all__ = ["BusyError", "create", "hold", "holder"]
+__all__ = ["BusyError", "Held", "create", "hold", "holder"]
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "9p", "afs", "ceph", "gpfs", "beegfs",
            "glusterfs", "fuse.glusterfs", "fuse.sshfs", "virtiofs"}
@@ -33,6 +33,22 @@ _HELD: set[IO[bytes]] = set()
 
 class BusyError(OSError):
     """Another process uses the run folder; the message names it."""
+
+
+class Held(NamedTuple):
+    """The lock on a folder."""
+
+    file: IO[bytes]
+
+    def check(self, folder: Path) -> None:
+        """Raise BusyError if the folder of that name is not the one that is locked: it was moved
+        or removed meanwhile, and another may be there. To be asked before anything is written."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self.file.fileno()), os.stat(folder / LOCK)):
+                return
+        raise BusyError(f"{folder} was moved, removed or replaced while this run was going on, "
+                        "which writes nothing more there; go on with it where it was moved to, or "
+                        "start it again")
 
 
 def _close_in_child() -> None:
@@ -140,7 +156,7 @@ def _close(file: IO[bytes]) -> None:
 
 
 @contextmanager
-def hold(folder: Path, new: bool = False, wait: float = MOMENT) -> Iterator[None]:
+def hold(folder: Path, new: bool = False, wait: float = MOMENT) -> Iterator[Held]:
     """The folder is this process's for the block; what a kill left of files is removed. ``new``:
     it is made first.
 
@@ -157,7 +173,7 @@ def hold(folder: Path, new: bool = False, wait: float = MOMENT) -> Iterator[None
             file.write(f"process {os.getpid()} on {platform.node()} since "
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
         sweep(folder, mine=True)
-        yield
+        yield Held(file)
     finally:
         _close(file)
 
@@ -171,7 +187,7 @@ def holder(folder: Path) -> str:
 
 
 @contextmanager
-def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[None]:
+def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[Held]:
     """A new run folder, made by ``fill`` under another name and then there whole; held for the
     block. If ``fill`` raises, or this process is killed, there is no folder.
 
@@ -187,16 +203,16 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[None]:
         folder.parent.mkdir(parents=True, exist_ok=True)
     _sweep_folders(folder.parent)
     with temporary(folder) as part:
-        with hold(part, new=True):
+        with hold(part, new=True) as held:
             fill(part)
             sync_folder(part)
             if os.name == "posix":
                 _publish(part, folder)
-                yield
+                yield held
                 return
         _publish(part, folder)  # Windows moves no folder that has an open file
-    with hold(folder):
-        yield
+    with hold(folder) as held:
+        yield held
 
 
 def _publish(part: Path, folder: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refnet.runs.files import naming, remove, write_atomically
-from refnet.runs.folder import hold
+from refnet.runs.folder import Held, hold
 from refnet.runs.read import FileError, contents, json_of, reading
 from refnet.runs.rows import LIMIT, plain
 from refnet.studies.jobs import Job
@@ -108,7 +108,7 @@ class Store:
                 rows[row["key"]] = row
         return rows
 
-    def held(self) -> AbstractContextManager[None]:
+    def held(self) -> AbstractContextManager[Held]:
         """The folder is this process's for the block; nothing is written in it otherwise."""
         return hold(self.folder, wait=PATIENCE)
 

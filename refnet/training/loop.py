@@ -21,10 +21,11 @@ from refnet.batch import Array, Batch, Params
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
+from refnet.process import settled
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
-from refnet.runs.folder import create, hold
+from refnet.runs.folder import Held, create, hold
 from refnet.runs.rows import Rows, environment, machine
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
@@ -250,9 +251,9 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
         checkpoint.save(part / "checkpoint.npz", started[0].to_checkpoint(
             {"rows": Rows(part).record(), "machines": [machine()]}), identity(config))
 
-    with create(folder, fill):
-        return _loop(experiment, started[0], folder, Rows(folder / "rows.jsonl"), [machine()],
-                     observe, stop, {})
+    with settled(), create(folder, fill) as held:
+        return _loop(experiment, started[0], folder, held, Rows(folder / "rows.jsonl"),
+                     [machine()], observe, stop, {})
 
 
 @takes(config=CONFIG, folder=PATH)
@@ -289,7 +290,7 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     path = folder / "checkpoint.npz"
     if not folder.is_dir():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
-    with hold(folder):
+    with settled(), hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
         if config.iterations < run.iteration:
@@ -316,7 +317,7 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
             saved.record.update({"rounding": rounding(experiment, run),
                                  "rounding_until": run.iteration + STEPS})
         write_text(folder / "config.toml", to_toml(config))
-        return _loop(experiment, run, folder, rows, machines, observe, stop,
+        return _loop(experiment, run, folder, held, rows, machines, observe, stop,
                      {name: value for name, value in saved.record.items() if "rounding" in name})
 
 
@@ -332,8 +333,9 @@ def identity(config: Config) -> dict[str, Any]:
     return settings
 
 
-def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: list[str],
-          observe: Observer, stop: Callable[[], bool], stated: dict[str, Any]) -> Summary:
+def _loop(experiment: Experiment, run: Run, folder: Path, held: Held, rows: Rows,
+          machines: list[str], observe: Observer, stop: Callable[[], bool], stated: dict[str, Any]
+          ) -> Summary:
     config, task = experiment.config, experiment.task
     state, norm = "finished", 0.0
     before = run.seconds
@@ -345,6 +347,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
 
     def save() -> None:
         nonlocal saved
+        held.check(folder)
         run.seconds = seconds()
         checkpoint.save(folder / "checkpoint.npz", run.to_checkpoint(
             {"rows": rows.record(), "machines": machines, **stated}), identity(config))
@@ -353,6 +356,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
     def report(state: str, reason: str = "") -> Summary:
         summary = Summary(state, run.iteration, _final(experiment, run),
                           rows.rows[-1] if rows.rows else {}, seconds(), reason)
+        held.check(folder)
         write_reports(folder, config, task, rows.rows, summary)
         return summary
 
@@ -377,6 +381,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, rows: Rows, machines: 
                 run.best_params = run.params
             run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
             run.last_evaluation = run.iteration
+            held.check(folder)
             rows.append(row)  # before the checkpoint, which counts it
             save()
             observe("row", row)

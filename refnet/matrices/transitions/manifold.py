@@ -170,6 +170,10 @@ class Orthogonal(Manifold):
         return {"M": dW}
 
 
+DISTANCES = (1,)
+"""Sets the stream of D apart from that of a run's start, which has the same seed."""
+
+
 @dataclass(frozen=True)
 class Product(Manifold):
     """``W = D o S``, entry by entry: constant distances D and the sizes S that are learned.
@@ -224,7 +228,7 @@ class Product(Manifold):
 
     def init(self, start: Array) -> Params:
         """S, and new distances D."""
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=DISTANCES))
         return {"D": rng.uniform(self.low, self.high, start.shape),
                 "S": polar(start) if self.hard else start}
 
