@@ -13,6 +13,12 @@ __all__ = ["add_command"]
 MOST = 1000
 """Seeds of a cell, or processes."""
 
+RUNS = ("workers", "cluster", "repeat")
+TABLES = ("seeds", "only", "search", "status", "table")
+VOID = {"protocols": ("name", "protocol", "list", "measure", "quick", *RUNS, *TABLES),
+        "list": RUNS + TABLES, "measure": RUNS + TABLES, "status": (*RUNS, "table"), "table": RUNS}
+"""The options that do nothing beside another one."""
+
 EXAMPLES = """examples:
   refnet study --list --measure
       the studies, and the time and memory that each needs on this machine
@@ -51,12 +57,11 @@ def add_command(commands: Any) -> None:
                         "released codes differ")
     parser.add_argument("--quick", action="store_true", help="a small version, in minutes; its "
                         "numbers are not the paper's")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell "
-                        "(default: 3)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs of each cell (default: 3)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the runs whose name, as "
                         "--status shows it, contains TEXT")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes, of one "
-                        "thread each (default: 1)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes, of one thread each "
+                        "(default: 1)")
     parser.add_argument("--cluster", metavar="ADDRESS", help="the address of a dask scheduler "
                         "(needs the extra cluster)")
     parser.add_argument("--folder", type=Path, default=Path("studies"), metavar="FOLDER",
@@ -66,7 +71,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--table", action="store_true", help="show the table of what is done; make "
                         "no runs")
     parser.add_argument("--repeat", action="store_true",
-                        help="make again the runs that are done")
+                        help="make again the runs that are done; after an interruption the same "
+                        "command goes on")
     parser.set_defaults(run=_study)
 
 
@@ -78,18 +84,23 @@ def _study(args: argparse.Namespace) -> int:
     from refnet.studies.store import Store
     from refnet.studies.study import only, protocols, under
     from refnet.studies.work import shown
-    for option in ("seeds", "workers"):
+    for mode, void in VOID.items():
+        if getattr(args, mode):
+            given = [option for option in void if getattr(args, option) not in (None, False, "")]
+            if given:
+                raise ValueError(f"--{given[0]} has no effect with --{mode}; leave one of them out")
+    for option, usual in (("seeds", 3), ("workers", 1)):
+        if getattr(args, option) is None:
+            setattr(args, option, usual)
         whole(f"--{option}", getattr(args, option), most=MOST)
-    if args.status or args.table:
-        for option in ("repeat", "cluster"):
-            if getattr(args, option):
-                raise ValueError(f"--{option} is for making runs, and --status and --table make "
-                                 "none")
     if args.protocols:
         from refnet.training.protocols import APART, differences
         print(differences() + APART)
         return 0
     if args.name is None:
+        if args.protocol is not None:
+            raise ValueError("--protocol needs the name of a study, such as: refnet study figure-1 "
+                             f"--protocol {args.protocol}")
         if args.list or args.measure:
             print(_listed(list(STUDIES.values()), args))
             return 0

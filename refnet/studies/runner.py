@@ -121,7 +121,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
     .get_executor(retries=3)``; without one, ``workers`` processes with one thread each. Workers
     need to see the store's folder only to go on with unfinished runs: rows come back to here.
-    ``repeat``: make the runs that are done once more; new rows replace old ones.
+    ``repeat``: make the runs that are done once more; new rows replace old ones. After an
+    interruption a call with ``repeat`` goes on with those that are left.
 
     A run whose worker was killed is sent again; one that another process is working on is tried
     again later. To stop, kill or interrupt this process: no row is lost, and of unfinished runs
@@ -133,12 +134,16 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
         store.folder.mkdir(parents=True, exist_ok=True)
     failed: dict[str, str] = {}
     deaths: Counter[str] = Counter()
-    again = set(store.rows()) if repeat else set()
+    if repeat:
+        store.repeat(study.part)
+    elif (waiting := store.repetition()):
+        tell(f"{len(waiting)} runs are still to be made again; --repeat goes on with them")
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
     with _submitter(workers, executor) as (submit, most):
         while True:
             rows = store.rows()
+            again = store.repetition() if repeat else set()
 
             def found(job: Job) -> dict[str, Any] | None:
                 return None if job.key in again else store.done(job, rows)
@@ -153,6 +158,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                     with _going(executor):
                         pending[submit(execute, job, store.folder, key in again)] = job
             if not pending and not left:
+                if repeat:
+                    store.repeated(study.part, failed)
                 return failed
             if not pending:
                 time.sleep(PAUSE)
@@ -169,7 +176,6 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                                            "version of refnet; install this one there")
                 if error is None:
                     store.append(row, job.key in again)
-                    again.discard(job.key)
                     left.pop(job.key, None)
                     tell(f"[{len(left)} to go] {_line(row)}")
                 elif isinstance(error, BusyError):
@@ -229,12 +235,14 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
     parts += [f"{short} of minutes each"] * bool(short)
     parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
         command)] * bool(unknown)
+    again = store.repetition()
     damaged = [f"{job.name}: {row['damaged']}\n" for job in jobs
                if (row := rows[job.key]) is not None and row.get("damaged")]
     return (table(["run", "state", "iterations", "seconds", "left"], lines)
             + f"\nstill to compute: {', and '.join(parts)}"
             + "; and further runs after each that is solved" * (study.open_ended and bool(wanted))
-            + "\n" + "".join(damaged))
+            + "\n" + "".join(damaged)
+            + f"{len(again)} runs are still to be made again (--repeat)\n" * bool(again))
 
 
 def _hours(seconds: float) -> str:

@@ -1,5 +1,6 @@
-"""A study's folder: ``rows.jsonl``, one line a finished run, and ``unfinished/KEY`` with the run
-folder of each run that has begun, so that another process or machine can go on.
+"""A study's folder: ``rows.jsonl``, one line a finished run, ``unfinished/KEY`` with the run folder
+of each run that has begun, so that another process or machine can go on, and ``repeat.json``, the
+rows that are still to be made again.
 
 A line is a JSON object: ``key``, ``settings``, what the run returned, and ``sha256``, the digest
 of the JSON text of all other entries (keys sorted, Python's default separators). Older rows
@@ -12,6 +13,7 @@ import codecs
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self.path = self.folder / "rows.jsonl"
+        self.again = self.folder / "repeat.json"
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """The rows by key. A last line that a kill cut short was never finished and does not
@@ -135,6 +138,8 @@ class Store:
                     file.write(line)
                     file.flush()
                     os.fsync(file.fileno())
+            if again and row["key"] in (asked := self._asked()):
+                self._ask({**asked, row["key"]: False})
         remove(self.unfinished(row["key"]))
 
     def seal(self) -> None:
@@ -145,6 +150,47 @@ class Store:
         if self.path.exists() and contents(self.path, LIMIT) != text():
             with self.held():  # read again: another process may have added a row
                 write_atomically(self.path, lambda file: file.write(text()))
+
+    def repetition(self) -> set[str]:
+        """The keys of the rows that are still to be made again, from when that is asked for until
+        it is done, whatever comes between. Raises FileError if its file is damaged."""
+        return {key for key, left in self._asked().items() if left}
+
+    def repeat(self, part: str) -> None:
+        """From now on the runs whose names contain ``part`` are to be made again; where that was
+        asked for before, those that are left."""
+        with self.held():
+            asked = self._asked()
+            fresh = {key for key, row in self.rows().items()
+                     if part in row.get("name", "") and key not in asked}
+            for key in fresh:
+                remove(self.unfinished(key))  # of an earlier repetition, by other code perhaps
+            self._ask({**asked, **dict.fromkeys(fresh, True)})
+
+    def repeated(self, part: str, failed: Collection[str]) -> None:
+        """What was to be made again of ``part`` has been, but for the runs that failed."""
+        with self.held():
+            names = {key: row.get("name", "") for key, row in self.rows().items()}
+            self._ask({key: left for key, left in self._asked().items()
+                       if part not in names.get(key, "") or names.get(key) in failed})
+
+    def _asked(self) -> dict[str, bool]:
+        """The rows of a repetition, and which of them are left."""
+        if not self.again.exists():
+            return {}
+        with reading(self.again, "remove it, and no run is made again"):
+            asked = json_of(contents(self.again, LIMIT))
+            if not isinstance(asked, dict) or not all(left in (True, False)
+                                                      for left in asked.values()):
+                raise ValueError("is not an object of keys with true or false")
+            return asked
+
+    def _ask(self, asked: dict[str, bool]) -> None:
+        if any(asked.values()):
+            text = json.dumps(asked, indent=1).encode() + b"\n"
+            write_atomically(self.again, lambda file: file.write(text))
+        else:
+            self.again.unlink(missing_ok=True)
 
     def unfinished(self, key: str) -> Path:
         """The folder of a run that has not ended."""
