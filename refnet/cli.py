@@ -210,7 +210,14 @@ def _train(args: argparse.Namespace) -> int:
     try:
         with progress.bar(config.iterations, quiet=args.quiet) as observe:
             start = train.resume if args.resume else train.train
-            summary = start(config, folder, observe, lambda: bool(signals))
+            while True:
+                try:
+                    summary = start(config, folder, observe, lambda: bool(signals))
+                    break
+                except FileExistsError:
+                    if args.resume or args.out:
+                        raise
+                    folder = _new_folder(config)  # another process has just taken the name
     except train.NotFiniteError as error:
         print(f"refnet train: {error}", file=sys.stderr)
         return 3

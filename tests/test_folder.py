@@ -427,3 +427,14 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
     assert resume(replace(second, iterations=30), folder).iteration == 30
     if moved:
         assert resume(config, other).iteration == 30
+
+
+def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
+    """A sweep in a shell's background, without --out."""
+    command = [sys.executable, "-m", "refnet", "train", "temporal-order:samples=20", "--quiet",
+               "--length", "10", "--hidden", "4", "--iterations", "2"]
+    made = [subprocess.Popen([*command, "--rate", rate], cwd=tmp_path, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE) for rate in ("1e-3", "1e-4", "1e-5")]
+    said = [one.communicate()[1] for one in made]
+    assert [one.returncode for one in made] == [0] * 3 and said == [b""] * 3
+    assert len(list((tmp_path / "runs").iterdir())) == 3

@@ -340,3 +340,14 @@ def test_clip_inside_the_recursion():
     wide = rnn.backward(p, tape, dh, act, clip=1e9)
     assert int(wide.pop("clipped")) == 0
     assert all(wide[name].tobytes() == plain[name].tobytes() for name in plain)
+
+
+def test_a_state_of_other_parameters_is_refused():
+    params = {"W": np.ones((2, 2), np.float32)}
+    rule = optimizer("momentum", rate=0.1)
+    state = rule.init(params)
+    for wrong, says in (({}, "the state has no W/velocity"), ({"W/velocity": state["W/velocity"]},
+                        "the state has no steps"),
+                        ({**state, "W/velocity": np.zeros((2, 2))}, "is float64 .* float32")):
+        with pytest.raises(ValueError, match=says):
+            rule.step(params, params, wrong)

@@ -274,3 +274,11 @@ def test_registry(name):
     task_class = TASKS[name]
     assert task_class.name == name and Task in task_class.__mro__
     assert "dtype" in options(name)
+
+
+@pytest.mark.parametrize("index, size, seed, says", [
+    (0, -3, 0, "size is -3; need at least 0"), (-1, 2, 0, "index is -1"),
+    (0, 2, -1, "seed is -1"), (0, 2.5, 0, "size is 2.5; need a whole number")])
+def test_a_batch_that_cannot_be_is_refused(index, size, seed, says):
+    with pytest.raises((ValueError, TypeError), match=f"batch: {says}"):
+        make_task("copy", length=10).batch(index, size, seed)

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from refnet.arguments import short
+from refnet.arguments import SEED, short, whole
 from refnet.batch import Array, Batch
 from refnet.maths.losses import admit_labels
 
-__all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_choice", "classified",
+__all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_batch", "check_choice", "classified",
            "evaluation_size", "one_hot", "rates", "stream"]
 
 TRAINING, EVALUATION, ORDER = 0, 1, 2
@@ -97,6 +97,15 @@ def check_choice(where: str, value: Any, options: tuple[Any, ...]) -> None:
     """
     if value not in options:
         raise ValueError(f"{where} is {short(value)}; need one of {', '.join(map(str, options))}")
+
+
+def check_batch(index: int, size: int, seed: int, least: int = 0) -> None:
+    """Raise TypeError or ValueError unless these are a batch's number, size and seed.
+
+    >>> check_batch(0, 20, seed=0)
+    """
+    for name, value, need in (("index", index, 0), ("size", size, least), ("seed", seed, 0)):
+        whole(f"batch: {name}", value, need, SEED)
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:

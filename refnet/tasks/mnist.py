@@ -14,7 +14,8 @@ from math import prod
 import numpy as np
 
 from refnet.batch import Array, Batch
-from refnet.tasks.base import ORDER, Task, check_choice, classified, evaluation_size, rates, stream
+from refnet.tasks.base import (ORDER, Task, check_batch, check_choice, classified,
+                               evaluation_size, rates, stream)
 from refnet.tasks.files import Source, load, parse_idx
 
 __all__ = ["Images", "ORDERS", "PermutedPixels", "Pixels", "examples", "order", "permutation",
@@ -195,6 +196,7 @@ class Images(Task):
         return Batch(x, labels[rows])
 
     def batch(self, index: int, size: int, seed: int) -> Batch:
+        check_batch(index, size, seed)
         count = len(self._data["train"][1])
         return self._batch("train", examples(count, index, size, seed, self.order))
 

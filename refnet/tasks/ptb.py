@@ -16,8 +16,8 @@ from math import log
 import numpy as np
 
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_choice, classified, evaluation_size, one_hot,
-                               stream)
+from refnet.tasks.base import (ORDER, Task, check_batch, check_choice, classified,
+                               evaluation_size, one_hot, stream)
 from refnet.tasks.files import Source, load
 
 __all__ = ["Characters", "ORDERS", "SYMBOLS", "encode", "lines", "schedule"]
@@ -178,6 +178,7 @@ class Characters(Task):
                      np.arange(T)[:, None] <= lengths)
 
     def batch(self, index: int, size: int, seed: int) -> Batch:
+        check_batch(index, size, seed, least=1)
         epoch, place = divmod(index, -(-len(self._lines["train"]) // size))
         return self._batch("train", self._schedule(size, seed, epoch)[place])
 

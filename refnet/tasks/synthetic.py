@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (EVALUATION, TRAINING, Task, check_choice, classified,
+from refnet.tasks.base import (EVALUATION, TRAINING, Task, check_batch, check_choice, classified,
                                evaluation_size, one_hot, rates, stream)
 
 __all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder",
@@ -67,6 +67,7 @@ class Generated(Task):
         raise NotImplementedError
 
     def batch(self, index: int, size: int, seed: int) -> Batch:
+        check_batch(index, size, seed)
         return self.draw(stream(seed, TRAINING, index), size)
 
     def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:

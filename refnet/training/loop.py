@@ -36,6 +36,7 @@ from refnet.training.watch import observed
 __all__ = ["NotFiniteError", "Observer", "identity", "resume", "rounding", "train"]
 
 CONFIG = instance(Config, "a refnet.Config")
+FUNCTION = instance(Callable, "a function")  # type: ignore[arg-type]
 STEPS, ROOM = 10, 20
 """On another kind of machine: steps over which the effect of rounding is measured, and the factor
 that covers how much more than one rounding a number a step may make. Of 15 runs on a processor
@@ -216,7 +217,7 @@ def _better(task: Any, row: dict[str, Any], best: dict[str, Any]) -> bool:
     return not best or sign * row[task.metric] > sign * best[task.metric]
 
 
-@takes(config=CONFIG, folder=PATH)
+@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION)
 def train(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
           stop: Callable[[], bool] = lambda: False) -> Summary:
     """Train from the start in a new run folder; ``stop`` is asked before every step.
@@ -256,11 +257,15 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
                      [machine()], observe, stop, {})
 
 
-@takes(config=CONFIG, folder=PATH)
+@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION)
 def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
            stop: Callable[[], bool] = lambda: False) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
     stopped. ``config`` may differ from the run's own in ``iterations`` alone.
+
+    A limit that is no multiple of ``evaluate_every`` has a row of its own, which a run without that
+    limit does not have: parameters go on to the same bits, but the next row's mean loss begins
+    there, and the best row may be that one.
 
     On another kind of machine the bits differ. Every later row then has a ``machine``, and
     ``rounding``: how far apart, relative to their norm, the parameters of this run come to stand
@@ -333,6 +338,7 @@ def identity(config: Config) -> dict[str, Any]:
     return settings
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for in every step
 def _loop(experiment: Experiment, run: Run, folder: Path, held: Held, rows: Rows,
           machines: list[str], observe: Observer, stop: Callable[[], bool], stated: dict[str, Any]
           ) -> Summary:

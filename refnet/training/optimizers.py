@@ -82,9 +82,12 @@ class Optimizer:
     def step(self, params: Params, grads: Params, state: Params) -> tuple[Params, Params]:
         """One step: new parameters and new state. Entries of grads that are no parameter
         (such as the gradient in x) are ignored."""
-        steps = int(state["steps"]) + 1
         names = [name for name in params if name not in self.skip]
         places = [f"{name}/{each}" for name in names for each in self.accumulators]
+        if (lost := {"steps", *places} - state.keys()):
+            raise ValueError(f"{type(self).__name__}.step: the state has no {min(lost)}; give the "
+                             "state that init makes for these parameters")
+        steps = int(state["steps"]) + 1
         values = [params[name] for name in names]
         gs: list[Any] = [grads.get(name) for name in names]
         for name, value, g in zip(names, values, gs):
@@ -98,10 +101,12 @@ class Optimizer:
                   for name, g, value in zip(names, gs, values)]
         old = [state[place] for place in places]
         for n, (place, kept) in enumerate(zip(places, old)):
-            if kept.shape != (need := values[n // len(self.accumulators)].shape):
-                raise ValueError(f"{type(self).__name__}.step: the state's {place} is {kept.shape} "
-                                 f"and its parameter {need}; give the state that init makes for "
-                                 "these parameters")
+            value = values[n // len(self.accumulators)]
+            if kept.shape != value.shape or kept.dtype != value.dtype:
+                raise ValueError(f"{type(self).__name__}.step: the state's {place} is "
+                                 f"{kept.dtype} {kept.shape} and its parameter {value.dtype} "
+                                 f"{value.shape}; give the state that init makes for these "
+                                 "parameters")
         rates = [product(self.rate, self.rates[name]) if name in self.rates else self.rate
                  for name in names]
         moved, new = self.moved(values, rates, gs, old, steps)
