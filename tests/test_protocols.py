@@ -11,7 +11,8 @@ from refnet.cli import _add_train
 from refnet.training.config import OWN, Config, applicable, check
 from refnet.training.experiment import build
 from refnet.training.optimizers import optimizer
-from refnet.training.protocols import DEFAULTS, PROTOCOLS, Rule, _facts, _holds, differences, preset
+from refnet.training.protocols import (DEFAULTS, PROTOCOLS, Rule, _facts, _holds, configure,
+                                       differences, preset)
 from refnet.training.specs import read_spec
 
 
@@ -158,3 +159,13 @@ def test_the_penn_treebanks_steps_are_those_of_a_loss_in_bits():
         W, state = rule.step(W, {"W": ours}, state)
         assert abs(W["W"] - theirs).max() <= 1e-14
         assert abs(bits - ours).max() > min(size, 30) / 10  # the gradients themselves differ
+
+
+@pytest.mark.parametrize("given, says", [
+    ({}, "no task is given"), ({"task": None}, "task is None; need a str"),
+    *[({"task": "copy", name: value}, f"{name} is .*; need a ")
+      for name, value in (("transition", 3), ("cell", None), ("method", None),
+                          ("activation", ["tanh"]), ("rate", "1"))]])
+def test_a_setting_of_another_type_is_said(given, says):
+    with pytest.raises(ValueError, match=says):
+        configure(given)

@@ -326,3 +326,10 @@ def test_an_evaluation_makes_its_matrices_once(config, monkeypatch):
                         lambda self, parts: called.append(0) or original(self, parts))
     loop._outputs(e, params, iter(batches * 3))
     assert len(called) == len(e.hidden)
+
+
+def test_a_start_beyond_the_range_of_its_type_is_refused(tmp_path):
+    config = preset("temporal-order", length=10, weights="gaussian:sd=1e300")
+    with pytest.raises(ValueError, match="the start of .* is not finite in float32: give an init"):
+        train(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

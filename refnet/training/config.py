@@ -17,7 +17,7 @@ from refnet.arguments import short
 from refnet.runs.read import DAMAGE, contents, toml_of
 
 __all__ = ["Config", "Declaration", "OWN", "Where", "applicable", "check", "check_given",
-           "declaration", "from_toml", "of_run", "to_toml"]
+           "check_value", "declaration", "from_toml", "of_run", "to_toml"]
 
 
 OWN = ("task", "protocol", "seed", "dtype", "backend", "checkpoint", "watch")
@@ -211,7 +211,7 @@ def check(config: Config) -> None:
     """
     values = asdict(config)
     for name, value in values.items():
-        _check_value(name, value)
+        check_value(name, value)
     _check_given(config, {name: value for name, value in values.items()
                           if value != _FIELDS[name].default})
 
@@ -248,7 +248,11 @@ def _situation(config: Config, where: Where) -> str:
     return f"{name} {getattr(config, name)}"
 
 
-def _check_value(name: str, value: Any) -> None:
+def check_value(name: str, value: Any) -> None:
+    """Raise ValueError for a setting of that name that is unknown, or of another type or size.
+
+    >>> check_value("rate", 0.1)
+    """
     declared = declaration(name)
     kind = type(_FIELDS[name].default)
     if type(value) not in ((float, int) if kind is float else (kind,)):
@@ -299,7 +303,7 @@ def from_toml(path: Path) -> dict[str, Any]:
     for name, value in settings.items():
         try:
             declaration(name)
-            _check_value(name, value)
+            check_value(name, value)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         if type(_FIELDS[name].default) is float:

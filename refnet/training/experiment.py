@@ -77,8 +77,14 @@ class Experiment:
         weights, recurrent, inputs, gates = (_initializer(config, name) for name in INITIALIZED)
         own = ({"gates": gates, **read_spec("cell", config.cell)[1]}
                if config.net == "recurrent" else {})
-        params = self.net.init(rng, config.dtype, weights or glorot_uniform, recurrent, inputs,
-                               **own)
+        with np.errstate(over="ignore"):
+            params = self.net.init(rng, config.dtype, weights or glorot_uniform, recurrent, inputs,
+                                   **own)
+        for name, value in params.items():
+            if not np.isfinite(value).all():
+                raise ValueError(f"the start of {name} is not finite in {config.dtype}: give an "
+                                 "initialiser of smaller numbers (--weights, --recurrent, "
+                                 "--input-weights)")
         if "oinit" not in config.method:
             return params, []
         made, report = orthogonalize_params(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from refnet.runs.rows import table
 from refnet.specs import merge_specs, parse_spec
-from refnet.training.config import Config, applicable, check_given, declaration
+from refnet.training.config import Config, applicable, check_given, check_value
 from refnet.training.specs import KINDS, options_of
 
 __all__ = ["APART", "DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences", "preset",
@@ -250,8 +250,10 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     """
     saved = saved or {}
     chosen = {**saved, **given}
-    for name in chosen:
-        declaration(name)
+    for name, value in chosen.items():
+        check_value(name, value)
+    if not chosen.get("task"):
+        raise ValueError("no task is given; name one, such as configure({'task': 'copy'})")
     task = parse_spec(chosen["task"])[0]
     options_of("task", task)
     protocol = chosen.get("protocol") or DEFAULTS[task]
