@@ -6,7 +6,7 @@ Checked by: tests/test_study_figures.py.
 from typing import Any
 
 from refnet.runs.rows import finite
-from refnet.studies.grid import label_of
+from refnet.studies.grid import BENEATH, label_of
 
 __all__ = ["evolution"]
 
@@ -21,13 +21,15 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
                if all(value is not None for value in row["curve"]["s_mean"])}
     count = len(spectra) + 1
     columns = min(2, count)
-    figure = Figure(figsize=(4.5 * columns, 3.2 * -(-count // columns)), layout="constrained")
+    many = len(rows) > 4
+    figure = Figure(figsize=(4.5 * columns, 3.2 * -(-count // columns) + .18 * len(rows) * many),
+                    layout="constrained")
     places = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
     for label, row in rows.items():
         places[0].plot(finite(row["curve"]["iteration"]), finite(row["curve"]["loss"]),
                        label=label_of(label, [row]), marker=_marker(row), markersize=3)
     places[0].set(xlabel="iteration", ylabel=words("loss"))
-    tidy(places[0])
+    tidy(places[0], **BENEATH if many else {})
     for place, (label, row) in zip(places[1:], spectra.items()):
         curve = {name: finite(values) for name, values in row["curve"].items()}
         at, mean, sd = curve["iteration"], curve["s_mean"], curve["s_sd"]
