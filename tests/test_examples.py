@@ -183,7 +183,7 @@ def prepared(command, folder):
         write_vectors(folder)
     short = next((added for start, added in SMALLER.items()
                   if command.startswith(f"refnet {start}")), "")
-    return words + short.split()
+    return words + short.split() * ("--status" not in words)
 
 
 def parameters():

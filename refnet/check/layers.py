@@ -109,20 +109,30 @@ def cases(table: Table, sizes: tuple[int, int, int] = SIZES[0],
         net = StackedNet(3, H, width if readout == "none" else 5, **{
             **options, **alone, "readout": readout, "layers": depth, "bidirectional": bool(both),
             "learn_h0": variant == "learned h0"})
-        rng, kind = np.random.default_rng([seed, turn]), stored(dtype)
-        params, batch = random_params(net, rng, kind), random_batch(net, rng, kind, T, B)
-        zero = (*table.absent, *(("bh",) if variant == "no bias" else ()))
-        if zero:
-            params = {key: value * 0 if key.startswith(zero) else value
-                      for key, value in params.items()}
-        added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
-        params = with_drawn(net, params, added.get(variant, ()), rng, B)
-        params, batch = held(arithmetic(dtype), params, batch)
-        if variant == "lengths":
-            batch = batch._replace(mask=random_mask(rng, T, B))
+        params, batch = _drawn(table, net, variant, dtype, T, B, [seed, turn])
         what = ", ".join(filter(None, (name, f"{depth} layer{'s' * (depth > 1)}",
                                        "both directions" if both else "", variant, readout)))
         yield Case(what, net, params, batch, dtype, variant)
+
+
+def _drawn(table: Table, net: StackedNet, variant: str, dtype: Any, T: int, B: int,
+           entropy: list[int]) -> tuple[Params, Batch]:
+    """Parameters and a batch; others where all outputs are 0, as of small layers of relu, whose
+    gradients would show nothing."""
+    rng, kind = np.random.default_rng(entropy), stored(dtype)
+    params, batch = random_params(net, rng, kind), random_batch(net, rng, kind, T, B)
+    zero = (*table.absent, *(("bh",) if variant == "no bias" else ()))
+    if zero:
+        params = {key: value * 0 if key.startswith(zero) else value
+                  for key, value in params.items()}
+    added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
+    params = with_drawn(net, params, added.get(variant, ()), rng, B)
+    params, batch = held(arithmetic(dtype), params, batch)
+    if variant == "lengths":
+        batch = batch._replace(mask=random_mask(rng, T, B))
+    if net.forward(params, batch.x, batch.mask)[0].any():
+        return params, batch
+    return _drawn(table, net, variant, dtype, T, B, [*entropy, 1])
 
 
 def rows(table: Table, sizes: tuple[int, int, int] = SIZES[0],

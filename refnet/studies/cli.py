@@ -100,7 +100,7 @@ def _study(args: argparse.Namespace) -> int:
     if args.name is None:
         if args.protocol is not None:
             raise ValueError("--protocol needs the name of a study, such as: refnet study figure-1 "
-                             f"--protocol {args.protocol}")
+                             "--protocol vorontsov/code")
         if args.list or args.measure:
             print(_listed(list(STUDIES.values()), args))
             return 0
