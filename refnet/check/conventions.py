@@ -204,11 +204,12 @@ class _Search:
 
     def _typical(self, u: float, name: str) -> bool:
         """Whether a quantity is off by as much as rounding to ``u`` makes it, in the root mean
-        square: a smooth mistake leaves some quantities right, or is larger in others. A few
-        numbers may be right by chance."""
+        square, or by an eighth, as if a part of the computation is rounded so: a smooth mistake
+        leaves some quantities right, or is larger in others. A few numbers may be right by
+        chance."""
         size = self.given[name].size
         z = self._in_sigmas(name, self.given[name] - self.true[name]) * self.u / u
-        return bool((.25 if size > 9 else 0) <= z / max(size, 1) ** .5 <= 4)
+        return bool((.125 if size > 9 else 0) <= z / max(size, 1) ** .5 <= 4)
 
     def two(self) -> Iterator[tuple[str, Params]]:
         """Two mistakes at once, of which one may be an edit of one quantity."""
