@@ -5,6 +5,7 @@ trials of one such event and returns their number and whatever did not happen as
 
 import ctypes
 import json
+import multiprocessing
 import os
 import resource
 import shutil
@@ -20,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numba.np.ufunc import parallel
 
 Row = dict[str, Any]
 
@@ -74,6 +76,9 @@ def child(folder: Path, work: Callable[[], Any]) -> int:
     if pid:
         return pid
     status = 1
+    # Numba takes a lock at every question for its threads; shared with the parent, as a fork leaves
+    # it, a killed process would keep it for ever
+    parallel._backend_init_process_lock = multiprocessing.RLock()
     try:
         os.chdir(folder)
         work()
