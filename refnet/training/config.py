@@ -302,7 +302,6 @@ def from_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not a readable TOML file: {error}") from None
     for name, value in settings.items():
         try:
-            declaration(name)
             check_value(name, value)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
