@@ -57,7 +57,8 @@ def add_command(commands: Any) -> None:
                         "released codes differ")
     parser.add_argument("--quick", action="store_true", help="a small version, in minutes; its "
                         "numbers are not the paper's")
-    parser.add_argument("--seeds", type=int, metavar="N", help="runs of each cell (default: 3)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs of each cell "
+                        "(default: 3; quick: 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the runs whose name, as "
                         "--status shows it, contains TEXT")
     parser.add_argument("--workers", type=int, metavar="N", help="processes, of one thread each "
@@ -89,7 +90,7 @@ def _study(args: argparse.Namespace) -> int:
             given = [option for option in void if getattr(args, option) not in (None, False, "")]
             if given:
                 raise ValueError(f"--{given[0]} has no effect with --{mode}; leave one of them out")
-    for option, usual in (("seeds", 3), ("workers", 1)):
+    for option, usual in (("seeds", 1 if args.quick else 3), ("workers", 1)):
         if getattr(args, option) is None:
             setattr(args, option, usual)
         whole(f"--{option}", getattr(args, option), most=MOST)

@@ -61,7 +61,7 @@ def _job(margin: str, seed: int, quick: bool) -> Job:
 
 
 def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
-    return [_job(margin, seed, quick) for seed in range(1 if quick else seeds)
+    return [_job(margin, seed, quick) for seed in range(seeds)
             for margin in MARGINS]
 
 

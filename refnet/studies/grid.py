@@ -152,7 +152,7 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         return [cell for cell in cells if cell.quick or not quick]
 
     def jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
-        return [cell.job(seed, quick, curve) for seed in range(1 if quick else seeds)
+        return [cell.job(seed, quick, curve) for seed in range(seeds)
                 for cell in chosen(quick)]
 
     def rows_of(cell: Cell, found: Found, seeds: int, quick: bool) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def _climb(found: Found, task: str, method: str, seed: int, quick: bool,
 def _rungs(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> list[Job]:
     # quick: one problem, two rungs
     tasks = SYNTHETIC[:1] if quick else SYNTHETIC
-    return [job for seed in range(1 if quick else seeds) for task in tasks
+    return [job for seed in range(seeds) for task in tasks
             for method in NETS.values()
             if (job := _climb(found, task, method, seed, quick, fixed)[1]) is not None]
 
@@ -75,7 +75,7 @@ def _table(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = COD
         for method in NETS.values():
             ended: list[float] = []
             open_ended: list[int] = []
-            for seed in range(1 if quick else seeds):
+            for seed in range(seeds):
                 reached, job = _climb(found, task, method, seed, quick, fixed)
                 (ended if job is None else open_ended).append(reached)
             begun = [reached for reached in open_ended if reached]
@@ -121,7 +121,7 @@ def _places(quick: bool) -> list[tuple[str, str]]:
 def _search(found: Found, seeds: int, quick: bool) -> list[Job]:
     """The next rung of every candidate that has failed at none, the shortest first: all
     candidates climb side by side, so that the leader is known at any time."""
-    wanted = [job for seed in range(1 if quick else seeds) for task, method in _places(quick)
+    wanted = [job for seed in range(seeds) for task, method in _places(quick)
               for chosen in _grid(method)
               if (job := _climb(found, task, method, seed, quick, CODE, chosen)[1]) is not None]
     return sorted(wanted, key=lambda job: job.config.length if job.config else 0)
@@ -133,7 +133,7 @@ def _winners(found: Found, seeds: int, quick: bool) -> str:
         reached: dict[tuple[float, ...], list[float]] = {}
         ended = total = 0
         for chosen in _grid(method):
-            for seed in range(1 if quick else seeds):
+            for seed in range(seeds):
                 length, job = _climb(found, task, method, seed, quick, CODE, chosen)
                 first = _rung(task, method, STEP, seed, quick, CODE, chosen)
                 if found(first) is not None:

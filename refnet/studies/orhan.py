@@ -94,7 +94,7 @@ probabilities are bounded as in Keras:
 
 
 def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
-    return [job for seed in range(1 if quick else seeds) for job in _losses(seed, quick)
+    return [job for seed in range(seeds) for job in _losses(seed, quick)
             ] + _GRID.jobs(found, seeds, quick)
 
 
@@ -103,7 +103,7 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
                f"iterations with a loss above {LARGE}": "large", "largest loss": "largest",
                "radius there": "radius",
                "with Keras's bound": "clipped"}
-    jobs = [_losses(seed, quick) for seed in range(1 if quick else seeds)]
+    jobs = [_losses(seed, quick) for seed in range(seeds)]
     lines = [[start, jobs[0][place].arguments["iterations"], *(
         spread([row[name] for line in jobs if (row := found(line[place]))], ".3g")
         for name in columns.values())] for place, start in enumerate(("chain", "orthogonal"))]
