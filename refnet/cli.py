@@ -107,7 +107,8 @@ def main(arguments: list[str]) -> int:
 
 def _one_line(error: Exception) -> str:
     said = told(error)
-    if isinstance(error, (ArithmeticError, ImportError, OSError, TypeError, ValueError)) and said:
+    if isinstance(error, (ArithmeticError, ImportError, MemoryError, OSError, TypeError,
+                          ValueError)) and said:
         return said
     return f"{type(error).__name__}: {said} (--debug shows where it comes from)"
 

@@ -104,6 +104,18 @@ def test_an_unforeseen_error_is_one_line_too(capsys, monkeypatch):
         "refnet info: KeyError: 'lost' (--debug shows where it comes from)\n")
 
 
+@pytest.mark.parametrize("said", ["Unable to allocate 29.1 TiB", ""])
+def test_too_little_memory_says_what_to_make_smaller(capsys, monkeypatch, said):
+    def large(args):
+        raise MemoryError(*[said] * bool(said))
+
+    monkeypatch.setattr(cli, "_info", large)
+    assert cli.main(["info"]) == 2
+    assert capsys.readouterr().err == (
+        f"refnet info: not enough memory ({said or 'the system gives no more'}); need smaller "
+        "sizes: units, length, batch or examples\n")
+
+
 @pytest.mark.parametrize("body, message", [
     ("    raise ValueError('of mine')", "ValueError: of mine (at {file}:3: raise"),
     ("    return {}['lost']", "KeyError: 'lost' (at {file}:3: return"),

@@ -45,6 +45,9 @@ REPAIRS = {
 def told(error: BaseException) -> str:
     """An error in one line; of the operating system's, with what may help."""
     said = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return (f"not enough memory ({said or 'the system gives no more'}); need smaller sizes: "
+                "units, length, batch or examples")
     if isinstance(error, OSError) and said.startswith("[Errno"):  # the system's own words
         if error.errno in (errno.ENOSPC, errno.EIO) and error.filename is None:
             said += ": standard output"  # every file is named
