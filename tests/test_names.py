@@ -10,7 +10,7 @@ from refnet.batch import Batch  # noqa: E402
 from refnet.check import compare  # noqa: E402
 from refnet.check.cases import random_batch, random_mask, random_params  # noqa: E402
 from refnet.check.conventions import Readings  # noqa: E402
-from refnet.check.mistakes import mistakes  # noqa: E402
+from refnet.check.mistakes import faint, mistakes  # noqa: E402
 from refnet.check.naive import run  # noqa: E402
 from refnet.check.noise import spread  # noqa: E402
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING  # noqa: E402
@@ -98,6 +98,22 @@ def test_every_mistake_is_named(name):
         else:
             assert verdict.convention == label or "missing (zero)" in verdict.convention
     assert own >= 0.93 * len(planted) - 8
+
+
+@pytest.mark.parametrize("net, dtype, least", [
+    (R(2, 5, 3, readout="every"), np.float64, 1e-11), (R(3, 4, 3, cell="gru"), np.float32, 1e-3),
+    (FeedforwardNet((4, 5, 3)), np.float64, 1e-11)], ids=["rnn", "gru float32", "feedforward"])
+def test_small_constants_of_the_loss_are_named(net, dtype, least):
+    judge = Judge(net, dtype=dtype)
+    names = []
+    for one in faint(net):
+        verdict = judge(one.run(net, judge.params, judge.batch))
+        assert verdict.convention in (one.label, ""), verdict.convention
+        names += [one.label] * (verdict.verdict == NOT_ROUNDING)
+        assert bool(verdict.convention) == (verdict.verdict == NOT_ROUNDING), one.label
+    assert {"label smoothing of 0.05", f"the loss is -log(p + {least:.0e}) in place of -log p",
+            f"the loss is -log(p + {least:.0e}) in place of -log p, without it in the gradient"
+            } <= set(names)
 
 
 @pytest.fixture(scope="module")

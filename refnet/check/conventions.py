@@ -8,14 +8,14 @@ Checked by: tests/test_names.py, tests/test_compare.py::test_convention_is_named
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
-from refnet.check.mistakes import mistakes, of_the_stack
+from refnet.check.mistakes import faint, mistakes, of_the_stack
 from refnet.check.naive import covers, run
 from refnet.exact.enclose import Certified
 from refnet.nets.stacked import StackedNet
@@ -57,7 +57,7 @@ class Readings:
         if not self.found and isinstance(self.net, StackedNet):
             self._run(of_the_stack(self.net, self.params, self.batch))
         if not self.found and covers(self.net, self.params):
-            self._run(mistakes(self.net, self.params, self.batch))
+            self._run(chain(mistakes(self.net, self.params, self.batch), faint(self.net)))
             with np.errstate(all="ignore"):
                 self.found += [(label, run(self.net, {**self.params, **{
                     name: np.asarray(value, float) for name, value in other.items()}},

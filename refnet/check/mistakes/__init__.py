@@ -11,12 +11,12 @@ from refnet.check.mistakes.base import Mistake, Mistakes
 from refnet.check.mistakes.gates import of_the_activation, of_the_gates
 from refnet.check.mistakes.inputs import of_inputs, of_parameters, of_readout
 from refnet.check.mistakes.layers import of_the_layers
-from refnet.check.mistakes.scoring import of_the_loss
+from refnet.check.mistakes.scoring import faint, of_the_loss
 from refnet.check.mistakes.stacked import of_the_stack
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Mistake", "mistakes", "of_the_stack"]
+__all__ = ["Mistake", "faint", "mistakes", "of_the_stack"]
 
 
 def mistakes(net: Net, params: Params, batch: Batch) -> Mistakes:

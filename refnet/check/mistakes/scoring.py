@@ -12,7 +12,7 @@ from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["of_the_loss"]
+__all__ = ["faint", "of_the_loss"]
 
 
 def of_the_loss(net: Net, batch: Batch) -> Mistakes:
@@ -68,13 +68,29 @@ def _of_the_softmax(C: int) -> Mistakes:
         yield mistake("the order of the classes is reversed", y=lambda v, s: C - 1 - v)
     yield mistake("the softmax is applied twice", each=_softmax_twice)
     yield mistake("a sigmoid for every class in place of the softmax", each=_binary)
-    yield mistake("label smoothing of 0.1", each=_smoothed)
+    yield mistake("label smoothing of 0.1", each=lambda v, s: _smoothed(s, 0.1))
     yield mistake("the loss is the squared error of the softmax", each=_brier)
     yield mistake("the loss is the squared error of the logits", each=_linear)
     yield mistake("the gradient of the softmax leaves out the label", each=lambda v, s: (
         v[0], v[1] + _one(s) * s.raw[2][:, None]))
     yield mistake("the gradient takes the logits for the softmax", each=lambda v, s: (
         v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]))
+
+
+def faint(net: Net) -> Mistakes:
+    """Constants that keep a cross entropy finite or its labels soft, the usual ones: coarse types
+    round the small ones away."""
+    if net.loss != "cross_entropy":
+        return
+    for power in range(3, 17):
+        e = 10.0 ** -power
+        name = f"the loss is -log(p + {e:.0e}) in place of -log p"
+        yield mistake(name, common=False, each=lambda v, s, e=e: _kept_finite(s, e))
+        yield mistake(f"{name}, without it in the gradient", common=False,
+                      each=lambda v, s, e=e: (_kept_finite(s, e)[0], v[1]))
+    for share in (0.001, 0.01, 0.02, 0.05, 0.2):
+        yield mistake(f"label smoothing of {share}", common=False,
+                      each=lambda v, s, share=share: _smoothed(s, share))
 
 
 def _logits(s: Pass) -> Array:
@@ -112,10 +128,17 @@ def _binary(v: Any, s: Pass) -> Any:
     return _weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - one) / C, s)
 
 
-def _smoothed(v: Any, s: Pass) -> Any:
-    p = _softmax(_logits(s))
-    soft = _one(s) * s.x.dtype.type(0.9) + s.x.dtype.type(0.1) / p.shape[1]
+def _smoothed(s: Pass, share: float) -> Any:
+    p, of = _softmax(_logits(s)), s.x.dtype.type
+    soft = _one(s) * of(1 - share) + of(share) / p.shape[1]
     return _weighted(-(np.log(p) * soft).sum(axis=1), p - soft, s)
+
+
+def _kept_finite(s: Pass, e: float) -> Any:
+    p, one = _softmax(_logits(s)), _one(s)
+    kept = (p * one).sum(axis=1)
+    more = kept + s.x.dtype.type(e)
+    return _weighted(-np.log(more), (p - one) * (kept / more)[:, None], s)
 
 
 def _brier(v: Any, s: Pass) -> Any:
