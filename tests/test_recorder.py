@@ -330,7 +330,7 @@ def test_ties():
     once = certify_function(lambda x: softmax(x, np.max), tied).gradients["x"].value
     assert np.array_equal(once, certify_function(
         lambda x: softmax(x, lambda v: stop(np.max(v))), tied).gradients["x"].value)
-    with pytest.raises(ArithmeticError, match="not narrow enough"):
+    with pytest.raises(ArithmeticError, match="not narrow enough.* more will not help.*a tie for"):
         certify_function(lambda x: x.max() ** 2, tied)
     with pytest.raises(ArithmeticError, match="two entries tie"):
         certify_function(lambda x: x.max() ** 2, tied, kind="rational")

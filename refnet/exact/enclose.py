@@ -154,8 +154,9 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
     and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
     """
     from refnet.exact import balls
-    started, bits, sums = perf_counter(), min(bits, max_bits), SUMS
+    started, bits, sums, doubt = perf_counter(), min(bits, max_bits), SUMS, None
     while True:
+        before = doubt
         with balls.precision(bits, sums if bits < max_bits else 0), _clock(
                 name, started, max_seconds, bits, progress):
             try:
@@ -167,6 +168,11 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
         if doubt is None:
             return named, bits
         if bits == max_bits:
+            if doubt == before:
+                raise ArithmeticError(
+                    f"{name}: {doubt}, at {bits} bits as at fewer: more will not help. If there is "
+                    "a kink exactly there, such as abs at 0 or a tie for a maximum, "
+                    "kind='rational' names it, if all of it is rational")
             raise ArithmeticError(f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
                                   "or use kind='rational' if all of it is rational")
         bits, sums = min(growth * bits, max_bits), growth * sums
@@ -315,8 +321,10 @@ def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosur
         if doubt is None and not fine.all():
             index = tuple(int(i) for i in np.argwhere(~fine)[0])
             goal = "to round to one float64" if radius is None else f"below {radius:g}"
-            ball = balls.arb(value[index]).str(20)
-            doubt = f"{name}{list(index)} = {ball} is not narrow enough {goal}"
+            ball = balls.arb(value[index])
+            middle, wide = (part.str(digits, radius=False) for part, digits in (
+                (ball.mid(), 20), (ball.rad(), 3)))
+            doubt = f"{name}{list(index)} = {middle} +/- {wide} is not narrow enough {goal}"
         named[name] = Enclosure(value, nearest, wide)
     return named, doubt
 
