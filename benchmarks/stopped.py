@@ -330,7 +330,13 @@ def memory(trials: int, seed: int = 0) -> Row:
 def start(folder: Path, arguments: list[str], **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-m", "refnet", *arguments], cwd=folder, text=True,
                             env=os.environ | {"PYTHONPATH": os.getcwd()} | environment,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            preexec_fn=_heard)
+
+
+def _heard() -> None:
+    """SIGHUP ends what is started, also where this process ignores it, as under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def begun(process: "subprocess.Popen[str]") -> bool:
@@ -350,7 +356,10 @@ def interrupted(folder: Path, arguments: list[str], delay: float, number: int = 
     for _ in range(times):
         process.send_signal(number)
         time.sleep(0.02)
-    output, errors = process.communicate(timeout=120)
+    try:
+        output, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
     return process.returncode, output, errors
 
 
