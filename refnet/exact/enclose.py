@@ -322,9 +322,8 @@ def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosur
             index = tuple(int(i) for i in np.argwhere(~fine)[0])
             goal = "to round to one float64" if radius is None else f"below {radius:g}"
             ball = balls.arb(value[index])
-            middle, wide = (part.str(digits, radius=False) for part, digits in (
-                (ball.mid(), 20), (ball.rad(), 3)))
-            doubt = f"{name}{list(index)} = {middle} +/- {wide} is not narrow enough {goal}"
+            said = f"{ball.mid().str(20, radius=False)} +/- {ball.rad().str(3, radius=False)}"
+            doubt = f"{name}{list(index)} = {said} is not narrow enough {goal}"
         named[name] = Enclosure(value, nearest, wide)
     return named, doubt
 
