@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from realdata import real_data
 from test_face import PUBLIC
-from test_studies import scheduler_and_workers
+from test_study_kills import scheduler_and_workers
 
 import refnet
 from refnet import cli
