@@ -127,8 +127,8 @@ def _at_the_margin(rows: list[dict[str, Any]], margin: float) -> bool:
 
 def _fallen(rows: list[dict[str, Any]], least: float, most: float) -> bool:
     """Whether the validation accuracy of each ends so many percent below its best."""
-    return bool(rows) and all(
-        least <= 100 * (row["best"]["accuracy"] - row["final"]["accuracy"]) < most for row in rows)
+    return bool(rows) and all(least <= 100 * (row["best"].get("accuracy", 0) - row["final"].get(
+        "accuracy", 0)) < most for row in rows)
 
 
 LONGEST = {"0": "-", "0.001": "before wider ones", "none": "never"}
