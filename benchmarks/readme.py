@@ -311,8 +311,6 @@ def generate(text: str) -> str:
 
 
 def main() -> int:
-    for study in studies.STUDIES.values():
-        studies.store_of(study).seal()
     draw()
     for page in PAGES:
         page.write_text(generate(page.read_text()))

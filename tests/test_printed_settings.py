@@ -42,7 +42,7 @@ TABLES_II_III = {  # the same; a plain net has none printed and takes OPEN's
 
 def manchev_spratling(kind, task, method):
     """III: 100 tanh units, batches of 20, at most 100,000 iterations, a test every 100 on 10,000
-    sequences, SGD, Glorot's uniform start. II-A: alpha_p .1, E^p < 1e-6, 100 steps at most."""
+    sequences, SGD, Glorot's uniform start. II-A: alpha_p .1, E^p < 1e-6; the code: 100 steps."""
     code = kind == "code"
     alpha = {**TABLE_I, **TABLES_II_III}[task, method]
     rate, strength = alpha if isinstance(alpha, tuple) else (alpha, None)

@@ -11,7 +11,6 @@ import pytest
 
 from refnet import cli
 from refnet.runs.folder import BusyError, holder
-from refnet.runs.read import FileError
 from refnet.studies import work
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
@@ -23,7 +22,7 @@ from refnet.training.config import Config, applicable
 
 TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=40,
               evaluate_every=10, optimizer="rmsprop", rate=0.01, backend="reference")
-TIMES = ("seconds", "environment", "commit", "code")
+TIMES = ("seconds", "environment", "commit", "code", "repetition")
 
 
 def tiny_jobs(iterations=40, number=3):
@@ -121,49 +120,6 @@ def test_nothing_is_done_twice(undisturbed, monkeypatch):
         row = work.execute(tiny_jobs()[0], undisturbed.folder)
     undisturbed.append(row)
     assert undisturbed.path.read_bytes() == before
-
-
-def test_a_repetition_goes_on_after_an_interruption(undisturbed, tmp_path):
-    shutil.copytree(undisturbed.folder, tmp_path / "again")
-    store, told = Store(tmp_path / "again"), []
-
-    def interrupted(text):
-        told.append(text)
-        raise KeyboardInterrupt
-
-    def lines():
-        return len(store.path.read_bytes().splitlines())
-
-    with pytest.raises(KeyboardInterrupt), ThreadPoolExecutor(1) as pool:
-        run(tiny_study(), store, executor=pool, repeat=True, tell=interrupted)
-    assert lines() == 4 and "2 runs are still to be made again" in status(tiny_study(), store)
-    with ThreadPoolExecutor(1) as pool:
-        assert run(tiny_study(), store, executor=pool, tell=told.append) == {}
-        assert "2 runs are still to be made again" in told[-1] and lines() == 4
-        assert run(tiny_study(), store, executor=pool, repeat=True) == {}
-        assert lines() == 6 and not store.again.exists()
-        assert "made again" not in status(tiny_study(), store)
-        assert run(tiny_study(), store, executor=pool, repeat=True) == {}
-    assert lines() == 9 and results(store) == results(undisturbed)
-
-
-def test_a_repetition_asks_for_what_it_names_and_keeps_what_failed(tmp_path):
-    store = Store(tmp_path)
-    for name in ("a 1", "a 2", "b"):
-        store.append({"key": name, "name": name, "settings": {}})
-    store.repeat("a")
-    store.append({"key": "a 1", "name": "a 1", "settings": {}}, again=True)
-    assert store.repetition() == {"a 2"}
-    store.repeat("b")
-    assert store.repetition() == {"a 2", "b"}
-    store.repeated("a", {"a 2"})
-    assert store.repetition() == {"a 2", "b"}
-    store.repeated("a", ())
-    store.repeated("b", ())
-    assert store.repetition() == set() and not store.again.exists()
-    store.again.write_text("[1]")
-    with pytest.raises(FileError, match="repeat.json: is not an object .*; remove it"):
-        store.repetition()
 
 
 def test_what_fails_is_told_and_the_rest_is_done(tmp_path):

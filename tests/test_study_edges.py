@@ -5,8 +5,10 @@ import re
 import shutil
 import threading
 import time
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (CancelledError, Executor, Future, ProcessPoolExecutor,
+                                ThreadPoolExecutor)
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from refnet.training.config import Config, to_toml
 from refnet.training.protocols import configure
 
 CALLS: list[int] = []
+OINIT = Job("uniform", function="refnet.studies.manchev:orthogonalise",
+            arguments={"distribution": "uniform", "seed": 0, "runs": 2})
 
 
 def slow(number):
@@ -69,31 +73,6 @@ def test_a_function_that_another_process_calls_is_busy(tmp_path):
     folder.mkdir(parents=True)
     with hold(folder), pytest.raises(BusyError, match="is in use by process"):
         work.execute(job, tmp_path)
-    # what was made before a kill is not made again, unless that is asked for
-    CALLS.clear()
-    first = work.execute(job, tmp_path)
-    assert work.execute(job, tmp_path)["value"] == first["value"] and CALLS == [0]
-    work.execute(job, tmp_path, again=True)
-    assert CALLS == [0, 0]
-
-
-def test_a_repetition_begins_anew_after_a_kill_before_its_folder_was_removed(tmp_path, monkeypatch):
-    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
-    row = work.execute(job, tmp_path)
-    kept = tmp_path / "kept"
-    shutil.copytree(store.unfinished(job.key), kept)
-    store.append(row)
-    shutil.copytree(kept, store.unfinished(job.key))
-    steps = []
-    step = loop.step
-    monkeypatch.setattr(loop, "step", lambda *given: (steps.append(1), step(*given))[1])
-    work.execute(job, tmp_path, again=True)
-    assert len(steps) == job.config.iterations
-    # one that was interrupted itself goes on
-    shutil.rmtree(store.unfinished(job.key))
-    loop.train(job.config, store.unfinished(job.key) / "run", stop=lambda: len(steps) >= 60)
-    work.execute(job, tmp_path, again=True)
-    assert len(steps) == 2 * job.config.iterations
 
 
 def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
@@ -145,6 +124,75 @@ def test_a_pool_that_has_lost_its_process_is_named(tmp_path):
     study = Study("deadly", "", lambda found, seeds, quick: jobs, lambda *ask: "")
     with ProcessPoolExecutor(1) as pool, pytest.raises(OSError, match="ProcessPoolExecutor"):
         run(study, Store(tmp_path), executor=pool)
+
+
+class Distant(Executor):
+    """Workers on another disk. All but the last run have come back when the scheduler dies."""
+
+    def __init__(self, folder, number):
+        self.folder, self.left = folder, number
+
+    def submit(self, function, job, folder, mark):
+        future, self.left = Future(), self.left - 1
+        if self.left:
+            future.set_result(function(job, self.folder, mark))
+        else:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        return future
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_rows_that_have_come_back_are_kept_when_the_executor_ends(tmp_path, attempt):
+    store = Store(tmp_path / "here")
+    with pytest.raises(OSError, match=r"executor \(Distant\) has ended"):
+        run(slow_study(), store, executor=Distant(tmp_path / "there", 4))
+    assert len(store.rows()) == 3
+
+
+def test_rows_that_have_come_back_are_kept_when_nobody_can_be_told(tmp_path):
+    def broken(text):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    store = Store(tmp_path / "here")
+    with pytest.raises(BrokenPipeError):
+        run(slow_study(), store, executor=Distant(tmp_path / "there", 5), tell=broken)
+    assert len(store.rows()) == 4
+
+
+@pytest.mark.parametrize("change", [
+    lambda folder: folder.rename(folder.with_name("moved")), shutil.rmtree,
+    lambda folder: (folder.rename(folder.with_name("moved")),
+                    shutil.copytree(folder.with_name("moved"), folder))],
+    ids=["moved", "removed", "replaced"])
+def test_a_study_whose_folder_is_gone_stops(tmp_path, change):
+    """What was done would be made once more in a new folder."""
+    store = Store(tmp_path / "study")
+    CALLS.clear()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="study was moved, removed or "
+                                                                     "replaced while its runs"):
+        run(slow_study(), store, executor=pool,
+            tell=lambda text: change(store.folder) if text.startswith("[1 to go]") else None)
+    assert sorted(CALLS) == [0, 1, 2, 3]
+
+
+def test_processes_of_the_caller_go_on(tmp_path):
+    own = get_context("spawn").Process(target=time.sleep, args=(600,))
+    own.start()
+    try:
+        assert run(Study("one", "", lambda *ask: [OINIT], lambda *ask: ""), Store(tmp_path)) == {}
+        assert own.is_alive()
+    finally:
+        own.kill()
+        own.join()
+
+
+def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch):
+    """Hours later the source tree may have another."""
+    monkeypatch.setattr(work, "commit", lambda: f"after {len(CALLS)} calls")
+    CALLS.clear()
+    job = slow_study().jobs(None, 1, False)[0]
+    assert work.execute(job, tmp_path)["commit"] == "after 0 calls" and CALLS == [0]
 
 
 @pytest.mark.parametrize("workers", [0, -1])
@@ -266,6 +314,7 @@ def test_a_folder_that_looks_like_an_option_is_named_so_that_it_works(tmp_path, 
     ("--list --seeds 0", "--seeds"), ("--protocols --workers -3", "--workers"),
     ("figure-1 --table --repeat", "--repeat has no effect with --table; leave one of them out"),
     ("figure-1 --status --cluster tcp://nowhere", "--cluster has no effect with --status"),
+    ("figure-1 --workers 7 --cluster tcp://nowhere", "--workers has no effect with --cluster"),
     ("figure-1 --status --table", "--table has no effect with --status"),
     ("--list --protocol vorontsov/code", "--protocol needs the name of a study"),
     ("--protocols --list", "--list has no effect with --protocols"),

@@ -16,7 +16,8 @@ MOST = 1000
 RUNS = ("workers", "cluster", "repeat")
 TABLES = ("seeds", "only", "search", "status", "table")
 VOID = {"protocols": ("name", "protocol", "list", "measure", "quick", *RUNS, *TABLES),
-        "list": RUNS + TABLES, "measure": RUNS + TABLES, "status": (*RUNS, "table"), "table": RUNS}
+        "list": RUNS + TABLES, "measure": RUNS + TABLES, "status": (*RUNS, "table"), "table": RUNS,
+        "cluster": ("workers",)}
 """The options that do nothing beside another one."""
 
 EXAMPLES = """examples:
@@ -72,8 +73,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--table", action="store_true", help="show the table of what is done; make "
                         "no runs")
     parser.add_argument("--repeat", action="store_true",
-                        help="make again the runs that are done; after an interruption the same "
-                        "command goes on")
+                        help="make again the runs that are done; after an interruption, or if "
+                        "some failed, the same command goes on with those that are left")
     parser.set_defaults(run=_study)
 
 

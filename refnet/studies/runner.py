@@ -3,7 +3,6 @@
 Checked by: tests/test_studies.py, tests/test_study_kills.py.
 """
 
-import multiprocessing
 import os
 import threading
 import time
@@ -12,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import (FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future,
                                 ProcessPoolExecutor, wait)
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
+from multiprocessing.context import SpawnContext
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -25,8 +26,8 @@ from refnet.runs.rows import table
 from refnet.studies.costs import kind
 from refnet.studies.jobs import Job
 from refnet.studies.store import Store
-from refnet.studies.study import Study
-from refnet.studies.work import execute, shown
+from refnet.studies.study import Found, Study
+from refnet.studies.work import begun, execute, shown
 
 __all__ = ["run", "status"]
 
@@ -50,17 +51,29 @@ def _begin(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Processes:
-    """Processes started by "spawn", one thread each, and a new one where one was killed: each a
-    pool of its own, because a pool that loses one process ends the others and all that waits."""
+class _Spawn(SpawnContext):
+    """Processes are started by "spawn", and kept in mind: the caller may have others."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.started: list[Any] = []
+
+    def Process(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        self.started.append(super().Process(*args, **options))
+        return self.started[-1]
+
+
+class _Processes:
+    """Processes of one thread each, and a new one where one was killed: each a pool of its own,
+    because a pool that loses one process ends the others and all that waits."""
+
+    def __init__(self) -> None:
+        self.context = _Spawn()
         self.pools: list[ProcessPoolExecutor] = []
         self.calls: list[Future[Any]] = []  # the last one of each
 
     def _new(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin,
-                                   initargs=(os.getpid(),))
+        return ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(os.getpid(),))
 
     def submit(self, *call: Any) -> Future[Any]:
         """As ``concurrent.futures.Executor.submit``, to a process that has nothing to do; a new
@@ -82,7 +95,7 @@ class _Processes:
         """End the processes at once: every run goes on from its checkpoint."""
         for pool in self.pools:
             pool.shutdown(wait=False, cancel_futures=True)
-        stop(multiprocessing.active_children())
+        stop([process for process in self.context.started if process.is_alive()])
 
 
 @contextmanager
@@ -113,6 +126,45 @@ def _going(executor: Executor | None) -> Iterator[None]:
                       ) from error
 
 
+def _check(folder: Path, place: os.stat_result) -> None:
+    """Raise OSError if this is no longer the folder of that place."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.stat(folder), place):
+            return
+    raise OSError(f"{folder} was moved, removed or replaced while its runs were going on, and "
+                  "nothing more is written there; start the study again where its folder is now")
+
+
+def _jobs(study: Study, find: Found, seeds: int, quick: bool) -> dict[str, Job]:
+    """All runs of the study, by key: those that are wanted, and those that a ladder has behind
+    it."""
+    climbed: dict[str, Job] = {}
+
+    def found(job: Job) -> dict[str, Any] | None:
+        row = find(job)
+        if row is not None and study.part in job.name:
+            climbed[job.key] = job
+        return row
+
+    wanted = study.jobs(found, seeds, quick)
+    return climbed | {job.key: job for job in wanted}
+
+
+@contextmanager
+def _kept(pending: dict[Future[Any], Job], store: Store, place: os.stat_result) -> Iterator[None]:
+    """Whatever ends the block, the rows that have come back are added."""
+    try:
+        yield
+    finally:
+        for future, job in pending.items():
+            with suppress(Exception):  # what ended the block is what is told
+                if future.done():
+                    row = future.result()
+                    if store.done(job, {row["key"]: row}) is not None:
+                        _check(store.folder, place)
+                        store.append(row)
+
+
 def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers: int = 1,
         executor: Executor | None = None, repeat: bool = False,
         tell: Callable[[str], None] = lambda text: None) -> dict[str, str]:
@@ -122,31 +174,37 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     .get_executor(retries=3)``; without one, ``workers`` processes with one thread each. Workers
     need to see the store's folder only to go on with unfinished runs: rows come back to here.
     ``repeat``: make the runs that are done once more; new rows replace old ones. After an
-    interruption a call with ``repeat`` goes on with those that are left.
+    interruption, or if a run failed, a call with ``repeat`` goes on with those that are left.
 
     A run whose worker was killed is sent again; one that another process is working on is tried
     again later. To stop, kill or interrupt this process: no row is lost, and of unfinished runs
-    only what came after their last evaluation. Raises OSError if the folder cannot be made, or if
-    the executor has ended.
+    only what came after their last evaluation. Raises OSError if the folder cannot be made, if it
+    is moved or removed, or if the executor has ended; rows that have come back by then are added.
     """
     whole("workers", workers)
     with naming(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
+        place = os.stat(store.folder)
     failed: dict[str, str] = {}
     deaths: Counter[str] = Counter()
+    named: set[str] = set()
     if repeat:
-        store.repeat(study.part)
+        rows = store.rows()
+        jobs = _jobs(study, lambda job: store.done(job, rows), seeds, quick)
+        named = {key for key, job in jobs.items() if store.done(job, rows) is not None}
+        store.repeat(named)
     elif (waiting := store.repetition()):
         tell(f"{len(waiting)} runs are still to be made again; --repeat goes on with them")
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
-    with _submitter(workers, executor) as (submit, most):
+    with _submitter(workers, executor) as (submit, most), _kept(pending, store, place):
         while True:
+            _check(store.folder, place)
             rows = store.rows()
-            again = store.repetition() if repeat else set()
+            marks = store.repetition() if repeat else {}
 
             def found(job: Job) -> dict[str, Any] | None:
-                return None if job.key in again else store.done(job, rows)
+                return None if job.key in marks else store.done(job, rows)
 
             wanted = study.jobs(found, seeds, quick)
             left = {job.key: job for job in wanted
@@ -156,26 +214,28 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 if (len(pending) < most and key not in sent
                         and busy.get(key, 0) <= time.monotonic()):
                     with _going(executor):
-                        pending[submit(execute, job, store.folder, key in again)] = job
+                        pending[submit(execute, job, store.folder, marks.get(key, ""))] = job
             if not pending and not left:
                 if repeat:
-                    store.repeated(study.part, failed)
+                    store.forget(named - {job.key for job in wanted})
                 return failed
             if not pending:
                 time.sleep(PAUSE)
             # what is wanted changes when a run ends; before, there is only a busy one to try again
             for future in wait(pending, PAUSE if busy else None, FIRST_COMPLETED).done:
-                job = pending.pop(future)
+                job = pending[future]
                 busy.pop(job.key, None)
                 with _going(executor):
                     error = future.exception()
                 if error is None:
                     row = future.result()
-                    if store.done(job, {row["key"]: row}) is None:
+                    if (store.done(job, {row["key"]: row}) is None
+                            or job.key in marks and "repetition" not in row):
                         error = ValueError("came back with other settings: the worker has another "
                                            "version of refnet; install this one there")
                 if error is None:
-                    store.append(row, job.key in again)
+                    _check(store.folder, place)
+                    store.append(row)
                     left.pop(job.key, None)
                     tell(f"[{len(left)} to go] {_line(row)}")
                 elif isinstance(error, BusyError):
@@ -185,6 +245,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 else:
                     failed[job.name] = f"{type(error).__name__}: {told(error)}"
                     tell(f"{job.name}: {failed[job.name]}")
+                del pending[future]
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -198,29 +259,22 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
     """A table of the study's runs: how far each is, and the time that it still needs, estimated
     from those that have begun or ended, or else from ``measured``: the seconds of an iteration by
     ``kind``. ``command``: how to measure them."""
-    find = shown(store)
-    climbed: dict[str, Job] = {}
-
-    def found(job: Job) -> dict[str, Any] | None:
-        row = find(job)
-        if row is not None and study.part in job.name:
-            climbed[job.key] = job  # a rung that a ladder has behind it
-        return row
-
-    wanted = study.jobs(found, seeds, quick)
-    jobs = list({**climbed, **{job.key: job for job in wanted}}.values())
+    find, marks = shown(store), store.repetition()
+    jobs = list(_jobs(study, find, seeds, quick).values())
     rows = {job.key: find(job) for job in jobs}
     paces: dict[str, list[float]] = {}
     for job in jobs:
         if (row := rows[job.key]) is not None and row.get("iterations", 1):
             pace = row.get("seconds", 0) / row.get("iterations", 1)
             paces.setdefault(kind(job), []).append(pace)
+    rows |= {job.key: begun(job, store, marks[job.key]) for job in jobs if job.key in marks}
     lines, left, unknown, short = [], 0.0, 0, 0
     for job in jobs:
-        row = rows[job.key] or {"state": "not run", "iterations": 0}
+        row = rows[job.key] or {"state": "to be made again" if job.key in marks else "not run",
+                                "iterations": 0}
         state, at, seconds = row.get("state", "done"), row.get("iterations"), row.get("seconds")
         needs: float | None = None
-        if state in ("begun", "not run"):
+        if state in ("begun", "not run", "to be made again"):
             known = ([seconds / at] if at and seconds else paces.get(kind(job))
                      or [measured[key] for key in [kind(job)] if key in measured])
             unknown += not known and job.config is not None
@@ -235,14 +289,14 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
     parts += [f"{short} of minutes each"] * bool(short)
     parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
         command)] * bool(unknown)
-    again = store.repetition()
+    going = any(row is None or row.get("state") == "begun" for row in rows.values())
     damaged = [f"{job.name}: {row['damaged']}\n" for job in jobs
                if (row := rows[job.key]) is not None and row.get("damaged")]
     return (table(["run", "state", "iterations", "seconds", "left"], lines)
             + f"\nstill to compute: {', and '.join(parts)}"
-            + "; and further runs after each that is solved" * (study.open_ended and bool(wanted))
+            + "; and further runs after each that is solved" * (study.open_ended and going)
             + "\n" + "".join(damaged)
-            + f"{len(again)} runs are still to be made again (--repeat)\n" * bool(again))
+            + f"{len(marks)} runs are still to be made again (--repeat)\n" * bool(marks))
 
 
 def _hours(seconds: float) -> str:

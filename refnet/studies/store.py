@@ -1,10 +1,9 @@
 """A study's folder: ``rows.jsonl``, one line a finished run, ``unfinished/KEY`` with the run folder
 of each run that has begun, so that another process or machine can go on, and ``repeat.json``, the
-rows that are still to be made again.
+runs that are to be made again, by key, each with the mark that its new row will carry.
 
 A line is a JSON object: ``key``, ``settings``, what the run returned, and ``sha256``, the digest
-of the JSON text of all other entries (keys sorted, Python's default separators). Older rows
-have no digest, and a change of theirs is not noticed.
+of the JSON text of all other entries (keys sorted, Python's default separators).
 
 Checked by: tests/test_study_store.py.
 """
@@ -37,13 +36,12 @@ def _digest(row: dict[str, Any]) -> str:
 
 
 def row_of(line: bytes) -> dict[str, Any]:
-    """The row of a line. Raises ValueError if that has a digest, and it is not the row's."""
+    """The row of a line. Raises ValueError if its digest is not the row's."""
     row = json_of(line)
     if not isinstance(row, dict) or type(row.get("key")) is not str \
             or type(row.get("settings")) is not dict:
         raise ValueError("not a row; need an object with a key and settings")
-    claimed = row.pop("sha256", None)
-    if claimed not in (None, _digest(row)):
+    if row.pop("sha256", None) != _digest(row):
         raise ValueError("does not match its own sha256: it was damaged or edited")
     return row
 
@@ -115,8 +113,8 @@ class Store:
         """The folder is this process's for the block; nothing is written in it otherwise."""
         return hold(self.folder, wait=PATIENCE)
 
-    def append(self, row: dict[str, Any], again: bool = False) -> None:
-        """Add a row, unless its run has one and this is not ``again``, and forget the run's
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row, unless its run has one that is not to be made again, and forget the run's
         checkpoints. A line before it that a kill cut short is cut off.
 
         Raises FileError, and adds nothing, if a line of the file is damaged; BusyError if another
@@ -127,7 +125,8 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
         with self.held():
             known = self.rows().get(row["key"])
-            if again or known is None or not _same(known, row["settings"]):
+            if (known is None or not _same(known, row["settings"]) or "repetition" in row
+                    and row["repetition"] == self.repetition().get(row["key"])):
                 with naming(self.path), open(self.path, "a+b") as file:
                     file.seek(0)
                     last = file.read().split(b"\n")[-1]
@@ -138,55 +137,51 @@ class Store:
                     file.write(line)
                     file.flush()
                     os.fsync(file.fileno())
-            if again and row["key"] in (asked := self._asked()):
-                self._ask({**asked, row["key"]: False})
+            if self.again.exists():
+                self._ask(self._asked())
         remove(self.unfinished(row["key"]))
 
-    def seal(self) -> None:
-        """Give their digest to rows that have none: an earlier version wrote them."""
-        def text() -> bytes:
-            return b"".join(map(line_of, self.rows().values()))
-
-        if self.path.exists() and contents(self.path, LIMIT) != text():
-            with self.held():  # read again: another process may have added a row
-                write_atomically(self.path, lambda file: file.write(text()))
-
-    def repetition(self) -> set[str]:
+    def repetition(self) -> dict[str, str]:
         """The keys of the rows that are still to be made again, from when that is asked for until
-        it is done, whatever comes between. Raises FileError if its file is damaged."""
-        return {key for key, left in self._asked().items() if left}
+        it is done, whatever comes between, and the marks of the new ones. Raises FileError if its
+        file is damaged."""
+        return self._left(self._asked())
 
-    def repeat(self, part: str) -> None:
-        """From now on the runs whose names contain ``part`` are to be made again; where that was
-        asked for before, those that are left."""
+    def repeat(self, keys: Collection[str]) -> None:
+        """From now on these runs are to be made again; if some of them still are, because a
+        repetition was interrupted, all but those that it has made."""
         with self.held():
             asked = self._asked()
-            fresh = {key for key, row in self.rows().items()
-                     if part in row.get("name", "") and key not in asked}
-            for key in fresh:
-                remove(self.unfinished(key))  # of an earlier repetition, by other code perhaps
-            self._ask({**asked, **dict.fromkeys(fresh, True)})
+            fresh = set(keys)
+            if not fresh.isdisjoint(self._left(asked)):
+                fresh -= asked.keys()
+            self._ask({**asked, **dict.fromkeys(fresh, os.urandom(8).hex())})
 
-    def repeated(self, part: str, failed: Collection[str]) -> None:
-        """What was to be made again of ``part`` has been, but for the runs that failed."""
+    def forget(self, keys: Collection[str]) -> None:
+        """Of what is still to be made again leave these out."""
         with self.held():
-            names = {key: row.get("name", "") for key, row in self.rows().items()}
-            self._ask({key: left for key, left in self._asked().items()
-                       if part not in names.get(key, "") or names.get(key) in failed})
+            asked = self._asked()
+            without = self._left(asked).keys() & set(keys)
+            self._ask({key: mark for key, mark in asked.items() if key not in without})
 
-    def _asked(self) -> dict[str, bool]:
-        """The rows of a repetition, and which of them are left."""
+    def _left(self, asked: dict[str, str]) -> dict[str, str]:
+        rows = self.rows() if asked else {}
+        return {key: mark for key, mark in asked.items()
+                if key in rows and rows[key].get("repetition") != mark}
+
+    def _asked(self) -> dict[str, str]:
+        """The runs of all repetitions since nothing was left of one, and their marks."""
         if not self.again.exists():
             return {}
         with reading(self.again, "remove it, and no run is made again"):
             asked = json_of(contents(self.again, LIMIT))
-            if not isinstance(asked, dict) or not all(left in (True, False)
-                                                      for left in asked.values()):
-                raise ValueError("is not an object of keys with true or false")
+            if not isinstance(asked, dict) or not all(type(mark) is str
+                                                      for mark in asked.values()):
+                raise ValueError("is not an object of keys and marks")
             return asked
 
-    def _ask(self, asked: dict[str, bool]) -> None:
-        if any(asked.values()):
+    def _ask(self, asked: dict[str, str]) -> None:
+        if self._left(asked):
             text = json.dumps(asked, indent=1).encode() + b"\n"
             write_atomically(self.again, lambda file: file.write(text))
         else:

@@ -25,7 +25,6 @@ from refnet.studies.store import Store, line_of, row_of
 from refnet.studies.study import Found
 from refnet.training import loop
 from refnet.training.config import Config
-from refnet.training.listing import describe
 
 __all__ = ["begun", "commit", "execute", "shown"]
 
@@ -33,9 +32,10 @@ POINTS = 100
 """Points of a curve that a row keeps."""
 
 
-def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> dict[str, Any]:
+def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[str, Any]:
     """Carry out a run of the study in ``folder`` and return its row; go on where the folder has
-    it unfinished. A row that is there already is returned as it is, unless ``again``.
+    it unfinished. A row that is there already is returned as it is. ``mark``: of a repetition; then
+    only rows and unfinished runs of that repetition count, and the row carries it.
 
     Raises BusyError if another process works on the run, and whatever the run itself raises; but
     a loss that is not finite is an outcome, the state "diverged".
@@ -45,7 +45,8 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
     store = Store(folder)
 
     def done() -> dict[str, Any] | None:
-        return None if again else store.done(job, store.rows())
+        row = store.done(job, store.rows())
+        return row if row is None or not mark or row.get("repetition") == mark else None
 
     if (row := done()) is not None:
         return row
@@ -56,22 +57,25 @@ def execute(job: Job, folder: Path, again: bool = False, threads: int = 1) -> di
             # another process may have ended the run before, and removed the folder, made anew here
             if (row := done()) is not None:
                 return row
-            codes = _note_code(folder)
-            made = (_call(job, folder, again) if job.config is None else
-                    _train(job, job.config, folder / "run", again))
+            if mark:
+                _renew(folder, mark)
+            at, codes = commit(), _note_code(folder)
+            made = (_call(job, folder) if job.config is None else
+                    _train(job, job.config, folder / "run"))
     except (OSError, ValueError):
         # another process may have ended the run in between, and removed its folder
         if (row := done()) is None:
             raise
         return row
     return {**made, "key": job.key, "name": job.name, "settings": job.settings, "code": codes,
-            "commit": commit(), "environment": environment()}
+            "commit": at, "environment": environment(), **({"repetition": mark} if mark else {})}
 
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """The commit of the source tree, with a "+" if it was changed since; "" without git, and for
-    a package that git does not keep, in a repository of something else, say."""
+    """The commit of the source tree, with a "+" if it was changed since, when this process began
+    its first run; "" without git, and for a package that git does not keep, in a repository of
+    something else, say."""
     try:
         _, commit, changed = (subprocess.run(
             ["git", *words], cwd=Path(refnet.__file__).parent, capture_output=True, text=True,
@@ -82,6 +86,25 @@ def commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return commit + ("+" if changed else "")
+
+
+def _marked(folder: Path, mark: str) -> bool:
+    """Whether what is in a run's folder was made by the repetition of this mark."""
+    try:
+        return (folder / "repetition").read_bytes() == mark.encode()
+    except FileNotFoundError:
+        return False
+
+
+def _renew(folder: Path, mark: str) -> None:
+    """Empty a run's folder of what was made before this repetition."""
+    if _marked(folder, mark):
+        return
+    for path in (folder / "run", folder / "made.json", folder / "code"):
+        remove(path)
+        if path.exists():
+            raise FileError(f"{path} is of an earlier run, and cannot be removed; remove it")
+    write_text(folder / "repetition", mark)
 
 
 def _note_code(folder: Path) -> list[str]:
@@ -99,11 +122,11 @@ def _note_code(folder: Path) -> list[str]:
     return known
 
 
-def _call(job: Job, folder: Path, again: bool) -> dict[str, Any]:
+def _call(job: Job, folder: Path) -> dict[str, Any]:
     """What the function returns, and its seconds. It is kept in the folder until there is a row,
     so that a process that waited for the folder does not make it once more."""
     path = folder / "made.json"
-    if path.exists() and not again:
+    if path.exists():
         with reading(path, f"remove {folder}, and it is made again"):
             kept = row_of(data := contents(path, LIMIT))
             if (line_of(kept) != data or kept["key"] != job.key
@@ -120,9 +143,7 @@ def _call(job: Job, folder: Path, again: bool) -> dict[str, Any]:
     return made
 
 
-def _train(job: Job, config: Config, folder: Path, again: bool) -> dict[str, Any]:
-    if again and describe(folder)["state"] in ("solved", "finished", "diverged"):
-        remove(folder)  # a kill left it when its row was added
+def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     begin: Callable[..., Any] = loop.resume if folder.exists() else loop.train
     try:
         summary = begin(config, folder)
@@ -142,12 +163,13 @@ def _train(job: Job, config: Config, folder: Path, again: bool) -> dict[str, Any
             "curve": _curve(job, read_rows(folder / "rows.jsonl"))}
 
 
-def begun(job: Job, store: Store) -> dict[str, Any] | None:
+def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
     """How far a training run is that has not ended, in the form of a row: its state is "begun".
     ``damaged`` says what is wrong with its files, if they are not whole or of another run; it is
-    then as one without an evaluation. None if it has no folder."""
+    then as one without an evaluation. None if it has no folder, or not from the repetition of this
+    mark."""
     folder = store.unfinished(job.key) / "run"
-    if job.config is None or not folder.exists():
+    if job.config is None or not folder.exists() or mark and not _marked(folder.parent, mark):
         return None
     row: dict[str, Any] = {"state": "begun", "iterations": 0, "of": job.config.iterations,
                            "best": {}, "final": {}, "seconds": 0, "curve": _curve(job, [])}

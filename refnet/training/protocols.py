@@ -41,8 +41,8 @@ _PLAIN = Rule({}, {
     "strength": .01, "open_form": "squared", "open_as": "penalty", "optimizer": "sgd",
     "rate": .01, "manifold_rate": 1e-6, "weight_decay": 0.0, "clip": "none", "clip_at": 1.0,
     "batch": 20, "iterations": 100_000, "evaluate_every": 100})
-"""The plainest choice where a text says nothing; every protocol begins with it. Those of OINIT are
-Manchev & Spratling's, II-A."""
+"""The plainest choice where a text says nothing; every protocol begins with it. OINIT's rate and
+cost are Manchev & Spratling's, II-A; their text names no number of steps, and 100 is the code's."""
 
 SYNTHETIC = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation")
 
@@ -324,8 +324,8 @@ Not taken from the released codes:
   where the text has 100,000, and 200 epochs on MNIST where it has 100, and 1,000,000 iterations
   pixel by pixel. Both protocols take the text's; and its batches of 16 pixel by pixel, for which
   the code's default is 20.
-- Manchev & Spratling's penalty is on by default (--reg .1), beside OINIT too. Their Table I gives
-  OINIT no lambda, and it has none here.
+- In Manchev & Spratling's code for the synthetic problems the penalty is on by default (--reg .1),
+  beside OINIT too. Their Table I gives OINIT no lambda, and it has none here.
 """
 """What no protocol has, to be read beneath ``differences``."""
 
