@@ -221,12 +221,12 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "over 120 steps the gradient is lost on its way back (last table).",
      lambda rows: _solved(rows, f"{LONG}: RMSprop at .0001, W_xh from N(0, .01)")
      and _failed(rows, f"{LONG}: RMSprop at .0001, W_hh alone made orthogonal")),
-    ("Table I's ladder of adding begins at T = 10. There RMSprop, which the code takes by "
-     "default, makes errors in 20,000 iterations at the printed .01; the code's SGD at the same "
-     "rate solves the task in less than a quarter of them. That our Table I by the code has 0 where 80 "
-     "to 100 are printed comes from the optimiser; the study table-i-sgd climbs the ladder with "
-     "SGD. That the one by the text, which is SGD, has 0 too comes from the criterion: when SGD "
-     "has no error by the code's, it has more than nine in ten by the text's.",
+    ("Table I's ladder of adding begins at T = 10. There RMSprop, which the code takes by default, "
+     "makes errors in 20,000 iterations at the printed .01; the code's SGD at the same rate solves "
+     "the task in less than a quarter of them. That our Table I by the code has 0 where 80 to 100 "
+     "are printed comes from the optimiser; the study table-i-sgd climbs the ladder with SGD. That "
+     "the one by the text, which is SGD, has 0 too comes from the criterion: when SGD has no error "
+     "by the code's, it has more than nine in ten by the text's.",
      lambda rows: _failed(rows, f"{BRIEF}: RMSprop at .01 (code)", 101)
      and _solved(rows, f"{BRIEF}: the code's SGD at .01")
      and (rows[f"{BRIEF}: the code's SGD at .01"] or {})["iterations"] < 5000
