@@ -171,10 +171,11 @@ class Store:
 
     def _asked(self) -> dict[str, str]:
         """The runs of all repetitions since nothing was left of one, and their marks."""
-        if not self.again.exists():
-            return {}
         with reading(self.again, "remove it, and no run is made again"):
-            asked = json_of(contents(self.again, LIMIT))
+            try:
+                asked = json_of(contents(self.again, LIMIT))
+            except FileNotFoundError:
+                return {}
             if not isinstance(asked, dict) or not all(type(mark) is str
                                                       for mark in asked.values()):
                 raise ValueError("is not an object of keys and marks")
