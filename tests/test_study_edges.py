@@ -176,6 +176,69 @@ def test_a_study_whose_folder_is_gone_stops(tmp_path, change):
     assert sorted(CALLS) == [0, 1, 2, 3]
 
 
+def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(tmp_path, monkeypatch):
+    def refused(self):
+        raise PermissionError(13, "Permission denied", str(self.folder / ".lock"))
+
+    monkeypatch.setattr(Store, "held", refused)
+    CALLS.clear()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(PermissionError):
+        run(slow_study(), Store(tmp_path), executor=pool)
+    assert CALLS == []
+
+
+def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkeypatch):
+    """Each time a busy run is asked for again, all rows are read."""
+    asked, jobs = [], slow_study(2).jobs(None, 1, False)
+    row = work.execute(jobs[0], tmp_path / "there")
+    store = Store(tmp_path / "here")
+
+    def first_busy(job, folder, mark):
+        if job == jobs[0]:
+            store.append(row)
+            raise BusyError("held")
+        time.sleep(.5)
+        return work.execute(job, folder, mark)
+
+    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(runner, "execute", first_busy)
+    study = Study("two", "", lambda *ask: (asked.append(1), jobs)[1], lambda *ask: "")
+    with ThreadPoolExecutor(1) as pool:
+        assert run(study, store, executor=pool) == {}
+    assert len(asked) <= 4
+
+
+def test_rows_are_read_once_when_one_is_added_meanwhile(tmp_path, monkeypatch):
+    store, jobs, reads, rows = Store(tmp_path), tiny_jobs(number=9), [], Store.rows
+    row = work.execute(OINIT, tmp_path)
+    monkeypatch.setattr(Store, "rows", lambda self: (reads.append(1), rows(self))[1])
+    found = work.shown(store)
+    store.append(row)
+    del reads[:]
+    assert [found(job) for job in jobs] == [None] * 9 and len(reads) == 1
+    assert found(OINIT)["key"] == row["key"]
+
+
+def test_an_error_of_a_worker_names_its_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(work.platform, "node", lambda: "far-away")
+    monkeypatch.setattr(work, "_note_code", lambda folder: (folder / "x").read_text())
+    with ThreadPoolExecutor(1) as pool:
+        failed = run(slow_study(1), Store(tmp_path), executor=pool)
+    assert failed["slow 0"].endswith("; check the name (on far-away)")
+
+
+def test_only_takes_every_run_that_status_shows(climbed, tmp_path, monkeypatch, capsys):
+    """The second rung of a ladder, which nothing has begun."""
+    ran = []
+    monkeypatch.setattr("refnet.studies.runner.run", lambda study, store, *rest: ran.extend(
+        study.jobs(lambda job: store.done(job, store.rows()), 1, False)) or {})
+    path = climbed.path
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    words = ["study", "table-i", "--seeds", "1", "--folder", str(climbed.folder.parent), "--only"]
+    name = next(iter(climbed.rows().values()))["name"].replace("T = 10", "T = 20")
+    assert cli.main([*words, name]) == 0 and [job.name for job in ran] == [name]
+
+
 def test_processes_of_the_caller_go_on(tmp_path):
     own = get_context("spawn").Process(target=time.sleep, args=(600,))
     own.start()

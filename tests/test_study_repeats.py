@@ -134,6 +134,44 @@ def test_a_ladder_that_ends_earlier_leaves_nothing(tmp_path, monkeypatch):
     assert once(study, store, repeat=True) == {} and lines(store) == 5
 
 
+def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(tmp_path, monkeypatch):
+    study, store = Study("ladder", "", ladder, lambda *ask: "", open_ended=True), Store(tmp_path)
+    train, state, append = work._train, ["solved"], Store.append
+    monkeypatch.setattr(work, "_train", lambda *given: {**train(*given), "state": state[0]})
+    assert once(study, store) == {}
+    state[0] = "finished"
+    for before in (True, False):  # the row was added
+        def killed(self, row):
+            if not before:
+                append(self, row)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as change, pytest.raises(KeyboardInterrupt):
+            change.setattr(Store, "append", killed)
+            once(study, store, repeat=True)
+        assert {*store.repetition()} == {key for key in [tiny_jobs()[0].key] if before}
+    assert lines(store) == 4 and not store.again.exists()
+
+
+def test_a_late_row_disturbs_no_repetition(done, tmp_path):
+    """A process that was asleep comes back with a row that another one has made meanwhile."""
+    job = tiny_jobs()[0]
+    late = work.execute(job, tmp_path / "elsewhere")
+    done.repeat([job.key])
+    going = done.unfinished(job.key) / "run"
+    going.mkdir(parents=True)
+    done.append(late)
+    assert going.exists() and lines(done) == 3 and [*done.repetition()] == [job.key]
+
+
+def test_a_row_that_is_lost_in_a_repetition_is_made_once(done, steps):
+    done.repeat(done.rows())
+    _, *rest = done.path.read_bytes().splitlines(keepends=True)
+    done.path.write_bytes(b"".join(rest))
+    assert once(SEEDS, done, repeat=True) == {} and len(steps) == 3 * 40
+    assert lines(done) == 5 and not done.again.exists()
+
+
 @pytest.mark.parametrize("distant", [False, True])
 def test_what_a_repetition_has_ended_is_not_made_once_more(done, tmp_path, steps, monkeypatch,
                                                            distant):

@@ -121,8 +121,9 @@ def _study(args: argparse.Namespace) -> int:
         study = study.search
     study = only(study, args.only)
     store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
-    if args.only and not study.jobs(lambda job: None, args.seeds, args.quick) and not any(
-            args.only in row["name"] for row in store.rows().values()):
+    rows = store.rows() if args.only else {}
+    if args.only and not any(args.only in row["name"] for row in rows.values()) and not study.jobs(
+            lambda job: store.done(job, rows), args.seeds, args.quick):
         raise ValueError(f"--only {args.only!r}: no run has that in its name; see them with: "
                          f"refnet study {args.name} --status")
     if args.status:

@@ -172,7 +172,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
 
     ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
     .get_executor(retries=3)``; without one, ``workers`` processes with one thread each. Workers
-    need to see the store's folder only to go on with unfinished runs: rows come back to here.
+    make the store's folder where they are; it need be the same one only to go on with unfinished
+    runs: rows come back to here.
     ``repeat``: make the runs that are done once more; new rows replace old ones. After an
     interruption, or if a run failed, a call with ``repeat`` goes on with those that are left.
 
@@ -187,16 +188,20 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
         place = os.stat(store.folder)
     failed: dict[str, str] = {}
     deaths: Counter[str] = Counter()
+
+    def reached(rows: dict[str, dict[str, Any]]) -> dict[str, Job]:
+        return _jobs(study, lambda job: store.done(job, rows), seeds, quick)
+
     named: set[str] = set()
     if repeat:
         rows = store.rows()
-        jobs = _jobs(study, lambda job: store.done(job, rows), seeds, quick)
-        named = {key for key, job in jobs.items() if store.done(job, rows) is not None}
+        named = {key for key, job in reached(rows).items() if store.done(job, rows) is not None}
         store.repeat(named)
     elif (waiting := store.repetition()):
         tell(f"{len(waiting)} runs are still to be made again; --repeat goes on with them")
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
+    tried = False
     with _submitter(workers, executor) as (submit, most), _kept(pending, store, place):
         while True:
             _check(store.folder, place)
@@ -209,15 +214,17 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
             wanted = study.jobs(found, seeds, quick)
             left = {job.key: job for job in wanted
                     if found(job) is None and job.name not in failed}
+            busy = {key: until for key, until in busy.items() if key in left}
             sent = {job.key for job in pending.values()}
+            if left and not tried:
+                store.writable()
+                tried = True
             for key, job in left.items():
                 if (len(pending) < most and key not in sent
                         and busy.get(key, 0) <= time.monotonic()):
                     with _going(executor):
                         pending[submit(execute, job, store.folder, marks.get(key, ""))] = job
             if not pending and not left:
-                if repeat:
-                    store.forget(named - {job.key for job in wanted})
                 return failed
             if not pending:
                 time.sleep(PAUSE)
@@ -235,6 +242,9 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                                            "version of refnet; install this one there")
                 if error is None:
                     _check(store.folder, place)
+                    if repeat:  # a ladder that fails earlier than before does without what follows
+                        rows[job.key] = row
+                        store.forget(named - reached(rows).keys())
                     store.append(row)
                     left.pop(job.key, None)
                     tell(f"[{len(left)} to go] {_line(row)}")
@@ -243,9 +253,18 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 elif isinstance(error, BrokenProcessPool) and deaths[job.key] < DEATHS:
                     deaths[job.key] += 1
                 else:
-                    failed[job.name] = f"{type(error).__name__}: {told(error)}"
+                    failed[job.name] = _why(error, executor is not None)
                     tell(f"{job.name}: {failed[job.name]}")
                 del pending[future]
+
+
+def _why(error: BaseException, elsewhere: bool) -> str:
+    if isinstance(error, BrokenProcessPool):
+        return (f"its process was killed {DEATHS + 1} times, by the system for want of memory, "
+                f"say; use fewer workers: refnet study --list --measure shows what a run needs "
+                f"({error})")
+    return f"{type(error).__name__}: {told(error)}" + "".join(
+        f" ({note})" for note in getattr(error, "__notes__", ()) if elsewhere)
 
 
 def _line(row: dict[str, Any]) -> str:

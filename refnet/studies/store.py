@@ -80,7 +80,8 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+        with naming(folder):  # the working directory may be gone
+            self.folder = folder.absolute()
         self.path = self.folder / "rows.jsonl"
         self.again = self.folder / "repeat.json"
 
@@ -113,6 +114,11 @@ class Store:
         """The folder is this process's for the block; nothing is written in it otherwise."""
         return hold(self.folder, wait=PATIENCE)
 
+    def writable(self) -> None:
+        """Raise OSError if no row could be added."""
+        with self.held(), naming(self.path), open(self.path, "ab"):
+            pass
+
     def append(self, row: dict[str, Any]) -> None:
         """Add a row, unless its run has one that is not to be made again, and forget the run's
         checkpoints. A line before it that a kill cut short is cut off.
@@ -120,13 +126,16 @@ class Store:
         Raises FileError, and adds nothing, if a line of the file is damaged; BusyError if another
         process keeps the folder.
         """
-        line = line_of(row)
+        key = row["key"]
         with naming(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with self.held():
-            known = self.rows().get(row["key"])
+            known, asked = self.rows().get(key), self._asked()
+            if known is None and key in asked:  # its old row is gone: this one is the new one
+                row = {**row, "repetition": asked[key]}
             if (known is None or not _same(known, row["settings"]) or "repetition" in row
-                    and row["repetition"] == self.repetition().get(row["key"])):
+                    and row["repetition"] == self._left(asked).get(key)):
+                line = line_of(row)
                 with naming(self.path), open(self.path, "a+b") as file:
                     file.seek(0)
                     last = file.read().split(b"\n")[-1]
@@ -137,9 +146,10 @@ class Store:
                     file.write(line)
                     file.flush()
                     os.fsync(file.fileno())
-            if self.again.exists():
-                self._ask(self._asked())
-        remove(self.unfinished(row["key"]))
+            if asked:
+                self._ask(asked)
+            if key not in self._left(asked):  # or another process may be making it again
+                remove(self.unfinished(key))
 
     def repetition(self) -> dict[str, str]:
         """The keys of the rows that are still to be made again, from when that is asked for until

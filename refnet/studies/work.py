@@ -3,6 +3,7 @@
 Checked by: tests/test_studies.py.
 """
 
+import platform
 import re
 import subprocess
 import time
@@ -33,9 +34,10 @@ POINTS = 100
 
 
 def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[str, Any]:
-    """Carry out a run of the study in ``folder`` and return its row; go on where the folder has
-    it unfinished. A row that is there already is returned as it is. ``mark``: of a repetition; then
-    only rows and unfinished runs of that repetition count, and the row carries it.
+    """Carry out a run of the study in ``folder``, which is made if it is not there, and return its
+    row; go on where the folder has it unfinished. A row that is there already is returned as it
+    is. ``mark``: of a repetition; then only rows and unfinished runs of that repetition count, and
+    the row carries it.
 
     Raises BusyError if another process works on the run, and whatever the run itself raises; but
     a loss that is not finite is an outcome, the state "diverged".
@@ -62,9 +64,10 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
             at, codes = commit(), _note_code(folder)
             made = (_call(job, folder) if job.config is None else
                     _train(job, job.config, folder / "run"))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
         # another process may have ended the run in between, and removed its folder
         if (row := done()) is None:
+            error.add_note(f"on {platform.node()}")
             raise
         return row
     return {**made, "key": job.key, "name": job.name, "settings": job.settings, "code": codes,
@@ -191,10 +194,12 @@ def shown(store: Store) -> Found:
     read, rows = size(), store.rows()
 
     def found(job: Job) -> dict[str, Any] | None:
+        nonlocal read, rows
         row = store.done(job, rows) or begun(job, store)
         if (row is None or "damaged" in row) and size() != read:
             # another process may have ended it since: its row is there before its folder goes
-            row = store.done(job, store.rows()) or row
+            read, rows = size(), store.rows()
+            row = store.done(job, rows) or row
         return row
 
     return found
