@@ -235,11 +235,15 @@ def test_a_finding_is_stated_only_if_the_rows_say_so():
     labels = {cell.label: cell.job(0, False, causes.CURVE).key for cell in causes.CELLS}
 
     def best(label):
+        if label.startswith(causes.MOST):
+            return {"accuracy": .9}
         if label.startswith(causes.PIXELS):
             return {"accuracy": .1 if "SGD" in label else .5 if "from 0" in label else .3}
         if label.startswith(causes.PTB):
             return {"test_accuracy": .5 if "embedding" in label else .42 if "mixed" in label
                     else .4}
+        if label.startswith(causes.WHOLE):
+            return {"test_accuracy": .77}
         if label.startswith(causes.RIGID):
             return {"test_accuracy": .5 if label.endswith(("the rate", "standardised")) else .4}
         if label.startswith(causes.FIRST):

@@ -260,9 +260,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
 
 def _why(error: BaseException, elsewhere: bool) -> str:
     if isinstance(error, BrokenProcessPool):
-        return (f"its process was killed {DEATHS + 1} times, by the system for want of memory, "
-                f"say; use fewer workers: refnet study --list --measure shows what a run needs "
-                f"({error})")
+        return (f"its process was killed {DEATHS + 1} times ({error}), by the system for want of "
+                "memory, say; use fewer workers, with what a run needs by: refnet study --list")
     return f"{type(error).__name__}: {told(error)}" + "".join(
         f" ({note})" for note in getattr(error, "__notes__", ()) if elsewhere)
 
