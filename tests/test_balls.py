@@ -67,6 +67,32 @@ def test_ball_that_is_not_decided_is_not_called_known():
     assert known.tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("low", [1.0, np.nextafter(1, 2), -1.5, 1e-270, 1e308])
+@pytest.mark.parametrize("size, known", [(0.49, True), (0.51, False), (0.99, False)])
+def test_no_number_of_a_tie_is_further_than_stated_from_the_middle(low, size, known):
+    """By TIE a ball counts as one of the middle only if all of its numbers are that near."""
+    low, high = np.float64(low), np.nextafter(low, np.inf)
+    gap = Fraction(high) - Fraction(low)
+    radius = gap * Fraction(size) / 2 ** balls.TIE
+    even = low if low.view(np.int64) % 2 == 0 else high
+    with balls.precision(2000):
+        exact = [flint.arb(flint.fmpq(number.numerator, number.denominator))
+                 for number in (Fraction(low) + gap / 2, radius)]
+        for side in (-0.9, 0, 0.9):
+            ball = flint.arb(exact[0] + side * exact[1], exact[1])
+            nearest, found, _ = balls.decided(np.array([ball], object))
+            assert found[0] == known and (nearest[0] == even or not known)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_end_of_the_range_is_not_between_two_numbers(sign):
+    largest = flint.arb(sign * np.finfo(float).max)
+    with balls.precision(2000):
+        ball = flint.arb(largest + sign * flint.arb(1e300), 1e300)
+        assert ball.contains(largest)
+        assert not balls.decided(np.array([ball], object))[1].any()
+
+
 def test_ball_product_contains_rational_product():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(3, 4)), rng.normal(size=(4, 2))

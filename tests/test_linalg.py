@@ -180,10 +180,13 @@ def test_qr(dtype):
     assert (np.diag(r) > 0).all() and (np.tril(r, -1) == 0).all()
 
 
-def test_qr_of_a_complex_step_is_its_derivative():
-    """On dual numbers over floats and by complex step: two ways to one tangent."""
+@pytest.mark.parametrize("start", ["dense", "identity", "triangular"])
+def test_qr_of_a_complex_step_is_its_derivative(start):
+    """On dual numbers over floats and by complex step: two ways to one tangent. Columns that lie on
+    their axis already have one, too."""
     rng = np.random.default_rng(2)
     a, d = rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
+    a = {"dense": a, "identity": np.eye(5, 3), "triangular": np.triu(a)}[start]
     step = 2.0 ** -300
     by_step = qr(a + 1j * step * d)[0].imag / step
     lifted, _ = qr(dual_array(a, d))
@@ -191,6 +194,24 @@ def test_qr_of_a_complex_step_is_its_derivative():
     assert abs(values - qr(a)[0]).max() <= 25 * np.finfo(float).eps
     scale = np.linalg.cond(a) * abs(by_step).max()
     assert abs(by_step - by_dual).max() <= 25 * np.finfo(float).eps * scale
+    # Q'Q = I makes Q'dQ skew, and R stays triangular: d = dQ R + Q dR has no other solution
+    q, r = qr(a)
+    turn = q.T @ d @ np.linalg.inv(r)
+    skew = np.tril(turn, -1) - np.tril(turn, -1).T
+    true = q @ skew + (np.eye(5) - q @ q.T) @ d @ np.linalg.inv(r)
+    assert abs(by_dual - true).max() <= 25 * np.finfo(float).eps * np.linalg.cond(a) * scale
+
+
+@pytest.mark.parametrize("size", [0.1, 0.41, 0.417, 0.46, 0.5, -0.5])
+def test_derivatives_of_expm(size):
+    """All of them are e^a for one number: what is cut off of the series is less than an eps."""
+    a, one = np.array([[size]]), np.ones((1, 1))
+    true, limit = np.exp(size), 2 * np.finfo(float).eps
+    step = 2.0 ** -300
+    moved = expm(a + 1j * step * one)
+    for found in (expm(a).value, expm_pull(expm(a), one), moved.value.imag / step,
+                  expm_pull(moved, one.astype(complex)).imag / step):
+        assert abs(found[0, 0] - true) <= limit * true
 
 
 @pytest.mark.parametrize("size", [0.0, 0.01, 1.0, 10.0])

@@ -66,7 +66,8 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     """``J(k) = v' W^k' C^-1 W^k v`` for k = 0 .. delays - 1, (delays,), float64.
 
     W (H, H) acts on columns, as in ``a = Whh h``; v (H,), the input's weights, of norm 1 by
-    convention. For a normal W, J sums to 1 over all delays; it can reach H otherwise.
+    convention. For a normal W, J sums to 1 / noise over all delays; it can reach
+    H / noise otherwise.
     ``horizon``: the state was known exactly that many steps ago, so that C sums the noise since
     then; J(k) for k < horizon is then defined for any W, falls with the horizon, and tends to
     the stationary J where that exists.

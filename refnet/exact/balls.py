@@ -27,8 +27,9 @@ _kept: list[dict[Any, Any]] = []
 _most = _sum_bits = 53
 """The precision asked for."""
 TIE = 64
-"""A value that lies halfway between two float64s, within 2^-TIE of their distance, is rounded to
-the even one: 1/3 of a sum can be such a one, and no ball of it ever lies on one side."""
+"""A value that is proved to lie halfway between two float64s, within 2^-TIE of their distance, is
+rounded to the even one: 1/3 of a sum can be such a one, and no ball of it ever lies on one side.
+"""
 GUARD, LOOKED_AT, LONG = 40, 100, 512
 """Bits beyond those that are known; about how many entries tell how many are; the rows of a sum
 that counts as one over many."""
@@ -166,18 +167,22 @@ def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Arra
     """The float64 of balls whose ends and midpoints round to these, and whether it is known.
 
     Rounding is monotonic, so it is known where both ends round to the same float64; and by TIE,
-    which makes it the even one. Elsewhere the value is the midpoint's.
+    which makes it the even one: a ball that holds the middle of two neighbours holds no number
+    that is further than twice its radius from it. Elsewhere the value is the midpoint's.
 
     >>> low, radius = np.array([1.0]), np.array([2.0 ** -120])
     >>> value, known = settled(low, low, np.nextafter(low, 2), radius)
     >>> value.tolist(), known.tolist()
     ([1.0], [True])
 
-    Checked by: tests/test_certify.py::test_a_value_between_two_floats_is_rounded_to_the_even_one.
+    Checked by: tests/test_certify.py::test_a_value_between_two_floats_is_rounded_to_the_even_one,
+    tests/test_balls.py::test_no_number_of_a_tie_is_further_than_stated_from_the_middle.
     """
     same = low == high
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
-        tie = (np.nextafter(low, np.inf) == high) & (radius <= np.ldexp(high - low, -TIE))
+        gap = high - low
+        tie = (np.nextafter(low, np.inf) == high) & np.isfinite(gap) & (
+            radius <= np.ldexp(gap, -TIE - 1))
     even = np.where(low.view(np.int64) % 2 == 0, low, high)
     return np.where(same, low + 0.0, np.where(tie, even, middle)), same | tie
 

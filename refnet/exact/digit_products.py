@@ -19,8 +19,7 @@ __all__ = ["accumulate", "align", "carry_all", "extent", "middle", "nearest", "s
 
 @jit
 def extent(a: Any, K: Any, high: Any, low: Any) -> None:
-    """For every row of K numbers the place behind its first digit, and that of its last one; of a
-    number with a radius no digits count but the first."""
+    """For every row of K numbers the place behind its first digit, and that of its last one."""
     L = a.shape[1] - 3
     for m in range(len(high)):
         high[m], low[m] = -NONE, NONE

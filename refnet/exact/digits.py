@@ -49,10 +49,10 @@ STEPS = (5, 12, 19, 26)
 LOG = 16.635532333438686
 """log(B)."""
 FURTHEST = 2 ** 20
-"""How many digits an exponential may have before or behind the point."""
+"""What the size of an exponential's argument must be below."""
 OFF = 2.0 ** 34
-"""A bound of the exponential's error in its last digit: the argument's is FURTHEST + 1, tables and
-series add 200, and e^t < 2^12.5 multiplies them."""
+"""A bound of the exponential's error in its last digit: the argument's is at most FURTHEST + 1,
+tables and series add 200, and e^t < 2^12.5 multiplies them."""
 
 
 @inner

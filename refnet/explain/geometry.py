@@ -44,7 +44,8 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
                for (dtype, guarded), (_, values) in drift.items()]),
         Table("ds of a step of gradient descent of rate 1, dL/ds = -1, at p = 0: with the rate of "
               "p divided by 2m as printed, and by (2m)^2 (erratum 28; RMSprop's ds is free of m "
-              "with 2m)", ["margin m", "divided by 2m", "by (2m)^2"],
+              "with 2m while its gradients are well above sqrt(eps))",
+              ["margin m", "divided by 2m", "by (2m)^2"],
               [[m, a, b] for m, a, b in zip(margins, printed[:, 30], free[:, 30])])]
 
     def draw(figure: Any) -> None:
@@ -95,4 +96,4 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
         "direction descends with A = G W' - W G'; the released code's A may climb. Rounding moves "
         "M off the manifold like a random walk, unless a guard repairs it. The margin's map is "
         "open, and dividing the rate by 2m leaves 2m in gradient descent's step of s, but not in "
-        "RMSprop's.", tables, draw, 5)
+        "RMSprop's of gradients well above the root of its eps.", tables, draw, 5)

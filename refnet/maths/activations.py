@@ -2,7 +2,8 @@
 
 Each entry gives ``h = f(a)`` and, directly beneath, the pull-back ``da = f'(a) dh``
 together with the gradients of the activation's own parameters. At a kink the derivative is
-the left-hand one (relu'(0) = 0), as in PyTorch, JAX and ONNX. NaN propagates.
+the left-hand one (relu'(0) = 0), as in PyTorch; JAX's leaky_relu takes the right-hand one. NaN
+propagates.
 
 Sources: softsign, ELU (Clevert et al. 2016), PReLU (He et al. 2015), OPLU (Chernodub &
 Nowicki 2016), modReLU (Arjovsky et al. 2016; real form: Lezcano-Casado 2019).

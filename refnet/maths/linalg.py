@@ -12,6 +12,7 @@ import ctypes
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache, cached_property
+from itertools import count
 from math import factorial
 from typing import Any, NamedTuple
 
@@ -203,21 +204,19 @@ def qr(a: Array) -> tuple[Array, Array]:
         q, r = np.linalg.qr(a)
         signs = np.where(np.diag(r) < 0, -1, 1).astype(a.dtype)
         return q * signs, r * signs[:, None]
-    # Householder reflections, each turning a column onto the axis with a positive entry
+    # Householder reflections, each turning a column onto the half of its axis that is further from
+    # it: the one that has no cancellation, and a derivative for a column that is on the axis, too
     n, columns = a.shape
     q, r = eye(n, a.dtype), a.copy()
     for k in range(columns):
-        x = r[k:, k]
-        length = sqrt(np.asanyarray((x * x).sum(), x.dtype))[()]
-        v = x.copy()
-        left = bool(nonpositive(x[:1])[0])
-        # x_0 - |x| without cancellation: - sum of the other squares / (x_0 + |x|)
-        v[0] = x[0] - length if left else -(x[1:] * x[1:]).sum() / (x[0] + length)
-        square = (v * v).sum()
-        if not nonpositive(np.asanyarray(square, r.dtype)).all():
-            r[k:] = r[k:] - np.multiply.outer(2 * v / square, matmul(v[None], r[k:])[0])
-            q[:, k:] = q[:, k:] - np.multiply.outer(matmul(q[:, k:], v[:, None])[:, 0],
-                                                    2 * v / square)
+        v = r[k:, k].copy()
+        length = sqrt(np.asanyarray((v * v).sum(), v.dtype))[()]
+        sign = 1 if nonpositive(v[:1])[0] else -1
+        v[0] = v[0] - sign * length
+        u = 2 * v / (v * v).sum()
+        r[k:] = r[k:] - np.multiply.outer(u, matmul(v[None], r[k:])[0])
+        q[:, k:] = q[:, k:] - np.multiply.outer(matmul(q[:, k:], v[:, None])[:, 0], u)
+        r[k], q[:, k] = sign * r[k], sign * q[:, k]
     return q[:, :columns], np.triu(r[:columns])
 
 
@@ -257,15 +256,11 @@ class Exponential(NamedTuple):
     powers: list[Array]
 
 
-def _degree(dtype: Any, norm: float = 0.5) -> int:
-    """The Taylor degree at which the next term, at norm 1/2, is below a quarter of eps; for
-    smaller norms the least at which that of the derivative is."""
+def _degree(dtype: Any, norm: float, derivatives: int) -> int:
+    """The least Taylor degree at which the next term, of the value and of so many derivatives, is
+    at most a quarter of eps."""
     eps = float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0 ** -52
-    degree, term = 1, 1 / 8
-    while term > eps / 4:
-        degree += 1
-        term /= 2 * (degree + 1)
-    return next((m for m in range(1, degree) if norm ** m / factorial(m) <= eps / 4), degree)
+    return next(k for k in count(1) if norm ** k / factorial(k) <= eps / 4) + derivatives - 1
 
 
 def expm(a: Array) -> Exponential:
@@ -273,16 +268,17 @@ def expm(a: Array) -> Exponential:
 
     ``e^a = (e^(a / 2^s))^(2^s)`` with s such that the scaled matrix has a 1-norm of at most
     1/2; real floats take the degree that their norm demands for the value and its derivative,
-    all else that for 1/2, which leaves room for further derivatives. On balls, and dual numbers
-    over balls, it is python-flint's exponential, whose radius contains the remainder of its
-    series. On rational numbers it is the polynomial of float64's
-    degree: not e^a, but a map whose adjoint can be proved by equality.
+    all else, which may carry a derivative, that for 1/2 and one derivative more. On balls, and
+    dual numbers over balls, it is python-flint's exponential, whose radius contains the remainder
+    of its series. On rational numbers it is the polynomial of that degree: not e^a, but a map
+    whose adjoint can be proved by equality.
     Source: Higham, Functions of Matrices (2008), chapter 10.
 
     >>> expm(np.array([[0.0, 1.0], [0.0, 0.0]])).value.tolist()
     [[1.0, 1.0], [0.0, 1.0]]
 
-    Checked by: tests/test_linalg.py::test_expm, tests/test_enclosures.py::test_rotations.
+    Checked by: tests/test_linalg.py::test_expm, ::test_derivatives_of_expm,
+    tests/test_enclosures.py::test_rotations.
     """
     own = _own_expm(a)
     if own is not None:
@@ -297,7 +293,8 @@ def expm(a: Array) -> Exponential:
                              "of a size whose exponential is not")
     scaled = divided(a, 2 ** squarings)
     one = eye(len(a), a.dtype)
-    degree = _degree(a.dtype, float(norm.max(initial=0)) if a.dtype.kind == "f" else 0.5)
+    degree = (_degree(a.dtype, float(norm.max(initial=0)), 1) if a.dtype.kind == "f" else
+              _degree(a.dtype, 0.5, 2))
     sums = [np.asanyarray(one + divided(scaled, degree))]
     for k in range(degree - 1, 0, -1):
         sums.append(np.asanyarray(one + divided(matmul(scaled, sums[-1]), k)))

@@ -229,7 +229,7 @@ def guard(M: Array) -> Guarded:
     """Measure the drift of M off the manifold and, past a bound, bring it back.
 
     The bound is ``4 sqrt(P) eps``: the rounding of a perfect M's entries alone gives a defect
-    of about sqrt(P) eps / 2, and 4 leaves some hundred steps between repairs. A repair is a
+    of about .3 sqrt(P) eps, and 4 leaves some hundred steps between repairs. A repair is a
     Newton-Schulz step towards the polar factor, ``M - M (M'M - I) / 2``, which takes a defect d
     to about 3/4 d^2.
 

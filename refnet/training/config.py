@@ -169,8 +169,9 @@ class Config:
     backend: str = _setting("compiled", "Numba's kernels or plain NumPy",
                             choices=("compiled", "reference"))
     checkpoint: str = _setting("none", "gradient checkpointing; with sqrt, memory grows with the "
-                                       "square root of the sequence length and each step is run "
-                                       "forward twice", choices=("none", "sqrt"), where=RECURRENT)
+                                       "square root of the sequence length and each step but "
+                                       "those of the last segment is run forward twice",
+                               choices=("none", "sqrt"), where=RECURRENT)
     watch: bool = _setting(False, "record singular values, departure from normality and gradient "
                                   "norms of every matrix, and the gradient's flow through time, "
                                   "at every evaluation")

@@ -1,8 +1,9 @@
 """What an erratum is, and how its check decides.
 
-A check computes quantities with refnet's own functions and compares them with what the printed
-form says and with what the corrected one says. The erratum is settled if the printed form fails
-in every comparison in which it says anything, and the corrected form holds in all.
+A check computes quantities, with refnet's own functions where it has them, and compares them with
+what the printed form says and with what the corrected one says. The erratum is settled if the
+printed form fails in every comparison in which it says something else, and the corrected form
+holds in all.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,8 @@ class Comparison(NamedTuple):
     """One quantity: what refnet ``measured`` and what the ``printed`` and the ``correct`` form say.
 
     A form gives a value, an ``AtMost`` or an ``AtLeast``; ``printed`` is None where it says
-    nothing. ``tolerance``: 0 for exact numbers, else the rounding or sampling error to allow.
+    nothing, or the same as the correct one. ``tolerance``: 0 for exact numbers, else the rounding
+    or sampling error to allow.
     """
 
     what: str

@@ -187,7 +187,7 @@ def _e10(rng: Rng) -> list[Comparison]:
                        None, AtMost(1.0))]
 
 
-@erratum(11, SOURCE, "eq. 15", "||W A|| = ||A|| for a semi-orthogonal W",
+@erratum(11, SOURCE, "eq. 15", "||W A|| = ||A|| for every A, where W may be semi-orthogonal",
          "it needs orthonormal columns, W' W = I",
          "||W x||^2 = x' W' W x. A wide W with orthonormal rows has W W' = I and maps a space of "
          "dimension columns - rows to 0.")
@@ -309,10 +309,11 @@ def _e16(rng: Rng) -> list[Comparison]:
                        5 * math.sqrt(true.variance / 50))]
 
 
-@erratum(17, SOURCE, "II-A", "the descent always converges to minima of high quality",
-         "it needs a rate below 1/4, full rank, and s_max^2 < 1 + 1 / (2 rate)",
+@erratum(17, SOURCE, "II-A", "the descent always converges to minima of high quality if W is large",
+         "it needs a rate below 1/4, full rank, and s_max^2 < 1 + 1 / (2 rate), at any size",
          "W - 4 a (W W' - I) W keeps the singular vectors and maps s to s (1 + 4 a (1 - s^2)). 0 "
-         "is a fixed point; 1 attracts if |1 - 8 a| < 1; beyond the bound |s| grows.")
+         "is a fixed point; 1 attracts if |1 - 8 a| < 1; beyond the bound |s| grows. A larger W "
+         "does not help: s_max^2 of n x n entries N(0, 1/n) tends to 4.")
 def _e17(rng: Rng) -> list[Comparison]:
     success = {rate: orthogonalization_experiment("glorot_normal", runs=10, rate=rate,
                                                   seed=int(rng.integers(2 ** 31))).success_rate
@@ -348,7 +349,7 @@ def _e18(rng: Rng) -> list[Comparison]:
 
 @erratum(19, SOURCE, "eqs. 30, 31", "one W in the penalty; dE/dW_t in the update",
          "a sum over the layers; dE/dW_hh",
-         "II-B speaks of every layer, and the update is that of W_hh.")
+         "III-C penalises a net of ten hidden layers, and the update is that of W_hh.")
 def _e19(rng: Rng) -> list[Comparison]:
     value, grads = open_penalty({"W1": W1, "W2": W2}, F(1, 3))
     return [Comparison("the penalty of two matrices, lambda = 1/3", value.item(),

@@ -12,9 +12,10 @@ HEAD = """# Errata
 
 What the papers that refnet follows print wrong, the right form of each, and why. refnet implements
 the right forms; where a paper's released code differs from its text, both have a name. The checks
-run refnet's own functions: `refnet errata NUMBER` repeats one, `refnet errata --check` all. In a
-check, a dash says that the printed form makes no statement there. Where it makes none at all, its
-factors do not fit each other (3, 5), or it is true and lacks a condition (33, 35).
+run refnet's own functions where it has them: `refnet errata NUMBER` repeats one,
+`refnet errata --check` all. In a check, a dash says that the printed form makes no statement there,
+or the same as the correct one. Where it makes none at all, its factors do not fit each other (3,
+5), or it is true and lacks a condition (33, 35).
 
 This page is written by `refnet errata --markdown`.
 """

@@ -56,7 +56,8 @@ def _e33(rng: Rng) -> list[Comparison]:
 
 
 @erratum(35, ORHAN, "first paragraph", "rho(W^n) is much larger than rho of a product of n draws",
-         "it is, at every size N, but less so the larger N is; the n-th roots of both tend to 1",
+         "it is for N >= 2, by a factor for each draw that tends to 1 as N grows; the n-th roots "
+         "of both tend to 1",
          "For N(0, 1/N) entries, rho(W) tends to 1 and so does the growth rate of the product: the "
          "difference in each factor is an effect of finite N, raised to the power n by n factors.")
 def _e35(rng: Rng) -> list[Comparison]:

@@ -35,7 +35,9 @@ class SVD(Manifold):
     in the paper, with which SGD's step in s still carries 2m (erratum 28); "margin_free"
     1 / (2m)^2, with which SGD's step in s, ``-rate sigmoid'(p)^2 dL/ds``, is free of m. An
     optimiser that normalises gradients, such as RMSprop, moves p by an amount that does not
-    depend on m; with it, "printed" makes the step in s free of m. ``spectrum_factor`` multiplies
+    depend on m while ``|dL/dp| = 2m sigmoid'(p) |dL/ds|`` is well above the root of its eps; with
+    it, "printed" then makes the step in s free of m. Far below that root it is SGD at the rate
+    ``rate / sqrt(eps)``. ``spectrum_factor`` multiplies
     the factor: the released code of Vorontsov et al. has a rate of its own for the spectrum, 1e-4
     where all else has 1e-3.
 
