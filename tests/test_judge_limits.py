@@ -11,7 +11,7 @@ pytest.importorskip("flint", reason="python-flint (extra certify) is not install
 from scipy.special import expit  # noqa: E402
 
 from refnet.batch import Batch  # noqa: E402
-from refnet.check import judge  # noqa: E402
+from refnet.check import assert_gradients, judge  # noqa: E402
 from refnet.check.cases import random_batch, random_params, reference_results  # noqa: E402
 from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING,  # noqa: E402
                                   UNJUDGED, judgement)
@@ -92,7 +92,7 @@ def test_what_a_function_keeps_between_calls():
     verdict = judge(net, accumulating, params, batch)
     assert verdict.verdict == NOT_ROUNDING and "a second call" in verdict.convention
     assert judge(net, lambda *given: fresh.append(1) or reference_results(net, *given), params,
-                 batch).passed and len(fresh) == 2
+                 batch).passed and len(fresh) == 3
 
 
 def test_an_early_name_concerns_what_is_wrong_at_full_size():
@@ -165,3 +165,46 @@ def test_required_names_come_in_a_tuple():
     params, batch = made(net)
     with pytest.raises(TypeError, match="required is 'dWhh'; need a tuple of names of results"):
         judge(net, reference_results(net, params, batch), params, batch, required="dWhh")
+
+
+def test_what_a_function_keeps_of_its_first_inputs():
+    """As a compiled function does that took its parameters, or its input, for constants."""
+    net = RecurrentNet(2, 3, 4, cell="lstm")
+    params, batch = made(net)
+    first = {}
+
+    def keeping(*names):
+        def function(p, b):
+            kept = first.setdefault(names, (dict(p), b))
+            p = {name: kept[0][name] if name in names else p[name] for name in p}
+            return reference_results(net, p, kept[1] if "x" in names else b)
+        return function
+
+    assert judge(net, keeping(), params, batch).passed
+    for names in [(*params,), ("Whh",), ("x",), ("by", "Why")]:
+        verdict = judge(net, keeping(*names), params, batch)
+        assert verdict.verdict == NOT_ROUNDING and "kept between calls" in verdict.convention
+        with pytest.raises(AssertionError, match="kept between calls"):
+            assert_gradients(net, keeping(*names), params, batch)
+
+
+@pytest.mark.parametrize("T", [3, 320])
+def test_a_function_may_use_its_arrays_again(T):
+    """Only what is wrong is said to be: also at sizes at which a name is looked for in short."""
+    net = RecurrentNet(2, 8, 4)
+    params, batch = made(net, T=T, B=4)
+    arrays = {}
+
+    def function(p, b, wrong=1.0):
+        found = reference_results(net, p, b)
+        found["dbh"] = found["dbh"] * wrong
+        for name, value in found.items():
+            room = arrays.setdefault(name, np.zeros(4 * T * 32))
+            flat = np.asarray(value).ravel()
+            room[:flat.size] = flat
+            found[name] = room[:flat.size].reshape(np.shape(value))
+        return found
+
+    assert judge(net, function, params, batch, dtype="float32").passed
+    verdict = judge(net, lambda p, b: function(p, b, 1.01), params, batch, dtype="float32")
+    assert [part.name for part in verdict.parts if part.verdict == NOT_ROUNDING] == ["dbh"]

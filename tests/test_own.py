@@ -354,3 +354,45 @@ def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, 
             cli.main(["check", "function", "x.py:f", flag, name])
         assert left.value.code == 2 and f"{name} cannot be written" in capsys.readouterr().err
     assert list(Path(tmp_path).iterdir()) == []
+
+
+AT_THE_EDGES = {
+    "tanh that ends": ("rnn", "large inputs", '''
+    found["dx"] = np.where(abs(x) > 20, 0, found["dx"])'''),
+    "a sigmoid that overflows": ("lstm", "large inputs", '''
+    if (np.exp(abs(x).max().astype(x.dtype)) == np.inf):
+        found["dbh"] = found["dbh"] * np.nan'''),
+    "one sequence": ("gru", " 1     2    1 ", '''
+    if x.shape[1] == 1:
+        found["dby"] = found["dby"] * 2'''),
+    "one step": ("rnn", " 1     2    1 ", '''
+    if len(x) == 1:
+        found["dWxh"] = found["dWxh"] + 1e-3''')}
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("name", AT_THE_EDGES)
+def test_a_mistake_at_the_edges_is_found_without_naming_sizes(name, tmp_path, capsys):
+    cell, where, bug = AT_THE_EDGES[name]
+    (tmp_path / "mine.py").write_text(f'''import numpy as np
+from refnet.batch import Batch
+from refnet.check.cases import reference_results
+from refnet.nets.recurrent import RecurrentNet
+
+
+def right(p, x, y):
+    return reference_results(RecurrentNet(3, p["Why"].shape[1], 5, cell={cell!r}), p, Batch(x, y))
+
+
+def wrong(p, x, y):
+    found = right(p, x, y){bug}
+    return found
+''')
+    command = ["check", "function", "--cell", cell]
+    assert cli.main([*command, f"{tmp_path}/mine.py:right"]) == 0
+    assert set(in_columns(capsys.readouterr().out)) == {"explained by rounding"}
+    assert cli.main([*command, f"{tmp_path}/mine.py:wrong"]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == "4 of 6 are explained by rounding"
+    assert all(where in line for line in lines if "not rounding" in line)
+    assert cli.main([*command, f"{tmp_path}/mine.py:wrong", "--sizes", "20,16,4"]) == 0

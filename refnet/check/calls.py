@@ -8,15 +8,18 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from refnet.arguments import optional
-from refnet.batch import Params
+from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind
+from refnet.check.cases import reference_results
 from refnet.check.conventions import Readings
 from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
 from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS,
-                                  UNJUDGED, Verdict, compare, judged_types)
+                                  UNJUDGED, Verdict, compare, judged_types, judgement)
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -32,8 +35,9 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
     ``what`` and ``inputs``: a net, its parameters and a batch; or a function and its arrays, with
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
-    a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. A
-    function whose result is right is called once more: what it keeps from call to call shows then.
+    a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. It may
+    use its arrays again. A function whose result is right is called once more and, of a net, with
+    half of its parameters and inputs: what it keeps from call to call shows then.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
     The certificate and the sigmas are kept for the next call with the same net or function
@@ -67,8 +71,8 @@ def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = No
             raise ValueError(f"required: {name} is not the name of a result; these are "
                              f"{', '.join(certified.named())}")
     function = theirs if callable(theirs) else None
-    if callable(theirs):
-        theirs = theirs(*deepcopy(case.inputs))
+    if function:
+        theirs = _results(function, case.inputs)
     if not isinstance(theirs, Mapping):
         raise TypeError(f"judge: theirs is {type(theirs).__name__}; need a dict of arrays by name, "
                         f"such as {', '.join(certified.named())}, or a function that returns one")
@@ -82,14 +86,79 @@ def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = No
             theirs, certified, dtype=dtype, required=required, sigma=sigma,
             readings=readings_of(case))
     if function and verdict.passed:
-        second = function(*deepcopy(case.inputs))
+        second = _results(function, case.inputs)
         other = compare(second, certified, dtype=dtype, required=required, sigma=sigma,
                         readings=_Unnamed())
         if not other.passed:
             return replace(other, convention=SECOND), second, case, sigma
+        verdict = _of_other_inputs(case, function, verdict, sigma)
     return verdict, theirs, case, sigma
 
 
+def _results(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
+    found = function(*deepcopy(inputs))
+    return {name: _copy(value) for name, value in found.items()} if isinstance(
+        found, Mapping) else found
+
+
+def _copy(value: Any) -> Any:
+    try:
+        return value.copy() if isinstance(value, (np.ndarray, np.generic)) else deepcopy(
+            value) if isinstance(value, (list, tuple)) else np.array(value)
+    except Exception:  # what NumPy cannot read: the comparison says so
+        return value
+
+
+def _of_other_inputs(case: Case, function: Callable[..., Any], verdict: Verdict, sigma: Params
+                     ) -> Verdict:
+    """The verdict, which is no pass if the function does not follow its inputs: with half of the
+    parameters and of x, a result is off by more than a quarter of the way to the former one, in
+    the norm. What they should be is computed in float64, not certified."""
+    if not isinstance(case.what, Net):
+        return verdict
+    params, batch = case.inputs
+    if any(value.dtype.kind == "O" for value in map(np.asarray, (*params.values(), batch.x))):
+        return verdict
+    # not the parts of a transition: half of an orthogonal matrix is none
+    half = {name: value if "." in name else _half(value) for name, value in params.items()}
+    other = batch._replace(x=_half(batch.x))
+    try:
+        found = _results(function, (half, other))
+    except Exception:  # it runs with some numbers alone
+        return verdict
+    true = reference_results(case.what, {name: _wide(value) for name, value in half.items()},
+                             other._replace(x=_wide(other.x), y=_wide(other.y)))
+    former = {name: one.value for name, one in certificate(case).named().items()}
+
+    def follows(name: str) -> bool:
+        way = np.linalg.norm(true[name] - former[name])
+        off = np.linalg.norm(np.asarray(found[name], float) - true[name])
+        return bool(off <= way / 4 or not np.linalg.norm(sigma[name]) < way / 100)
+
+    with np.errstate(all="ignore"):
+        kept = {name for name in found.keys() & true.keys()
+                if np.shape(found[name]) == np.shape(true[name]) and not follows(name)}
+    parts = tuple(judgement(part.name, found[part.name], true[part.name], sigma[part.name])
+                  if part.name in kept else part for part in verdict.parts)
+    return replace(verdict, verdict=NOT_ROUNDING, parts=parts, convention=OTHER) if kept else (
+        verdict)
+
+
+def _half(value: Any) -> Array:
+    """Half of floats; integers, which name symbols or classes, as they are."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "iu" else np.asarray(array / 2, array.dtype)
+
+
+def _wide(value: Any) -> Array:
+    """Floats as float64; integers as they are."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "iu" else array.astype(float)
+
+
+OTHER = ("with half of the parameters and inputs it gives another result than these have, with "
+         "those of the first call it was right: something is kept between calls")
 SECOND = ("a second call with the same inputs gives another result, the first one's was right: "
           "something is kept between calls")
 
@@ -129,7 +198,7 @@ def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None, wro
     sizes = {name: min(size, EARLY.get(name, size)) for name, size in cut.sizes.items()}
     certified, inputs = cut.at(sizes, SECONDS)
     try:
-        arrays = theirs(*deepcopy(inputs))
+        arrays = _results(theirs, inputs)
     except Exception:  # theirs runs at one size alone
         return ""
     found = compare(arrays, certified, dtype=dtype, required=())

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["compare_checkers", "judge_framework", "judge_keras", "judge_onnx", "judge_own",
            "judge_vectors", "list_tolerances", "measure_rates", "write_vectors"]
 
-DEFAULT = ((20, 16, 4),)
-"""The sizes (T, H, B) that a function is judged at."""
+DEFAULT = ((20, 16, 4), (1, 2, 1))
+"""The sizes (T, H, B) that a function is judged at, and at the first of them with large inputs."""
 
 LONGEST = 69
 """The letters of the longest name of a framework's layer in one of its forms."""
@@ -91,11 +91,11 @@ def _of_layers(args: argparse.Namespace) -> "Sizes":
     """The sizes at which a framework's own layers are judged, () if none are given. Raises
     ValueError for options that only a function has."""
     from refnet.check.own import Described
-    for entry in fields(Described):
-        if getattr(args, entry.name) != entry.default:
-            raise ValueError(f"--{entry.name} describes the net of a --function FILE.py:NAME, "
-                             "which is not given; without it all of the framework's own layers "
-                             "are judged")
+    for name, default in [*((entry.name, entry.default) for entry in fields(Described)),
+                          ("large", False)]:
+        if getattr(args, name) != default:
+            raise ValueError(f"--{name} is about a --function FILE.py:NAME, which is not given; "
+                             "without it all of the framework's own layers are judged")
     coarse = set(args.dtypes) - {"float32", "float64", "tf32"}
     if coarse and args.judge == "jax":
         raise ValueError(f"JAX's own layers are judged in float32, float64 and tf32, not in "
@@ -146,12 +146,15 @@ def judge_own(args: argparse.Namespace) -> int:
 
 def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
                      framework: str, required: tuple[str, ...] | None = None) -> int:
-    from refnet.check.own import Described, own_rows
+    from refnet.check.own import LARGE, Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    rows = own_rows(function, described, args.sizes or DEFAULT, args.dtypes, args.seed, required,
-                    _progress, args.function, framework)
+    each = [(args.sizes, args.large)] if args.sizes or args.large else [
+        (DEFAULT, False), (DEFAULT[:1], True)]
+    rows = chain.from_iterable(own_rows(
+        function, described, sizes or DEFAULT[:1], args.dtypes, args.seed, required, _progress,
+        args.function, framework, large) for sizes, large in each)
     names = ["outputs", *(f"d{name}" for name in described.net(1).shapes)]
-    return _finish(show(rows, _table(len(args.function), max(map(len, names)))), args)
+    return _finish(show(rows, _table(len(args.function) + len(LARGE), max(map(len, names)))), args)
 
 
 def list_tolerances(args: argparse.Namespace) -> int:
@@ -159,7 +162,7 @@ def list_tolerances(args: argparse.Namespace) -> int:
     _need("certify")
     from refnet.check.own import Described, tolerance_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    rows = tolerance_rows(described, args.sizes or DEFAULT, args.dtypes, args.seed, _progress)
+    rows = tolerance_rows(described, args.sizes or DEFAULT[:1], args.dtypes, args.seed, _progress)
     save(args.json, show(rows, {"dtype": 8, "T": 4, "H": 3, "B": 2, "quantity": 16, "rtol": 9,
                                 "atol": 9}))
     return 0

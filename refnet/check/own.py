@@ -29,6 +29,8 @@ from refnet.training.specs import read_spec
 __all__ = ["EXAMPLES", "Described", "example", "own_rows", "tolerance_rows"]
 
 EXAMPLES = ("c", "jax", "numpy", "torch")
+LARGE, LARGEST = ", large inputs", 512.0
+"""What a row with large inputs says, and the largest factor: with it exp overflows in float32."""
 
 
 def example(name: str) -> str:
@@ -86,10 +88,11 @@ class Described:
             return RecurrentNet(**made)
         return StackedNet(**made, layers=self.layers, bidirectional=self.bidirectional)
 
-    def arrays(self, net: RecurrentNet, judged: Any, T: int, B: int, seed: int
-               ) -> tuple[Params, Batch]:
+    def arrays(self, net: RecurrentNet, judged: Any, T: int, B: int, seed: int,
+               large: bool = False) -> tuple[Params, Batch]:
         """Parameters and a batch that hide nothing: no bias is zero. What is judged as an
-        arithmetic that NumPy has no type for gets its numbers in float32."""
+        arithmetic that NumPy has no type for gets its numbers in float32. ``large``: inputs that
+        saturate tanh and gates, those of sequence b times 8^(b + 1), up to LARGEST."""
         kind, dtype = arithmetic(judged), stored(judged)
         rng = np.random.default_rng(seed)
         recurrent = None if net.transition is None else "orthogonal"
@@ -102,24 +105,28 @@ class Described:
             if name.split("_l")[0] in wanted:
                 shape = tuple(B if size == "B" else int(size) for size in shapes[-1])
                 params[name] = rng.uniform(-0.5, 0.5, shape).astype(dtype)
+        if large:
+            factors = np.minimum(8.0 ** np.arange(1, B + 1), LARGEST)
+            batch = batch._replace(x=np.asarray(batch.x * factors[:, None], dtype))
         params, batch = held(kind, params, batch)
         return params, batch._replace(mask=random_mask(rng, T, B)) if self.mask else batch
 
 
 def own_rows(function: Callable[[Params, Batch], Params], described: Described, sizes: Sizes,
              dtypes: tuple[Any, ...], seed: int = 0, required: tuple[str, ...] | None = None,
-             progress: Progress | None = None, what: str = "function", framework: str = "own"
-             ) -> Iterator[dict[str, Any]]:
-    """One row for every size (T, H, B) and type; ``function`` returns arrays by name."""
+             progress: Progress | None = None, what: str = "function", framework: str = "own",
+             large: bool = False) -> Iterator[dict[str, Any]]:
+    """One row for every size (T, H, B) and type; ``function`` returns arrays by name. ``large``:
+    with large inputs (``Described.arrays``)."""
     for T, H, B in sizes:
         net = described.net(H)
         for dtype in dtypes:
-            params, batch = described.arrays(net, dtype, T, B, seed)
+            params, batch = described.arrays(net, dtype, T, B, seed, large)
             started = perf_counter()
             verdict = judge(net, function, params, batch, dtype=dtype, required=required,
                             progress=progress)
             package = "" if framework == "own" else framework
-            yield row(framework, package, what, verdict, T=T, H=H, B=B,
+            yield row(framework, package, what + LARGE * large, verdict, T=T, H=H, B=B,
                       seconds=perf_counter() - started)
 
 
