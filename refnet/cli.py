@@ -15,7 +15,7 @@ from refnet.arguments import SEED, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.process import endings
-from refnet.runs.files import told
+from refnet.runs.files import named, told
 from refnet.studies.cli import add_command as add_study
 from refnet.version import __version__
 
@@ -123,12 +123,12 @@ def _add_train(commands: Any) -> None:
     parser.add_argument("task", nargs="?", metavar="TASK", help="temporal-order, "
                         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
                         "sequential-mnist, permuted-mnist or ptb")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="take settings from a TOML "
+    parser.add_argument("--config", type=named, metavar="FILE", help="take settings from a TOML "
                         "file; flags that are given too replace them")
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue the run in this "
+    parser.add_argument("--resume", type=named, metavar="FOLDER", help="continue the run in this "
                         "folder; --iterations may be raised")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="the run folder (default: a new "
-                        "one in runs/)")
+    parser.add_argument("--out", type=named, metavar="FOLDER", help="the run folder (default: a "
+                        "new one in runs/)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the compiled core "
                         "(default: all cores); the bits do not depend on it")
     parser.add_argument("--quiet", action="store_true", help="print the summary only")
@@ -165,7 +165,7 @@ def _settings(args: argparse.Namespace) -> Any:
         return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}
     task = given.get("task", settings.get("task"))
-    if task is None:
+    if not task:
         raise ValueError("name a task, such as: refnet train temporal-order --length 60 --method "
                          "oinit (or pass --config FILE or --resume FOLDER)")
     return configure(given, settings)
@@ -277,7 +277,7 @@ def _add_runs(commands: Any) -> None:
         description="The run folders in and below a folder, each with its state (running, solved, "
         "finished, interrupted, diverged, stopped as by a kill, or damaged), its progress and the "
         "command to go on.", epilog="Example: refnet runs")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
+    parser.add_argument("folder", nargs="?", type=named, default=Path("runs"), metavar="FOLDER",
                         help="where to look (default: runs)")
     parser.set_defaults(run=_runs)
 

@@ -20,7 +20,7 @@ from benchmarks.stopped import child, obey_modes
 from refnet.cli import main
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import CheckpointError
-from refnet.runs.files import naming, temporary, write_text
+from refnet.runs.files import naming, temporary, write_named, write_text
 from refnet.runs.folder import BusyError, _file_system, create, hold, holder
 from refnet.runs.read import FileError
 from refnet.training.config import Config, from_toml, to_toml
@@ -438,3 +438,39 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
     said = [one.communicate()[1] for one in made]
     assert [one.returncode for one in made] == [0] * 3 and said == [b""] * 3
     assert len(list((tmp_path / "runs").iterdir())) == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and permissions are those of POSIX")
+def test_what_a_user_names_is_not_replaced_by_a_file(tmp_path):
+    """A link leads on, a pipe is written to, and a file keeps its permissions."""
+    (tmp_path / "real").mkdir()
+    link, pipe, private = (tmp_path / name for name in ("link", "pipe", "private"))
+    link.symlink_to(tmp_path / "real" / "file")
+    os.mkfifo(pipe)
+    private.touch(0o600)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (link, pipe, private, Path(os.devnull)):
+        write_named(path, lambda file: file.write(b"text"))
+    assert os.read(reader, 9) == b"text" and pipe.is_fifo() and not Path(os.devnull).is_file()
+    os.close(reader)
+    assert link.is_symlink() and (tmp_path / "real" / "file").read_bytes() == b"text"
+    assert private.read_bytes() == b"text" and private.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_run_does_not_replace_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("."), tmp_path):
+        with pytest.raises(FileExistsError, match="is the working directory"):
+            with create(folder, lambda part: None):
+                pass
+    assert not any(tmp_path.iterdir())
+    with create(Path("new"), lambda part: (part / "file").touch()):
+        assert (tmp_path / "new" / "file").exists()
+
+
+def test_an_empty_name_is_no_path(capsys):
+    for command in (["runs", ""], ["train", "copy", "--out", ""], ["vectors", "write", ""],
+                    ["analyse", ""], ["train", "copy", "--resume", ""]):
+        with pytest.raises(SystemExit):
+            main(command)
+        assert "the name is empty" in capsys.readouterr().err

@@ -208,3 +208,24 @@ def test_a_function_may_use_its_arrays_again(T):
     assert judge(net, function, params, batch, dtype="float32").passed
     verdict = judge(net, lambda p, b: function(p, b, 1.01), params, batch, dtype="float32")
     assert [part.name for part in verdict.parts if part.verdict == NOT_ROUNDING] == ["dbh"]
+
+
+@pytest.mark.parametrize("options, says", [
+    ({"required": (1,)}, "an entry is 1; need a name"), ({"required": "dWhh"}, "need a tuple"),
+    ({"dtype": type("torch.float32", (), {})()}, "none of float16, float32")])
+def test_an_option_of_the_judge_that_is_none(options, says):
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    with pytest.raises((TypeError, ValueError), match=says):
+        judge(net, reference_results(net, params, batch), params, batch, **options)
+
+
+@pytest.mark.parametrize("batch", [None, (1,), "xy", (1, 2, 3, 4)])
+def test_what_is_no_batch(batch):
+    with pytest.raises(TypeError, match="judge: the batch is .*need refnet.Batch"):
+        judge(RecurrentNet(2, 3, 4), {}, {}, batch)
+
+
+def test_a_function_of_nothing_has_no_gradient():
+    with pytest.raises(ValueError, match="no entries"):
+        judge(lambda x: (x * x).sum(), {"dx": np.array([])}, np.array([]))

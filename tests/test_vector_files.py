@@ -1,6 +1,7 @@
 """Results beside golden vectors: names that are no case's, links, names of arrays, float16."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -72,3 +73,16 @@ def test_numbers_that_float16_has_not_got_are_zero_in_it(tmp_path):
         np.savez(theirs / "vanishing.npz", **{
             **right, "dWhy": right["dWhy"] * np.float16(1 + change)})
         assert vectors.judge(tmp_path / "golden", theirs)["vanishing"].verdict == verdict
+
+
+@pytest.mark.parametrize("name, value", [("hidden", 5), ("inputs", 10 ** 6), ("kind", "x")])
+def test_a_manifest_that_describes_another_net(few, alone, tmp_path, name, value):  # noqa: F811
+    golden = tmp_path / "golden"
+    shutil.copytree(few, golden)
+    manifest = json.loads((golden / "manifest.json").read_text())
+    manifest["cases"]["rnn-last"]["net"][name] = value
+    (golden / "manifest.json").write_text(json.dumps(manifest))
+    verdict = vectors.judge(golden, alone)["rnn-last"]
+    assert verdict.verdict == NOT_ROUNDING and "manifest.json" in verdict.note
+    with pytest.raises(ValueError, match="manifest.json"):
+        vectors.load(golden)

@@ -63,13 +63,13 @@ def arithmetic(dtype: Kind) -> Arithmetic:
     """
     if isinstance(dtype, Arithmetic):
         return dtype
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
-    if name in NAMED:
-        return NAMED[name]
     try:
         kind = np.dtype(dtype)
     except TypeError:
         kind = np.dtype(bool)
+    name = dtype if isinstance(dtype, str) else kind.name
+    if name in NAMED:
+        return NAMED[name]
     if kind.kind != "f" or kind.itemsize > 8:
         raise ValueError(f"dtype {dtype} is none of float16, float32, float64, "
                          f"{', '.join(NAMED)}; pass the one that they computed in, such as "

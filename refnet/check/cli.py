@@ -6,11 +6,11 @@ Checked by: tests/test_cli.py, tests/test_own.py.
 import argparse
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from refnet.check import commands
 from refnet.check.tables import size, sizes, target
+from refnet.runs.files import named
 
 __all__ = ["add_commands"]
 
@@ -131,7 +131,7 @@ def add_commands(subparsers: Any) -> None:
     _common(own, commands.list_tolerances, verdicts=False)
     onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer",
                    f"example:{ONNX}{SIGMAS}")
-    onnx.add_argument("model", nargs="?", type=Path, metavar="MODEL.onnx", help="a model with one "
+    onnx.add_argument("model", nargs="?", type=named, metavar="MODEL.onnx", help="a model with one "
                       "RNN, LSTM or GRU (default: models of every kind, made here)")
     onnx.add_argument("--steps", type=size, default=20, metavar="T", help="steps of the sequences "
                       "that a model is run on (default: 20)")
@@ -161,13 +161,13 @@ def add_commands(subparsers: Any) -> None:
     vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS)
     actions = vectors.add_subparsers(dest="action", metavar="ACTION", required=True)
     write = _parser(actions, "write", "write the catalogue with its manifest", VECTORS, PLAIN)
-    write.add_argument("folder", type=Path, metavar="DIR", help="the folder to write "
+    write.add_argument("folder", type=named, metavar="DIR", help="the folder to write "
                        "to, made if it is not there")
     write.set_defaults(run=commands.write_vectors)
     judge = _parser(actions, "judge", "judge what a program wrote back", VECTORS)
-    judge.add_argument("folder", type=Path, metavar="DIR", help="the folder that "
+    judge.add_argument("folder", type=named, metavar="DIR", help="the folder that "
                        "`vectors write` wrote")
-    judge.add_argument("theirs", type=Path, metavar="THEIRS", help="a folder with NAME.json, "
+    judge.add_argument("theirs", type=named, metavar="THEIRS", help="a folder with NAME.json, "
                        "NAME.npz or NAME.safetensors for every case that was run")
     judge.add_argument("--skip-missing", action="store_true", help="leave out the cases that "
                        "the program did not run")

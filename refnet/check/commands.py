@@ -75,7 +75,7 @@ def judge_framework(args: argparse.Namespace) -> int:
     from refnet.check import survey
     from refnet.check.adapters import jax_nets, torch_nets
     adapter = torch_nets if args.judge == "torch" else jax_nets
-    device = {"device": adapter.use_device(args.device)} if args.device else {}
+    device = {"device": adapter.use_device(args.device)} if args.device is not None else {}
     if args.function is None:
         every = survey.torch_rows if args.judge == "torch" else survey.jax_rows
         given, dtypes = _of_layers(args), tuple(args.dtypes)

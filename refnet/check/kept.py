@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import short
 from refnet.batch import Batch, Params
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
@@ -53,6 +54,9 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
         if len(inputs) != 2 or not isinstance(inputs[0], Mapping):
             raise TypeError("judge: a net is judged with its parameters and a batch: judge(net, "
                             "theirs, params, batch)")
+        if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3):
+            raise TypeError(f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
+                            "with a mask Batch(x, y, mask)")
         inputs = dict(inputs[0]), Batch(*inputs[1])
         if 0 in (shape := np.shape(inputs[1].x)):
             raise ValueError(f"judge: the batch's x has shape {shape}; need at least one step, "
@@ -61,6 +65,9 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
         if not callable(what):
             raise TypeError(f"judge: {type(what).__name__} is neither a net of refnet nor a "
                             "function written in NumPy")
+        if inputs and not any(np.size(value) for value in inputs):
+            raise ValueError("judge: the function's arrays have no entries, so that it has no "
+                             "gradient; need at least one number")
     cotangent = None if cotangent is None else np.array(cotangent)
     own = described(what if isinstance(what, Net) else (what, inputs))
     digest = sha256()

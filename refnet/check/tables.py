@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from platform import node
 from typing import Any
 from xml.etree import ElementTree
 
-from refnet.runs.files import temporary, write_text
+from refnet.runs.files import is_special, named, temporary, write_named
 
 __all__ = ["cell", "junit", "save", "show", "size", "sizes", "target"]
 
@@ -54,12 +55,13 @@ def sizes(text: str) -> tuple[int, int, int]:
 
 def target(name: str) -> Path:
     """A file that can be written, for argparse: refused before the work whose result it is for."""
-    path = Path(name)
+    path = named(name)
     try:
         if path.is_dir():
             raise IsADirectoryError
-        with temporary(path) as beside:
-            beside.touch()
+        if not is_special(path):
+            with temporary(Path(os.path.realpath(path))) as beside:
+                beside.touch()
     except OSError as error:
         raise argparse.ArgumentTypeError(
             f"{name} cannot be written ({error.strerror or 'it is a folder'}); need a file in a "
@@ -72,7 +74,8 @@ def save(path: Path | None, rows: list[dict[str, Any]], **facts: Any) -> None:
     if path is not None:
         from refnet.runs.rows import environment, plain
         content = {"environment": environment(), **facts, "rows": rows}
-        write_text(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
+        text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
+        write_named(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 def junit(path: Path | None, rows: list[dict[str, Any]], fine: Collection[str]) -> None:
@@ -110,7 +113,8 @@ def junit(path: Path | None, rows: list[dict[str, Any]], fine: Collection[str]) 
         ElementTree.SubElement(suite, name)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
-    write_text(path, f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n')
+    document = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    write_named(path, lambda file: file.write(document.encode()))
 
 
 def _clean(text: str) -> str:

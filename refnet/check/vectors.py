@@ -183,7 +183,7 @@ def _net(about: dict[str, Any]) -> Net:
     facts["activation"] = activation(facts["activation"], alpha or None)
     if kind == "feedforward":
         return FeedforwardNet(tuple(facts.pop("widths")), **facts)
-    return StackedNet(**facts) if kind == "stacked" else RecurrentNet(**facts)
+    return {"stacked": StackedNet, "recurrent": RecurrentNet}[kind](**facts)
 
 
 def _rounded_sigma(sigma: Array) -> Array:
@@ -252,7 +252,7 @@ def _entries(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
         manifest = json_of(contents(path, 2 ** 24))
-        known = manifest["format"] == "refnet golden vectors" and manifest["version"] == 1
+        known = manifest["format"] == "refnet golden vectors" and repr(manifest["version"]) == "1"
         cases = dict(manifest["cases"])
     except (OSError, KeyError, TypeError, *DAMAGE) as error:
         raise ValueError(f"{path} is not a manifest of golden vectors ({error}); write them with: "
@@ -280,9 +280,12 @@ def _case_of(folder: Path, name: str, entry: Any) -> tuple[Certified, Params]:
         raise ValueError(f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
                          f"{expected[:12]}...; write the vectors again")
     try:
-        return _certified(net, decode(file)[0])
+        case, sigma = _certified(net, decode(file)[0])
     except KeyError as error:
         raise ValueError(f"{file} has no array {error}; write the vectors again") from None
+    given = (case.batch.x,) if case.batch.mask is None else (case.batch.x, case.batch.mask)
+    net.admit(f"{folder / 'manifest.json'}: case {name}", case.params, *given)
+    return case, sigma
 
 
 def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:

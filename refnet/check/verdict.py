@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import instance, optional, takes
+from refnet.arguments import SEED, Rule, count, instance, kind, optional, takes
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.conventions import Readings
@@ -137,7 +137,13 @@ class Verdict:
             "with other parameters")))
 
 
-NAMES = instance((tuple, list), "a tuple of names of results, such as ('dWhh', 'dx')")
+def _names(what: str, value: Any) -> None:
+    kind(what, value, (tuple, list), "a tuple of names of results, such as ('dWhh', 'dx')")
+    for name in value:
+        kind(f"{what}: an entry", name, str, "a name of a result, such as 'dWhh'")
+
+
+NAMES = Rule(_names, (None, 1.5, object(), (1,), ([],)))
 _RANK = {SHOWS_NOTHING: 0, EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
 
 
@@ -189,7 +195,7 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
 
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
        certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"),
-       required=optional(NAMES))
+       required=optional(NAMES), runs=count(2, 4096), seed=count(0, SEED))
 def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction, *,
             dtype: Kind | None = None, required: tuple[str, ...] | None = None,
             sigma: Params | None = None, runs: int = RUNS, seed: int = 0,
@@ -301,7 +307,8 @@ def _numbers(theirs: Any) -> Array | None:
         return None
     if np.ma.is_masked(theirs):
         return None
-    known = array.dtype.kind in "fiu" or array.dtype.name in NAMED
+    known = (array.dtype.kind in "iu" or issubclass(array.dtype.type, np.floating)
+             or array.dtype.name in NAMED)
     with np.errstate(over="ignore", under="ignore"):  # of a wider type
         return array.astype(np.float64) if known else None
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.matrices.initializers import initialize
-from refnet.runs.files import write_atomically
+from refnet.runs.files import write_named
 from refnet.runs.read import DAMAGE, contents
 from refnet.runs.rows import table
 from refnet.runs.unpack import npy_of
@@ -82,9 +82,8 @@ def save(explanation: Explanation, path: Path) -> None:
                                 "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(6.5, explanation.height), layout="constrained")
         explanation.draw(figure)
-        write_atomically(path, lambda file: figure.savefig(file, format=form, dpi=160,
-                                                           metadata={} if form == "png" else
-                                                           {"Date": None}))
+        write_named(path, lambda file: figure.savefig(
+            file, format=form, dpi=160, metadata={} if form == "png" else {"Date": None}))
 
 
 def style(i: int, points: int = 0) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refnet.check.tables import target
+from refnet.runs.files import named
 
 __all__ = ["add_commands"]
 
@@ -62,13 +63,13 @@ def add_commands(commands: Any) -> None:
         description="Load a run folder and show what training made of its matrices, how gradients "
         "flow through\nthe net, and what it remembers.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    analyse.add_argument("folder", type=Path, metavar="FOLDER", help="a run folder")
+    analyse.add_argument("folder", type=named, metavar="FOLDER", help="a run folder")
     analyse.set_defaults(run=_analyse)
     compare = commands.add_parser(
         "compare", help="several runs side by side", epilog=COMPARE,
         description="Where the settings of runs differ, their best results and, with --figure, "
         "their curves.", formatter_class=argparse.RawDescriptionHelpFormatter)
-    compare.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="run folders")
+    compare.add_argument("folders", nargs="+", type=named, metavar="FOLDER", help="run folders")
     compare.set_defaults(run=_compare)
     for command in (analyse, compare):
         command.add_argument("--figure", type=target, metavar="FILE",

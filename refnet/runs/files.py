@@ -9,14 +9,17 @@ import errno
 import os
 import re
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from shlex import quote
 from typing import IO
 
-__all__ = ["LOCK", "MARK", "argument", "discard", "naming", "remove", "sweep", "sync_folder",
-           "temporary", "told", "write_atomically", "write_text"]
+__all__ = ["LOCK", "MARK", "argument", "discard", "is_special", "named", "naming", "remove",
+           "sweep", "sync_folder", "temporary", "told", "write_atomically", "write_named",
+           "write_text"]
 
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
@@ -49,7 +52,7 @@ def told(error: BaseException) -> str:
         return (f"not enough memory ({said or 'the system gives no more'}); need smaller sizes: "
                 "units, length, batch or examples")
     if isinstance(error, OSError) and said.startswith("[Errno"):  # the system's own words
-        if error.errno in (errno.ENOSPC, errno.EIO) and error.filename is None:
+        if error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG) and error.filename is None:
             said += ": standard output"  # every file is named
         said += REPAIRS.get(error.errno or 0, "")
     return said
@@ -136,11 +139,15 @@ def sync_folder(folder: Path) -> None:
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], sync: bool = True) -> None:
     """Call ``write`` on a temporary file beside ``path``, sync it, and rename it to ``path``.
 
-    If ``write`` raises, the temporary file is removed and ``path`` is as it was. ``sync=False``:
-    a power failure may lose the new file or leave it damaged, which the reader will notice.
+    If ``write`` raises, the temporary file is removed and ``path`` is as it was. A file that was
+    there gives the new one its permissions. ``sync=False``: a power failure may lose the new file
+    or leave it damaged, which the reader will notice.
     """
     with naming(path), temporary(path) as part:
         with open(part, "xb") as file:
+            with suppress(FileNotFoundError):
+                if path.is_file() and not path.is_symlink():
+                    part.chmod(path.stat().st_mode & 0o777)
             write(file)
             if sync:
                 file.flush()
@@ -148,6 +155,33 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], sync: boo
         os.replace(part, path)
         if sync:
             sync_folder(path.parent)
+
+
+def write_named(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """``write_atomically`` for what a user named: a link is followed, and what is no file of its
+    own, such as a pipe or /dev/stdout, is written to."""
+    if not is_special(path):
+        write_atomically(Path(os.path.realpath(path)), write)
+        return
+    buffer = BytesIO()
+    write(buffer)
+    with naming(path), open(path, "ab") as file:
+        file.write(buffer.getvalue())
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a device, a pipe or an open file's name in /dev, none of which can be
+    replaced."""
+    return path.exists() and not path.is_dir() and (
+        not path.is_file() or path.absolute().parts[1:2] in (("dev",), ("proc",)))
+
+
+def named(text: str) -> Path:
+    """A path, for argparse: an empty one, as of a variable that is not set, is none."""
+    if not text:
+        raise ArgumentTypeError("the name is empty, as that of a variable which is not set; need a "
+                                "path (the working directory is .)")
+    return Path(text)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -194,6 +194,9 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[Held]:
     Raises FileExistsError if the folder is there with anything in it.
     """
     folder = folder.resolve()
+    if folder.exists() and os.path.samefile(folder, os.curdir):
+        raise FileExistsError(f"{folder} is the working directory, which a new run's folder would "
+                              "replace; name a folder within it with --out")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name another folder with --out")
     if folder.exists() and any(folder.iterdir()):

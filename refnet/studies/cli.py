@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refnet.runs.files import named
+
 if TYPE_CHECKING:
     from refnet.studies.study import Study
 
@@ -66,7 +68,7 @@ def add_command(commands: Any) -> None:
                         "(default: 1)")
     parser.add_argument("--cluster", metavar="ADDRESS", help="the address of a dask scheduler "
                         "(needs the extra cluster)")
-    parser.add_argument("--folder", type=Path, default=Path("studies"), metavar="FOLDER",
+    parser.add_argument("--folder", type=named, default=Path("studies"), metavar="FOLDER",
                         help="where studies keep their rows and checkpoints (default: studies)")
     parser.add_argument("--status", action="store_true", help="show how far the runs are; "
                         "make no runs")
