@@ -360,3 +360,15 @@ def test_missing_extra_is_named(monkeypatch, extra, use):
     net = RecurrentNet(2, 3, 1)
     with pytest.raises(ImportError, match=rf"refnet\[{extra}\]"):
         use(net, *case(net))
+
+
+def test_what_torch_refuses_is_a_row_of_its_own(torch, monkeypatch):
+    """On a GPU, cuDNN's layers refuse a weight that is not contiguous, as a Cayley map makes it."""
+    def refuses(*_):
+        raise RuntimeError("view size is not compatible\nwith anything")
+
+    monkeypatch.setattr(torch_nets, "orthogonal_results", refuses)
+    rows = list(survey.torch_rows(((1, 2, 1),), dtypes=(np.float32,)))
+    found = {row["what"]: row for row in rows if row["verdict"] == "refused"}
+    assert set(found) == {f"orthogonal, {name}" for name in ("matrix_exp", "cayley", "householder")}
+    assert found["orthogonal, cayley"]["note"] == "RuntimeError: view size is not compatible"

@@ -127,7 +127,10 @@ def test_a_program_of_less_precision_is_not_one_of_more():
     net, params, batch = next(iter(cases("tf32")))
     certified = certify(net, params, batch)
     found = PROGRAMS["tf32"][0](net, params, batch)
-    assert compare(found, certified, dtype=np.float32).verdict == "not rounding"
+    verdict = compare(found, certified, dtype=np.float32)
+    assert verdict.verdict == "not rounding" and "TF32" in verdict.convention
+    found["dbh"] = found["dbh"] * 1.5
+    assert "TF32" not in compare(found, certified, dtype=np.float32).convention
     net, params, batch = next(iter(cases("bfloat16")))
     certified = certify(net, params, batch)
     found = {key: np.asarray(value) for key, value in PROGRAMS["bfloat16"][1](

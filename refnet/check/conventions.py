@@ -17,6 +17,7 @@ from refnet.batch import Array, Params
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
 from refnet.check.mistakes import faint, mistakes, of_the_stack
 from refnet.check.naive import covers, run
+from refnet.check.noise import spread
 from refnet.exact.enclose import Certified
 from refnet.nets.stacked import StackedNet
 
@@ -89,7 +90,7 @@ class Readings:
         with np.errstate(all="ignore"):
             search = _Search(self, given, wrong, sigma, u)
             return (search.best(search.exact()) or search.best(search.fitted())
-                    or search.precision() or search.best(search.two()))
+                    or search.precision() or search.tf32() or search.best(search.two()))
 
 
 class _Search:
@@ -195,6 +196,22 @@ class _Search:
                     self._typical(u, name) for name in self.given):
                 return (f"perhaps part of the computation is in {kind}: the differences have its "
                         "size")
+        return ""
+
+    def tf32(self) -> str:
+        """Whether float32 results, those of the forward pass among the wrong ones, are off as
+        products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
+        size."""
+        if self.u != 2.0 ** -24 or not self.wrong & set(FORWARD) or any(
+                self.given[name].shape != self.true[name].shape for name in self.given):
+            return ""
+        sigma = spread(self.all.certified, "tf32")
+        off = {name: abs(self.given[name] - self.true[name]) for name in self.given}
+        z = {name: np.where(off[name] == 0, 0, off[name] / sigma[name]) for name in off}
+        if all((value <= 6).all() for value in z.values()) and max(
+                float(np.sqrt((z[name] ** 2).mean())) for name in self.wrong) >= 1 / 8:
+            return ("perhaps matrix products in TF32: judged as tf32 all of it is explained by "
+                    "rounding")
         return ""
 
     def _within(self, u: float, name: str) -> bool:

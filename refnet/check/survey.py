@@ -91,8 +91,12 @@ def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = 
                 certified = certify(net, params, batch, progress=progress)
                 sigma = spread(certified, dtype)
                 facts = {"T": T, "H": H, "B": B}
-                verdict = compare(torch_nets.results(net, params, batch, dtype=dtype), certified,
-                                  dtype=dtype, sigma=sigma)
+                try:
+                    theirs = torch_nets.results(net, params, batch, dtype=dtype)
+                except RuntimeError as error:
+                    yield refused("PyTorch", "torch", what, dtype, error, **facts)
+                    continue
+                verdict = compare(theirs, certified, dtype=dtype, sigma=sigma)
                 yield row("PyTorch", "torch", what, verdict, **facts)
                 if isinstance(net, RecurrentNet):
                     second = {"dbh": torch_nets.results(net, params, batch, True, dtype)["dbh"]}
@@ -103,10 +107,16 @@ def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = 
                 continue
             for map_name in ("matrix_exp", "cayley", "householder"):
                 params, batch = _case(net, dtype, T, B, seed)
-                judged, params, theirs = torch_nets.orthogonal_results(net, params, batch, map_name)
+                what, facts = f"orthogonal, {map_name}", {"T": T, "H": H, "B": B}
+                try:
+                    judged, params, theirs = torch_nets.orthogonal_results(net, params, batch,
+                                                                           map_name)
+                except RuntimeError as error:
+                    yield refused("PyTorch", "torch", what, dtype, error, **facts)
+                    continue
                 certified = certify(judged, params, batch, progress=progress)
                 verdict = compare(theirs, certified, dtype=dtype, required=tuple(theirs))
-                yield row("PyTorch", "torch", f"orthogonal, {map_name}", verdict, T=T, H=H, B=B)
+                yield row("PyTorch", "torch", what, verdict, **facts)
 
 
 def jax_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None,
