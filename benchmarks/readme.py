@@ -124,6 +124,20 @@ def frameworks() -> str:
             + table(["framework", "what", "dtype", "verdict", "z", "at"], listed))
 
 
+def gpu() -> str:
+    """Of the layers on a GPU: how many forms are explained by rounding, by type and setting."""
+    groups: dict[tuple[str, ...], list[dict]] = {}
+    for row in record("check_gpu")["rows"]:
+        groups.setdefault((row["framework"], row["layer"], row["dtype"], row["setting"]), []
+                          ).append(row)
+    return table(["framework", "layer", "dtype", "products of float32", "explained",
+                  "cannot be judged", "not rounding", "largest z"],
+                 [[*group, *(sum(row["verdict"] == verdict for row in rows) for verdict in (
+                     "explained by rounding", "cannot be judged")),
+                   sum(row["verdict"] in ("not rounding", "suspicious") for row in rows),
+                   max(float(row["z"]) for row in rows)] for group, rows in groups.items()])
+
+
 def layers() -> str:
     """Of each layer as it is shipped: how many forms of it are explained by rounding."""
     counts: dict[tuple[str, str], list[dict]] = {}
@@ -288,6 +302,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rates": rates,
     "checkers": checkers,
     "frameworks": frameworks,
+    "gpu": gpu,
     "layers": layers,
     "peers": peers,
     "limits": limits,
