@@ -159,3 +159,8 @@ def test_sizes_kinds_of_files_and_errors_of_one_line(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="not a regular file"):
         npz_of(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text():
+    assert json_of(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+    assert toml_of(b"\xef\xbb\xbfa = 1") == {"a": 1}

@@ -36,8 +36,8 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
     a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. It may
-    use its arrays again. A function whose result is right is called once more and, of a net, with
-    half of its parameters and inputs: what it keeps from call to call shows then.
+    use its arrays again. A function whose result is right is called once more and, of a net of
+    usual size, with half of its parameters and inputs: what it keeps from call to call shows then.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
     The certificate and the sigmas are kept for the next call with the same net or function
@@ -114,8 +114,9 @@ def _of_other_inputs(case: Case, function: Callable[..., Any], verdict: Verdict,
                      ) -> Verdict:
     """The verdict, which is no pass if the function does not follow its inputs: with half of the
     parameters and of x, a result is off by more than a quarter of the way to the former one, in
-    the norm. What they should be is computed in float64, not certified."""
-    if not isinstance(case.what, Net):
+    the norm. What they should be is computed in float64, not certified; of LARGE cases it is not,
+    as that would take longer than the verdict."""
+    if not isinstance(case.what, Net) or _size(case) > LARGE:
         return verdict
     params, batch = case.inputs
     if any(value.dtype.kind == "O" for value in map(np.asarray, (*params.values(), batch.x))):
@@ -169,8 +170,9 @@ def _wrong(verdict: Verdict) -> set[str]:
 
 EARLY = {"T": 20, "B": 2}
 """The sizes at which a function's mistake is looked for first where the case is longer."""
-LONG = 10_000
-"""Steps, times sequences, times hidden units, from which on it is."""
+LONG, LARGE = 10_000, 1_000_000
+"""Steps, times sequences, times hidden units, from which on it is; and from which on a function is
+not called with other inputs."""
 
 
 class _Unnamed(Readings):
@@ -185,8 +187,13 @@ class _Unnamed(Readings):
 
 
 def _long(case: Case) -> bool:
-    return isinstance(case.what, RecurrentNet) and (
-        case.inputs[1].x[..., 0].size * case.what.hidden > LONG)
+    return _size(case) > LONG
+
+
+def _size(case: Case) -> int:
+    """Steps, times sequences, times hidden units, of a recurrent net; 0 of all else."""
+    return int(case.inputs[1].x[..., 0].size * case.what.hidden) if isinstance(
+        case.what, RecurrentNet) else 0
 
 
 def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None, wrong: set[str]

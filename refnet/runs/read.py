@@ -68,8 +68,9 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def json_of(data: bytes) -> Any:
-    """What JSON text holds, nested at most ``DEEPEST`` deep, no name twice in an object."""
-    text = data.decode()
+    """What JSON text holds, nested at most ``DEEPEST`` deep, no name twice in an object. A
+    byte-order mark, which some editors write, is no part of the text."""
+    text = data.decode("utf-8-sig")
     if text.count("[") + text.count("{") > DEEPEST:
         depth = 0
         for token in _TOKEN.finditer(text):
@@ -91,7 +92,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def toml_of(data: bytes) -> dict[str, Any]:
     """The settings in TOML text that is a flat table: at most 64 kB, few brackets and dots."""
-    text = data.decode()
+    text = data.decode("utf-8-sig")
     for what, most in ("[{", DEEPEST), (".", 500):
         if sum(map(text.count, what)) > most:
             raise ValueError(f"has more than {most} of {' and '.join(what)}, which no flat table "
