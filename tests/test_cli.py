@@ -182,8 +182,8 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     assert last == "26 of 26 are explained by rounding"
     assert len(lines) == 2 * 13 and all(" tf32 " in line for line in lines)
     for judge, *more, said in (
-            ("torch", "--cell", "lstm", "--cell describes the net of a --function"),
-            ("torch", "--mask", "--mask describes the net of a --function"),
+            ("torch", "--cell", "lstm", "--cell is about a --function"),
+            ("torch", "--mask", "--mask is about a --function"),
             ("torch", "--device", "cuda:99", "torch cannot use the device cuda:99")):
         assert cli.main(["check", judge, *more]) == 2
         out, err = capsys.readouterr()
