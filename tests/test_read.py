@@ -161,6 +161,5 @@ def test_sizes_kinds_of_files_and_errors_of_one_line(tmp_path):
         npz_of(tmp_path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text():
-    assert json_of(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+def test_a_byte_order_mark_is_no_part_of_settings():
     assert toml_of(b"\xef\xbb\xbfa = 1") == {"a": 1}

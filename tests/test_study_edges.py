@@ -169,11 +169,37 @@ def test_a_study_whose_folder_is_gone_stops(tmp_path, change):
     """What was done would be made once more in a new folder."""
     store = Store(tmp_path / "study")
     CALLS.clear()
+
+    def tell(text):
+        if text.startswith("[1 to go]"):
+            while len(CALLS) < 4:  # the last run has begun
+                time.sleep(.001)
+            change(store.folder)
+
     with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="study was moved, removed or "
                                                                      "replaced while its runs"):
-        run(slow_study(), store, executor=pool,
-            tell=lambda text: change(store.folder) if text.startswith("[1 to go]") else None)
+        run(slow_study(), store, executor=pool, tell=tell)
     assert sorted(CALLS) == [0, 1, 2, 3]
+
+
+def made_anew(folder):
+    """Another folder of that name: if that can be, with the number that the old one had."""
+    number = folder.stat().st_ino
+    shutil.rmtree(folder)
+    for n in range(100):
+        new = folder.with_name(f"new {n}")
+        new.mkdir()
+        if new.stat().st_ino == number:
+            break
+    new.rename(folder)
+
+
+def test_a_new_folder_with_the_number_of_the_old_one_is_not_taken_for_it(tmp_path):
+    store = Store(tmp_path / "study")
+    with pytest.raises(OSError, match="study was moved, removed or replaced while its runs"):
+        run(slow_study(), store, executor=Distant(tmp_path / "there", 5),
+            tell=lambda text: made_anew(store.folder) if text.startswith("[1 to go]") else None)
+    assert not store.path.exists()
 
 
 def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(tmp_path, monkeypatch):

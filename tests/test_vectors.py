@@ -150,6 +150,12 @@ def test_order_in_memory_does_not_matter(tmp_path, encoding):
         assert (decode(tmp_path / f"f.{encoding}")[0]["a"] == c).all()
 
 
+def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path):
+    """Editors and shells of Windows begin files with it."""
+    (tmp_path / "f.json").write_bytes(b"\xef\xbb\xbf" + encode({"a": np.arange(3.0)}, "json", {}))
+    assert (decode(tmp_path / "f.json")[0]["a"] == np.arange(3.0)).all()
+
+
 def test_json_round_trips_every_float():
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2**63, 2000, dtype=np.int64).view(np.float64)

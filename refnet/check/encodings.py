@@ -5,6 +5,7 @@ little endian, no time stamps, shortest decimals that give the same float64 back
 Checked by: tests/test_vectors.py.
 """
 
+import codecs
 import io
 import json
 import zipfile
@@ -112,7 +113,7 @@ def decode(path: Path, limit: int = 2 ** 26) -> tuple[Params, dict[str, Any]]:
 
 
 def _from_json_file(data: bytes) -> tuple[Params, dict[str, Any]]:
-    content = json_of(data)
+    content = json_of(data.removeprefix(codecs.BOM_UTF8))  # some editors and shells begin with it
     if not isinstance(content, dict) or not isinstance(content.get("arrays"), dict):
         raise ValueError('it has no "arrays"')
     arrays = {}

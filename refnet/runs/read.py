@@ -68,9 +68,8 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def json_of(data: bytes) -> Any:
-    """What JSON text holds, nested at most ``DEEPEST`` deep, no name twice in an object. A
-    byte-order mark, which some editors write, is no part of the text."""
-    text = data.decode("utf-8-sig")
+    """What JSON text holds, nested at most ``DEEPEST`` deep, no name twice in an object."""
+    text = data.decode()
     if text.count("[") + text.count("{") > DEEPEST:
         depth = 0
         for token in _TOKEN.finditer(text):

@@ -126,6 +126,20 @@ def _going(executor: Executor | None) -> Iterator[None]:
                       ) from error
 
 
+@contextmanager
+def _place(folder: Path) -> Iterator[os.stat_result]:
+    """What identifies a folder in the block, which keeps it open: the number of one that is gone
+    would be free for a new one. (Windows opens no folder, and uses no number again.)"""
+    if os.name != "posix":
+        yield os.stat(folder)
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        yield os.fstat(number)
+    finally:
+        os.close(number)
+
+
 def _check(folder: Path, place: os.stat_result) -> None:
     """Raise OSError if this is no longer the folder of that place."""
     with suppress(FileNotFoundError):
@@ -185,7 +199,6 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     whole("workers", workers)
     with naming(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
-        place = os.stat(store.folder)
     failed: dict[str, str] = {}
     deaths: Counter[str] = Counter()
 
@@ -202,7 +215,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
     tried = False
-    with _submitter(workers, executor) as (submit, most), _kept(pending, store, place):
+    with (_place(store.folder) as place, _submitter(workers, executor) as (submit, most),
+          _kept(pending, store, place)):
         while True:
             _check(store.folder, place)
             rows = store.rows()
