@@ -1,12 +1,10 @@
 """A run's folder: whole or not at all, one holder at a time, and no row lost without a word."""
 
-import errno
 import json
 import os
 import resource
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -20,7 +18,7 @@ from benchmarks.stopped import child, obey_modes
 from refnet.cli import main
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import CheckpointError
-from refnet.runs.files import naming, temporary, write_named, write_text
+from refnet.runs.files import temporary, write_text
 from refnet.runs.folder import BusyError, _file_system, create, hold, holder
 from refnet.runs.read import FileError
 from refnet.training.config import Config, from_toml, to_toml
@@ -290,39 +288,6 @@ def test_divergence_keeps_the_last_good_state(tmp_path, every):
     assert arrays(tmp_path / "run")[1]["iteration"] == reached
 
 
-def test_system_errors_name_the_file(tmp_path):
-    with pytest.raises(OSError) as caught, naming(tmp_path / "x"):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert caught.value.errno == errno.ENOSPC and str(tmp_path / "x") in str(caught.value)
-    with pytest.raises(IsADirectoryError, match="sub"):
-        (tmp_path / "sub").mkdir()
-        write_text(tmp_path / "sub", "x")
-    with pytest.raises(FileNotFoundError, match="nowhere/file"):
-        write_text(tmp_path / "nowhere" / "file", "x")
-
-
-def test_a_folder_that_cannot_be_synced_is_used_all_the_same(tmp_path, monkeypatch):
-    """As CIFS says it of every folder; what the disk says is an error."""
-    sync, code = os.fsync, errno.EINVAL
-
-    def refuse(handle):
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise OSError(code, os.strerror(code))
-        sync(handle)
-
-    monkeypatch.setattr(os, "fsync", refuse)
-    train(TINY, tmp_path / "run", stop=lambda: True)
-    code = errno.EIO
-    with pytest.raises(OSError, match="text"):
-        write_text(tmp_path / "text", "x")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-def test_a_run_folder_that_cannot_be_made_is_named_as_it_was_given(capsys):
-    assert main(["train", "adding", "--length", "10", "--out", "/proc/x"]) == 2
-    assert "No such file or directory: '/proc/x'; check the name" in capsys.readouterr().err
-
-
 def test_a_full_disk_leaves_the_last_checkpoint(run):
     """Files may grow to 3 kB only: as a full disk, every write of a checkpoint fails."""
     before = (run / "checkpoint.npz").read_bytes()
@@ -440,23 +405,6 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 3
 
 
-@pytest.mark.skipif(os.name != "posix", reason="pipes and permissions are those of POSIX")
-def test_what_a_user_names_is_not_replaced_by_a_file(tmp_path):
-    """A link leads on, a pipe is written to, and a file keeps its permissions."""
-    (tmp_path / "real").mkdir()
-    link, pipe, private = (tmp_path / name for name in ("link", "pipe", "private"))
-    link.symlink_to(tmp_path / "real" / "file")
-    os.mkfifo(pipe)
-    private.touch(0o600)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    for path in (link, pipe, private, Path(os.devnull)):
-        write_named(path, lambda file: file.write(b"text"))
-    assert os.read(reader, 9) == b"text" and pipe.is_fifo() and not Path(os.devnull).is_file()
-    os.close(reader)
-    assert link.is_symlink() and (tmp_path / "real" / "file").read_bytes() == b"text"
-    assert private.read_bytes() == b"text" and private.stat().st_mode & 0o777 == 0o600
-
-
 def test_a_new_run_does_not_replace_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (Path("."), tmp_path):
@@ -466,11 +414,3 @@ def test_a_new_run_does_not_replace_the_working_directory(tmp_path, monkeypatch)
     assert not any(tmp_path.iterdir())
     with create(Path("new"), lambda part: (part / "file").touch()):
         assert (tmp_path / "new" / "file").exists()
-
-
-def test_an_empty_name_is_no_path(capsys):
-    for command in (["runs", ""], ["train", "copy", "--out", ""], ["vectors", "write", ""],
-                    ["analyse", ""], ["train", "copy", "--resume", ""]):
-        with pytest.raises(SystemExit):
-            main(command)
-        assert "the name is empty" in capsys.readouterr().err

@@ -104,8 +104,7 @@ def _results(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
 
 def _copy(value: Any) -> Any:
     try:
-        return value.copy() if isinstance(value, (np.ndarray, np.generic)) else deepcopy(
-            value) if isinstance(value, (list, tuple)) else np.array(value)
+        return deepcopy(value) if isinstance(value, (list, tuple)) else np.array(value, subok=True)
     except Exception:  # what NumPy cannot read: the comparison says so
         return value
 
