@@ -11,6 +11,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
+import numba
 import pytest
 from test_studies import TINY, tiny_jobs, tiny_study
 
@@ -43,6 +44,21 @@ def slow_study(number=4):
     jobs = [Job(f"slow {n}", function="test_study_edges:slow", arguments={"number": n})
             for n in range(number)]
     return Study("slow", "", lambda found, seeds, quick: jobs, lambda *ask: "")
+
+
+def count_threads(number):
+    """A function of a study."""
+    return {"threads": numba.get_num_threads()}
+
+
+@pytest.mark.parametrize("asked", [1, 2, 1000])
+def test_a_run_has_the_threads_that_were_asked_for(tmp_path, asked):
+    """Or all that its machine has."""
+    job = Job("count", function="test_study_edges:count_threads", arguments={"number": 0})
+    study, store = Study("count", "", lambda *ask: [job], lambda *ask: ""), Store(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        assert run(study, store, executor=pool, threads=asked) == {}
+    assert store.rows()[job.key]["threads"] == min(asked, numba.config.NUMBA_NUM_THREADS)
 
 
 def test_two_processes_call_every_function_once(tmp_path, monkeypatch):
@@ -132,10 +148,10 @@ class Distant(Executor):
     def __init__(self, folder, number):
         self.folder, self.left = folder, number
 
-    def submit(self, function, job, folder, mark):
+    def submit(self, function, job, folder, *rest):
         future, self.left = Future(), self.left - 1
         if self.left:
-            future.set_result(function(job, self.folder, mark))
+            future.set_result(function(job, self.folder, *rest))
         else:
             future.cancel()
             future.set_running_or_notify_cancel()
@@ -219,12 +235,12 @@ def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkey
     row = work.execute(jobs[0], tmp_path / "there")
     store = Store(tmp_path / "here")
 
-    def first_busy(job, folder, mark):
+    def first_busy(job, *rest):
         if job == jobs[0]:
             store.append(row)
             raise BusyError("held")
         time.sleep(.5)
-        return work.execute(job, folder, mark)
+        return work.execute(job, *rest)
 
     monkeypatch.setattr(runner, "PAUSE", .01)
     monkeypatch.setattr(runner, "execute", first_busy)
@@ -405,6 +421,8 @@ def test_a_folder_that_looks_like_an_option_is_named_so_that_it_works(tmp_path, 
     ("figure-1 --status --cluster tcp://nowhere", "--cluster has no effect with --status"),
     ("figure-1 --workers 7 --cluster tcp://nowhere", "--workers has no effect with --cluster"),
     ("figure-1 --status --table", "--table has no effect with --status"),
+    ("figure-1 --table --threads 2", "--threads has no effect with --table"),
+    ("figure-1 --threads 0", "--threads is 0"),
     ("--list --protocol vorontsov/code", "--protocol needs the name of a study"),
     ("--protocols --list", "--list has no effect with --protocols"),
     ("--list --search", "--search has no effect with --list"),

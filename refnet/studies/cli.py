@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["add_command"]
 
 MOST = 1000
-"""Seeds of a cell, or processes."""
+"""Seeds of a cell, processes, or threads."""
 
-RUNS = ("workers", "cluster", "repeat")
+RUNS = ("workers", "threads", "cluster", "repeat")
 TABLES = ("seeds", "only", "search", "status", "table")
 VOID = {"protocols": ("name", "protocol", "list", "measure", "quick", *RUNS, *TABLES),
         "list": RUNS + TABLES, "measure": RUNS + TABLES, "status": (*RUNS, "table"), "table": RUNS,
@@ -64,8 +64,11 @@ def add_command(commands: Any) -> None:
                         "(default: 3; quick: 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the runs whose name, as "
                         "--status shows it, contains TEXT")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes, of one thread each "
+    parser.add_argument("--workers", type=int, metavar="N", help="processes, of a run each "
                         "(default: 1)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of each run, for "
+                        "when there are fewer runs than cores (default: 1); the bits do not "
+                        "depend on it")
     parser.add_argument("--cluster", metavar="ADDRESS", help="the address of a dask scheduler "
                         "(needs the extra cluster)")
     parser.add_argument("--folder", type=named, default=Path("studies"), metavar="FOLDER",
@@ -93,7 +96,7 @@ def _study(args: argparse.Namespace) -> int:
             given = [option for option in void if getattr(args, option) not in (None, False, "")]
             if given:
                 raise ValueError(f"--{given[0]} has no effect with --{mode}; leave one of them out")
-    for option, usual in (("seeds", 1 if args.quick else 3), ("workers", 1)):
+    for option, usual in (("seeds", 1 if args.quick else 3), ("workers", 1), ("threads", 1)):
         if getattr(args, option) is None:
             setattr(args, option, usual)
         whole(f"--{option}", getattr(args, option), most=MOST)
@@ -139,7 +142,7 @@ def _study(args: argparse.Namespace) -> int:
     if not args.table:
         executor = None if args.cluster is None else _cluster(args.cluster)
         failed = run(study, store, args.seeds, args.quick, args.workers, executor, args.repeat,
-                     lambda text: print(text, file=sys.stderr, flush=True))
+                     lambda text: print(text, file=sys.stderr, flush=True), args.threads)
     found = shown(store)
     print(f"{study.title}\n")
     if (followed := protocols(study, args.quick)):

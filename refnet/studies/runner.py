@@ -64,7 +64,7 @@ class _Spawn(SpawnContext):
 
 
 class _Processes:
-    """Processes of one thread each, and a new one where one was killed: each a pool of its own,
+    """Processes of one run each, and a new one where one was killed: each a pool of its own,
     because a pool that loses one process ends the others and all that waits."""
 
     def __init__(self) -> None:
@@ -181,13 +181,13 @@ def _kept(pending: dict[Future[Any], Job], store: Store, place: os.stat_result) 
 
 def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers: int = 1,
         executor: Executor | None = None, repeat: bool = False,
-        tell: Callable[[str], None] = lambda text: None) -> dict[str, str]:
+        tell: Callable[[str], None] = lambda text: None, threads: int = 1) -> dict[str, str]:
     """Make all runs of the study that are not done; returns the errors of those that failed.
 
     ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
-    .get_executor(retries=3)``; without one, ``workers`` processes with one thread each. Workers
-    make the store's folder where they are; it need be the same one only to go on with unfinished
-    runs: rows come back to here.
+    .get_executor(retries=3)``; without one, ``workers`` processes. Workers make the store's folder
+    where they are; it need be the same one only to go on with unfinished runs: rows come back to
+    here. ``threads``: of each run, to the same bits with any number.
     ``repeat``: make the runs that are done once more; new rows replace old ones. After an
     interruption, or if a run failed, a call with ``repeat`` goes on with those that are left.
 
@@ -197,6 +197,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     is moved or removed, or if the executor has ended; rows that have come back by then are added.
     """
     whole("workers", workers)
+    whole("threads", threads)
     with naming(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
     failed: dict[str, str] = {}
@@ -237,7 +238,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 if (len(pending) < most and key not in sent
                         and busy.get(key, 0) <= time.monotonic()):
                     with _going(executor):
-                        pending[submit(execute, job, store.folder, marks.get(key, ""))] = job
+                        pending[submit(execute, job, store.folder, marks.get(key, ""), threads)
+                                ] = job
             if not pending and not left:
                 return failed
             if not pending:
