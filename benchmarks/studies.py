@@ -29,8 +29,8 @@ PAGE = Path(__file__).parent / "STUDIES.md"
 HEAD = """# The papers' tables and figures
 
 Our numbers beside the printed ones, made by `python -m benchmarks.readme` from the rows recorded in
-`results/studies`; no number is typed. Each recorded row carries its settings, seed, machine and
-versions, and but for the oldest its commit.
+`results/studies`; none of ours is typed into a table. Each recorded row carries its settings, seed,
+machine and versions, and but for the oldest its commit.
 
 - *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
   after any interruption, and prints the same table.
@@ -39,14 +39,18 @@ versions, and but for the oldest its commit.
   512 units on the Penn Treebank are large and not kept there.)
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
   their median, with a band from the smallest to the largest value; a run that has ended keeps its
-  last value. Three seeds make a cell complete, of the examples five.
-- A curve has some of a run's evaluations, more of the early ones but in the oldest rows (Figure 2's
-  SRNN). Figures follow once a run has been evaluated twice.
+  last value. A cell is complete with three seeds, in the study examples with five.
+- Runs were made with several versions of refnet, which round in different places, and training
+  amplifies a rounding. So the same run can have two results in two studies, and what is given for
+  several seeds has that in it too.
+- A curve has some of a run's evaluations, more of the early ones than of the late (but not in the
+  oldest rows, Figure 2's SRNN). Figures follow once a run has been evaluated twice.
 
 The studies are listed below with the hours that their recorded runs took, and with what was
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
-the hours in one process, at most, as a run that solves its task ends earlier, and the memory of
-the arrays of the largest run.
+the hours of one process on an otherwise idle machine (`results/studies/costs.json` names it), if no
+run solves its task and so ends earlier, and the memory of the arrays of the largest run. Of Table I
+that is the first length alone. Recorded runs that took longer were made beside others.
 
 """
 
@@ -81,8 +85,8 @@ evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)`
 PROTOCOLS = """## Protocols: text and released code
 
 Every run follows a named protocol (`--protocol`): either what the paper's text says and, where it
-says nothing, the plainest choice; or what the released code does. A study, too, makes its runs
-under the other protocol with `--protocol`. Text and code differ in:
+says nothing, the plainest choice; or what the released code does. Studies, too, take `--protocol`,
+but for those whose runs have theirs written out. Text and code differ in:
 
 """
 
@@ -116,7 +120,7 @@ def overview() -> str:
                       + (f", {begun} begun" if begun else ""), f"{hours:.2f}",
                       *(("-", "-") if cost is None else cost.texts)])
     return table(["command", "what", "runs recorded", "hours they took",
-                  "hours for one seed, at most", "memory of the largest run, MB"], lines)
+                  "hours for one seed, estimated", "memory of the largest run, MB"], lines)
 
 
 def commits() -> str:
@@ -125,7 +129,7 @@ def commits() -> str:
                     for row in store_of(study).rows().values())
     lost = [name for name in LOST if name in named]
     return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
-            "are not in the history; take the one that added the row to its file in their place. "
+            "are not in the history; instead, take the commit that added the row to its file. "
             f"{named['']} rows are older than this rule and name no commit.\n")
 
 

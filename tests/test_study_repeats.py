@@ -92,6 +92,51 @@ def test_of_a_repetition_only_what_failed_is_left(done, monkeypatch):
     assert made == ["seed 0", "seed 1", "seed 2", "seed 1"] and not done.again.exists()
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
+    """Interrupted again and again, it makes every run that was done once more, and the others."""
+    store = Store(tmp_path)
+    assert once(SEEDS, store, seeds=1) == {}
+    begun = tiny_jobs()[2]
+    with pytest.MonkeyPatch.context() as change:
+        change.setattr(work.loop, "train", lambda config, folder, train=loop.train: train(
+            config, folder, stop=lambda: len(steps) >= 65))
+        work.execute(begun, store.folder)
+    assert "made again" not in status(SEEDS, store)
+    for _ in range(2 // most):
+        with pytest.raises(KeyboardInterrupt):
+            left = most
+
+            def after(text):
+                nonlocal left
+                left -= 1
+                if not left:
+                    raise KeyboardInterrupt
+
+            once(SEEDS, store, repeat=True, tell=after)
+    assert once(SEEDS, store, repeat=True) == {} and not store.again.exists()
+    assert lines(store) == 4 and len(steps) == 4 * 40  # what was begun went on
+    assert once(SEEDS, store, repeat=True) == {} and lines(store) == 7
+
+
+def test_a_failure_in_a_repetition_of_what_was_not_done_is_all_that_is_left(tmp_path, monkeypatch):
+    store, train, made = Store(tmp_path), work._train, []
+
+    def failing(job, *rest):
+        made.append(job.name)
+        if job.name == "seed 1":
+            raise OSError(28, "No space left on device")
+        return train(job, *rest)
+
+    assert once(SEEDS, store, seeds=1) == {}
+    with monkeypatch.context() as change:
+        change.setattr(work, "_train", failing)
+        for _ in range(2):
+            assert list(once(SEEDS, store, repeat=True)) == ["seed 1"]
+    assert made == ["seed 0", "seed 1", "seed 2", "seed 1"]
+    assert once(SEEDS, store) == {} and lines(store) == 4 and not store.again.exists()
+
+
 def test_a_smaller_repetition_leaves_what_is_left_of_a_larger_one(done):
     with pytest.raises(KeyboardInterrupt):
         run(SEEDS, done, executor=First(), repeat=True, tell=interrupted)
@@ -151,6 +196,26 @@ def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(tmp_pat
             once(study, store, repeat=True)
         assert {*store.repetition()} == {key for key in [tiny_jobs()[0].key] if before}
     assert lines(store) == 4 and not store.again.exists()
+
+
+def test_a_ladder_that_climbs_higher_goes_on_after_an_interruption(tmp_path, monkeypatch):
+    """At any place: after a row was added, too, before the next run has begun."""
+    study, store = Study("ladder", "", ladder, lambda *ask: "", open_ended=True), Store(tmp_path)
+    train, state, append = work._train, ["finished"], Store.append
+    monkeypatch.setattr(work, "_train", lambda *given: {**train(*given), "state": state[0]})
+    assert once(study, store) == {} and lines(store) == 1
+    state[0] = "solved"
+
+    def killed(self, row):
+        append(self, row)
+        raise KeyboardInterrupt
+
+    for count in (2, 3, 4):
+        with monkeypatch.context() as change, pytest.raises(KeyboardInterrupt):
+            change.setattr(Store, "append", killed)
+            once(study, store, repeat=True)
+        assert lines(store) == count
+    assert not store.again.exists()
 
 
 def test_a_late_row_disturbs_no_repetition(done, tmp_path):

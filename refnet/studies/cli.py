@@ -189,8 +189,8 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
         cost = costs.get(study.name)
         lines.append([study.name, len(jobs[study.name]),
                       *(("-", "-") if cost is None else cost.texts), study.title])
-    return table(["study", "runs of a seed", "their hours, at most", "memory of the largest, MB",
-                  "what"], lines) + (
+    return table(["study", "runs of a seed", "their hours, if none is solved",
+                  "memory of the largest, MB", "what"], lines) + (
         "\nHours of one process, measured on this machine; refnet study --list --measure measures "
         "them.")
 

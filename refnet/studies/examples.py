@@ -30,7 +30,7 @@ LSTM = Cell("adding T = 200, LSTM", {
     "iterations": 6000}, quick={"length": 20, "iterations": 300})
 
 _TABLE = grid(
-    "examples", "Runs of the page on training: one rate for all methods, and an LSTM",
+    "examples", "Runs that refnet/training/README.md shows: one rate for all methods, and an LSTM",
     [*METHODS.values(), LSTM],
     [("iterations until solved", solved_at, ".0f"), ("best accuracy, %", accuracy, ".2f"),
      ("best mean squared error", lambda row: row["best"].get("mse"), ".4f")], CURVE, notes=[(

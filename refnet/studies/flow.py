@@ -80,8 +80,9 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
                                 for pick in (lambda r: r[0], np.min, np.max, lambda r: r[-1])),
                       spread([row["s_min"] for row in rows], ".4f"),
                       spread([row["s_max"] for row in rows], ".4f")])
-    return table(["margin", "first norm over last, at the start", "smallest", "largest",
-                  "at the end", "smallest s at the end", "largest s"], lines)
+    return table(["margin", "norm at the first step over that at the last, before training",
+                  "the smallest in training", "the largest", "after it",
+                  "smallest singular value after it", "largest"], lines)
 
 
 def _figure(found: Found, seeds: int, quick: bool) -> Any:

@@ -105,7 +105,8 @@ def _errors(found: Found, seeds: int, fixed: Mapping[str, str]) -> str:
                 spread([best[name] for _, best in rungs if name in best], ".0f")
                 for name in CRITERIA.values())])
     return "\nErrors in 10,000 answers to adding at the length that ended the ladder, by each "\
-        "criterion (study causes):\n\n" + table(["net", "T", *CRITERIA], lines) if lines else ""
+        "criterion (explained in the study causes):\n\n" + table(
+            ["net", "T", *CRITERIA], lines) if lines else ""
 
 
 def _grid(method: str) -> list[tuple[float, ...]]:

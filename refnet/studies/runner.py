@@ -209,10 +209,11 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     named: set[str] = set()
     if repeat:
         rows = store.rows()
-        named = {key for key, job in reached(rows).items() if store.done(job, rows) is not None}
-        store.repeat(named)
-    elif (waiting := store.repetition()):
-        tell(f"{len(waiting)} runs are still to be made again; --repeat goes on with them")
+        named = set(reached(rows))
+        done = {key for key, job in reached(rows).items() if store.done(job, rows) is not None}
+        store.repeat(done, named - done)
+    elif (waiting := sum(map(bool, store.repetition().values()))):
+        tell(f"{waiting} runs are still to be made again; --repeat goes on with them")
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
     tried = False
@@ -253,14 +254,19 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 if error is None:
                     row = future.result()
                     if (store.done(job, {row["key"]: row}) is None
-                            or job.key in marks and "repetition" not in row):
+                            or marks.get(job.key) and "repetition" not in row):
                         error = ValueError("came back with other settings: the worker has another "
                                            "version of refnet; install this one there")
                 if error is None:
                     _check(store.folder, place)
-                    if repeat:  # a ladder that fails earlier than before does without what follows
+                    if repeat:
                         rows[job.key] = row
-                        store.forget(named - reached(rows).keys())
+                        after = reached(rows).keys()
+                        # a ladder that fails earlier than before does without what follows, and one
+                        # that climbs has a next run, which is left as soon as this one is not
+                        store.forget(named - after)
+                        store.repeat((), after - named)
+                        named |= after
                     store.append(row)
                     left.pop(job.key, None)
                     tell(f"[{len(left)} to go] {_line(row)}")
@@ -302,9 +308,10 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
             pace = row.get("seconds", 0) / row.get("iterations", 1)
             paces.setdefault(kind(job), []).append(pace)
     rows |= {job.key: begun(job, store, marks[job.key]) for job in jobs if job.key in marks}
+    again = sum(map(bool, marks.values()))
     lines, left, unknown, short = [], 0.0, 0, 0
     for job in jobs:
-        row = rows[job.key] or {"state": "to be made again" if job.key in marks else "not run",
+        row = rows[job.key] or {"state": "to be made again" if marks.get(job.key) else "not run",
                                 "iterations": 0}
         state, at, seconds = row.get("state", "done"), row.get("iterations"), row.get("seconds")
         needs: float | None = None
@@ -330,7 +337,7 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
             + f"\nstill to compute: {', and '.join(parts)}"
             + "; and further runs after each that is solved" * (study.open_ended and going)
             + "\n" + "".join(damaged)
-            + f"{len(marks)} runs are still to be made again (--repeat)\n" * bool(marks))
+            + f"{again} runs are still to be made again (--repeat)\n" * bool(again))
 
 
 def _hours(seconds: float) -> str:

@@ -131,7 +131,7 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
         with self.held():
             known, asked = self.rows().get(key), self._asked()
-            if known is None and key in asked:  # its old row is gone: this one is the new one
+            if known is None and asked.get(key):  # its old row is gone: this one is the new one
                 row = {**row, "repetition": asked[key]}
             if (known is None or not _same(known, row["settings"]) or "repetition" in row
                     and row["repetition"] == self._left(asked).get(key)):
@@ -152,20 +152,22 @@ class Store:
                 remove(self.unfinished(key))
 
     def repetition(self) -> dict[str, str]:
-        """The keys of the rows that are still to be made again, from when that is asked for until
-        it is done, whatever comes between, and the marks of the new ones. Raises FileError if its
-        file is damaged."""
+        """The keys of the runs that a repetition still has to make, from when it is asked for until
+        it is done, whatever comes between, and the marks of their new rows: empty for those that
+        had none. Raises FileError if its file is damaged."""
         return self._left(self._asked())
 
-    def repeat(self, keys: Collection[str]) -> None:
-        """From now on these runs are to be made again; if some of them still are, because a
-        repetition was interrupted, all but those that it has made."""
+    def repeat(self, keys: Collection[str], others: Collection[str] = ()) -> None:
+        """From now on these runs are to be made again, and ``others``, which are not done, made; if
+        some of them still are, because a repetition was interrupted, all but those that it has
+        made."""
         with self.held():
             asked = self._asked()
             fresh = set(keys)
-            if not fresh.isdisjoint(self._left(asked)):
+            if not self._left(asked).keys().isdisjoint({*keys, *others}):
                 fresh -= asked.keys()
-            self._ask({**asked, **dict.fromkeys(fresh, os.urandom(8).hex())})
+            self._ask({**dict.fromkeys(others, ""), **asked,
+                       **dict.fromkeys(fresh, os.urandom(8).hex())})
 
     def forget(self, keys: Collection[str]) -> None:
         """Of what is still to be made again leave these out."""
@@ -177,7 +179,7 @@ class Store:
     def _left(self, asked: dict[str, str]) -> dict[str, str]:
         rows = self.rows() if asked else {}
         return {key: mark for key, mark in asked.items()
-                if key in rows and rows[key].get("repetition") != mark}
+                if key not in rows or mark and rows[key].get("repetition") != mark}
 
     def _asked(self) -> dict[str, str]:
         """The runs of all repetitions since nothing was left of one, and their marks."""

@@ -53,7 +53,7 @@ def under(study: Study, protocol: str) -> Study:
         name for name in PROTOCOLS if name.partition("/")[0] == own.partition("/")[0]]
     if protocol not in known or not own:
         raise ValueError(f"--protocol {protocol}: study {study.name} can follow "
-                         + (" or ".join(known) if own else "none: its runs train no net"))
+                         + (" or ".join(known) if own else "none but its runs' own"))
     return study if protocol == own or study.switched is None else study.switched(protocol)
 
 

@@ -288,22 +288,23 @@ def preset(task: str, **given: Any) -> Config:
 APART = """
 Not taken from the released codes:
 
-- Vorontsov et al. move U and V by steps along A = G'W - W'G, no direction of descent (erratum 31),
-  every one from where U and V began (erratum 44): no further than one step of rate 1e-6, for which
-  the protocol has a rate of 0. Their OPLU returns its input unchanged.
-- What is not in Vorontsov et al.'s code, or does not run there: adding, PReLU, the net without the
-  factors U and V and, as released last, the Penn Treebank fail (its batches are asked for with an
-  argument that they do not take), and there is no LSTM. Their protocol has what is meant. A run
-  without a margin, and Glorot's and the identity's starts, are the text's: the code's spectrum
-  always starts at 1, whatever the start's is.
+- Vorontsov et al. move U and V by steps along A = G'W - W'G, no direction of descent, every one
+  from where U and V began (errata 31 and 44 of `refnet errata`): no further than one step of rate
+  1e-6, for which the protocol has a rate of 0. Their OPLU returns its input unchanged.
+- In Vorontsov et al.'s code as released last, four things fail: adding, PReLU, the net without the
+  factors U and V, and the Penn Treebank (its batches are asked for with an argument that they do
+  not take); and it has no LSTM. The protocol has for them what the code was to do. A run without a
+  margin, and Glorot's and the identity's starts, are the text's: the code's spectrum always starts
+  at 1, whatever the start's is.
 - SGD of Vorontsov et al.'s code is Nesterov's, with a momentum of .9. Figure 4's runs with a prior
   have the text's SGD; the study causes has a run with the code's.
 - Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
   gradient of a symbol below it is 0. refnet's cross-entropy is that of the formula.
 - Scores. Vorontsov et al. log an epoch's mean on the training batches of generated tasks and do not
   stop when a task is solved; refnet tests on fresh sequences. Of several best weights they take the
-  last, refnet the first, and on the Penn Treebank they choose by an accuracy with the trivial ends
-  of the lines. The loss that refnet records has the weight decay and penalties in it.
+  last, refnet the first, and on the Penn Treebank they choose by an accuracy that counts the last
+  two steps of a line, whose answer is always 0. The loss that refnet records has the weight decay
+  and penalties in it.
 - Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations, refnet the
   last one's. Vorontsov et al. average batches by their number of lines, refnet characters.
 - Images. Those of Vorontsov et al. have pixels over 256, refnet's over 255, and their permutation
