@@ -132,18 +132,23 @@ def ended() -> None:
 @contextmanager
 def starting() -> Iterator[None]:
     """Processes that are started in this block have one thread of BLAS, whatever the environment
-    asks for, and Ctrl-C never reaches them; to this process it comes after the block."""
-    asked = {name: os.environ[name] for name in BLAS_THREADS if name in os.environ}
-    os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
-    mask = getattr(signal, "pthread_sigmask", lambda how, signals: None)  # Windows has none
-    before = mask(getattr(signal, "SIG_BLOCK", 0), {signal.SIGINT})
-    try:
-        yield
-    finally:
-        mask(getattr(signal, "SIG_SETMASK", 0), before)
-        for name in BLAS_THREADS:
-            del os.environ[name]
-        os.environ.update(asked)
+    asks for, and Ctrl-C never reaches them; to this process it comes after the block. Another
+    thread's block waits for this one's end: both change the environment."""
+    with _STARTING:
+        asked = {name: os.environ[name] for name in BLAS_THREADS if name in os.environ}
+        os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
+        mask = getattr(signal, "pthread_sigmask", lambda how, signals: None)  # Windows has none
+        before = mask(getattr(signal, "SIG_BLOCK", 0), {signal.SIGINT})
+        try:
+            yield
+        finally:
+            mask(getattr(signal, "SIG_SETMASK", 0), before)
+            for name in BLAS_THREADS:
+                del os.environ[name]
+            os.environ.update(asked)
+
+
+_STARTING = Lock()
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -153,8 +158,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     imports, the compiler and progress bars have many. Checked by: tests/test_signals.py.
     """
     ended()
-    terminal = os.isatty(2)
-    os.write(2, (b"\r\x1b[?25h\n" if terminal else b"") + b"refnet: interrupted\n")
+    with suppress(OSError):  # nobody reads it, or its disk is full
+        os.write(2, (b"\r\x1b[?25h\n" if os.isatty(2) else b"") + b"refnet: interrupted\n")
     with suppress(Exception):  # in the middle of printing, say
         sys.stdout.flush()
     with suppress(Exception):

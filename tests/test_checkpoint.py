@@ -35,6 +35,15 @@ def test_round_trip_keeps_every_bit(path):
             assert loaded.groups[group][name].tobytes() == value.tobytes()
 
 
+def test_a_checkpoint_may_have_any_number_of_arrays(path):
+    """As a deep net's does: the directory of so many takes more than a megabyte."""
+    arrays = {f"{name}{number:05}": np.float32([number]) for number in range(9000)
+              for name in ("W", "b")}
+    checkpoint.save(path, SAVED._replace(groups={**SAVED.groups, "params": arrays}), CONFIG)
+    loaded = checkpoint.load(path, CONFIG).groups["params"]
+    assert len(loaded) == 18_000 and loaded["b08999"] == 8999
+
+
 def test_objects_are_refused(tmp_path):
     group = {"Whh": np.array([None])}
     with pytest.raises(TypeError, match="params/Whh is an array of objects"):

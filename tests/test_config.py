@@ -16,13 +16,21 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.checkpoint import load
 from refnet.specs import parse_spec
-from refnet.training.config import Config, applicable, check, declaration, from_toml, to_toml
+from refnet.training.config import (Config, applicable, check, check_value, declaration,
+                                    from_toml, to_toml)
 from refnet.training.experiment import build
 from refnet.training.loop import identity, train
 from refnet.training.protocols import configure, preset
 from refnet.training.specs import KINDS, options_of, read_spec
 
 EMPTY = ("protocol", "input_weights", "recurrent", "gate_recurrent")
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in fields(Config)
+                                  if type(entry.default) is int])
+def test_a_size_beyond_all_memory_is_refused_by_its_name(name):
+    with pytest.raises(ValueError, match=f"{name} is 1000.*; need at most "):
+        check_value(name, 10 ** 40)
 
 
 def test_every_setting_is_declared_and_its_default_passes():

@@ -157,6 +157,17 @@ def test_a_limit_below_the_iterations_done_is_refused(run, capsys):
     assert resume(TINY, run).iteration == 30
 
 
+def test_a_limit_where_the_run_was_interrupted_between_evaluations_is_refused(tmp_path):
+    """It would end without a row there, which a run that was not interrupted has."""
+    steps = []
+    config = replace(TINY, evaluate_every=10)
+    train(config, tmp_path / "run", lambda kind, facts: steps.append(kind),
+          lambda: steps.count("step") == 15)
+    with pytest.raises(ValueError, match="is 15, where the run in .* last evaluation at 10"):
+        resume(replace(config, iterations=15), tmp_path / "run")
+    assert resume(replace(config, iterations=16), tmp_path / "run").final["iteration"] == 16
+
+
 def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
     assert train(TINY, tmp_path / "run", stop=lambda: True).iteration == 0
     assert {"config.toml", "rows.jsonl", "checkpoint.npz", "environment.json"} <= set(
@@ -202,13 +213,22 @@ def test_what_a_kill_leaves_is_removed_by_the_next_run(tmp_path):
     with hold(tmp_path / name):  # in use: left alone
         train(TINY, tmp_path / "first", stop=lambda: True)
         assert (tmp_path / name).exists()
-    (tmp_path / "first" / ".checkpoint.npz.123.part").write_text("half")
+    (tmp_path / "first" / ".checkpoint.npz.12345678.refnet.part").write_text("half")
+    (tmp_path / "first" / ".thesis.tar.part").write_text("of another program")
     (tmp_path / ".empty.12345678.refnet.part").mkdir()  # killed before it had a lock
     (tmp_path / name / "config.toml").write_text("half")
     train(TINY, tmp_path / "second", stop=lambda: True)
     assert not (tmp_path / name).exists()
     resume(TINY, tmp_path / "first", stop=lambda: True)
-    assert not list(tmp_path.rglob(".*.part"))
+    assert [path.name for path in tmp_path.rglob(".*.part")] == [".thesis.tar.part"]
+
+
+def test_a_folder_that_is_no_run_is_left_as_it_was(tmp_path):
+    left = tmp_path / ".x.12345678.refnet.part"
+    left.touch()
+    with pytest.raises(CheckpointError, match="there is no checkpoint here"):
+        resume(TINY, tmp_path)
+    assert [*tmp_path.iterdir()] == [left]
 
 
 def change(path, number, by):
@@ -324,6 +344,11 @@ def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
                             f"refnet train --resume '{below / 'deep down' / 'b'}'"]
     assert cells[3][1:] == ["finished", "30/30", f"refnet train --resume {run} --iterations N"]
     assert main(["runs", str(below / "nowhere")]) == 2
+    links = below / "links"
+    links.mkdir()
+    (links / "e").symlink_to(run)
+    (links / "circle").symlink_to(links)
+    assert [each["run"] for each in runs(links)] == [str(links / "e")]
 
 
 def test_a_run_that_was_killed_after_its_limit_was_raised_is_not_finished(run):

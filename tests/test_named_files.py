@@ -47,6 +47,19 @@ def test_a_run_folder_that_cannot_be_made_is_named_as_it_was_given(capsys):
     assert "No such file or directory: '/proc/x'; check the name" in capsys.readouterr().err
 
 
+def test_a_file_where_folders_are_to_be_made_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs", "studies"):
+        Path(name).touch()
+    train_one = ["train", "adding", "--length", "10", "--hidden", "2", "--iterations", "1"]
+    for words in (train_one, [*train_one, "--out", "runs/a"], [*train_one, "--out", "runs/a/b"],
+                  ["study", "figure-1", "--status"], ["study", "figure-1", "--table"],
+                  ["study", "figure-1", "--quick"]):
+        assert main(words) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert "Not a directory: " in said and "a file has that name" in said, said
+
+
 @pytest.mark.skipif(os.name != "posix", reason="pipes and permissions are those of POSIX")
 def test_what_a_user_names_is_not_replaced_by_a_file(tmp_path):
     """A link leads on, a pipe is written to, and a file keeps its permissions."""

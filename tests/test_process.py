@@ -6,6 +6,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -89,6 +90,25 @@ def test_processes_that_are_started_have_one_thread_and_no_interrupt(monkeypatch
     after = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (inside.stdout, after.stdout) == ("1 True\n", "2 False\n")
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+def test_threads_that_start_processes_at_once_leave_the_environment_as_it_was(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
+    first, order = threading.Event(), []
+
+    def second():
+        first.wait()
+        with starting():
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with starting():
+        first.set()
+        thread.join(.2)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"] and os.environ["OPENBLAS_NUM_THREADS"] == "4"
 
 
 UNSETTLED = """

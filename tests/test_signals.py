@@ -41,6 +41,17 @@ def test_under_nohup_the_end_of_the_terminal_ends_nothing(tmp_path):
     assert run.wait() == 0
 
 
+def test_an_end_that_cannot_be_said_is_one_all_the_same():
+    code = ("import time; from refnet.process import interruptible; interruptible(); "
+            "print('up', flush=True); time.sleep(60)")
+    with open("/dev/full", "w") as full:
+        run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full)
+    with run:
+        assert run.stdout.readline() == b"up\n"
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(30) == 128 + signal.SIGTERM
+
+
 def test_a_second_signal_ends_a_run_at_once(tmp_path):
     status, output, errors = interrupted(tmp_path, COMMANDS["train"] + ["--batch", "2000"], 4,
                                          times=2)

@@ -347,6 +347,17 @@ def test_status_takes_what_was_measured(tmp_path, capsys):
     assert costs.remembered(path)["tiny"].paces == measured
 
 
+def test_steps_are_measured_as_runs_make_them(monkeypatch):
+    """On one thread: the hours are of one process."""
+    import numba
+    before, used = numba.get_num_threads(), set()
+    step = costs.step
+    monkeypatch.setattr(costs, "step", lambda *given: (used.add(numba.get_num_threads()),
+                                                       step(*given))[1])
+    costs.measure(tiny_jobs()[:1])
+    assert used == {1} and numba.get_num_threads() == before
+
+
 def test_the_command_that_measures_is_one_that_does(tmp_path, capsys, monkeypatch):
     """A study under another protocol, in its quick form: the advice of --status is followed, and
     then the time is known."""
@@ -424,6 +435,7 @@ def test_a_folder_that_looks_like_an_option_is_named_so_that_it_works(tmp_path, 
     ("figure-1 --table --threads 2", "--threads has no effect with --table"),
     ("figure-1 --threads 0", "--threads is 0"),
     ("--list --protocol vorontsov/code", "--protocol needs the name of a study"),
+    ("figure-1 --protocols", "a study's name has no effect with --protocols"),
     ("--protocols --list", "--list has no effect with --protocols"),
     ("--list --search", "--search has no effect with --list"),
     ("figure-1 --measure --only x", "--only has no effect with --measure")])

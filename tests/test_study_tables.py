@@ -179,8 +179,9 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["study", "--protocols"]) == 0 and "spectrum_factor" in capsys.readouterr().out
     assert main(["study", "table-iii", "--status"]) == 0
     assert capsys.readouterr().out.count("not run") == 9
-    assert main(["study", "table-iii", "--table"]) == 0
-    assert "Protocol: manchev-spratling/code" in capsys.readouterr().out
+    for words in ([], ["--only", "seed 2"]):
+        assert main(["study", "table-iii", "--table", *words]) == 0
+        assert "Protocol: manchev-spratling/code" in capsys.readouterr().out
     assert main(["study", "table-iii", "--protocol", "manchev-spratling/text", "--table"]) == 0
     told = capsys.readouterr().out
     assert "Protocol: manchev-spratling/text" in told and "97.03" in told

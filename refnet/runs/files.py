@@ -115,7 +115,7 @@ def sweep(folder: Path, mine: bool = False) -> None:
     """Remove the temporary files that a kill left in a folder: the ones nobody has written to
     for a minute, or all if the folder is this process's own (``mine``)."""
     with suppress(OSError):
-        for path in folder.glob(".*.part" if mine else f".*{MARK}"):
+        for path in folder.glob(f".*{MARK}"):
             if path.is_file() and path not in _OPEN and (
                     mine or time.time() - path.stat().st_mtime > MINUTE):
                 remove(path)

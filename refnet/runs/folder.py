@@ -203,7 +203,10 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[Held]:
         raise FileExistsError(f"{folder} is not empty; resume that run with --resume "
                               f"{argument(folder)}, or name another folder with --out")
     with naming(folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:  # not the folder: a file has its parent's name
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
     _sweep_folders(folder.parent)
     with temporary(folder) as part:
         with hold(part, new=True) as held:

@@ -68,7 +68,8 @@ def npz_of(path: Path, limit: int | None = None, only: str = "") -> Params:
         file.seek(max(0, size - 2 ** 16))
         tail = file.read(2 ** 16)
         end = tail.rfind(b"PK\5\6")
-        if end < 0 or int.from_bytes(tail[end + 12:end + 16], "little") > 2 ** 20:
+        if end < 0 or int.from_bytes(tail[end + 12:end + 16], "little") > (
+                size if limit is None else 2 ** 20):
             raise ValueError("is truncated, or no .npz file: it does not end with a directory of "
                              "arrays")
         try:

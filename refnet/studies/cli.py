@@ -95,7 +95,8 @@ def _study(args: argparse.Namespace) -> int:
         if getattr(args, mode):
             given = [option for option in void if getattr(args, option) not in (None, False, "")]
             if given:
-                raise ValueError(f"--{given[0]} has no effect with --{mode}; leave one of them out")
+                what = "a study's name" if given[0] == "name" else f"--{given[0]}"
+                raise ValueError(f"{what} has no effect with --{mode}; leave one of them out")
     for option, usual in (("seeds", 1 if args.quick else 3), ("workers", 1), ("threads", 1)):
         if getattr(args, option) is None:
             setattr(args, option, usual)
@@ -124,6 +125,7 @@ def _study(args: argparse.Namespace) -> int:
             raise ValueError("--search is for studies with a grid to search, such as table-i under "
                              f"its own protocol; {study.name} has none")
         study = study.search
+    followed = protocols(study, args.quick)
     study = only(study, args.only)
     store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
     rows = store.rows() if args.only else {}
@@ -145,7 +147,7 @@ def _study(args: argparse.Namespace) -> int:
                      lambda text: print(text, file=sys.stderr, flush=True), args.threads)
     found = shown(store)
     print(f"{study.title}\n")
-    if (followed := protocols(study, args.quick)):
+    if followed:
         print(f"Protocol: {', '.join(followed)}\n")
     if args.quick:
         print("Quick: shorter sequences, fewer steps or examples than the titles say; not the "

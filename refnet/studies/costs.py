@@ -57,27 +57,34 @@ def kind(job: Job) -> str:
 
 
 def measure(jobs: list[Job]) -> Cost:
-    """The cost of these training runs, at most: a run that solves its task ends earlier.
+    """The cost of these training runs, on one thread each, if none ends early by solving its task.
 
     Runs of one kind are measured once. Memory is that of NumPy's arrays.
     """
+    import numba
     known: dict[str, tuple[float, float, float]] = {}
     paces: dict[str, float] = {}
     seconds = 0.0
-    for job in jobs:
-        if job.config is None:
-            continue
-        if kind(job) not in known:
-            known[kind(job)] = _measure(job.config)
-        each, evaluation, _ = known[kind(job)]
-        paces[kind(job)] = each + evaluation / job.config.evaluate_every
-        seconds += job.config.iterations * paces[kind(job)]
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        for job in jobs:
+            if job.config is None:
+                continue
+            if kind(job) not in known:
+                known[kind(job)] = _measure(job.config)
+            each, evaluation, _ = known[kind(job)]
+            paces[kind(job)] = each + evaluation / job.config.evaluate_every
+            seconds += job.config.iterations * paces[kind(job)]
+    finally:
+        numba.set_num_threads(threads)
     return Cost(seconds / 3600, max((size for _, _, size in known.values()), default=0) / 1e6,
                 paces)
 
 
 def remember(path: Path, costs: dict[str, Cost]) -> None:
-    """Write what was measured on this machine to a file; other studies' costs in it stay."""
+    """Write what was measured on this machine to a file; other studies' costs in it stay if they
+    are of this kind of machine, too."""
     costs = {**remembered(path), **costs}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"machine": machine(), "cpus": os.cpu_count(), "studies": {

@@ -9,12 +9,14 @@ Checked by: tests/test_study_store.py.
 """
 
 import codecs
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 from refnet.runs.files import naming, remove, write_atomically
@@ -82,6 +84,9 @@ class Store:
     def __init__(self, folder: Path) -> None:
         with naming(folder):  # the working directory may be gone
             self.folder = folder.absolute()
+            with suppress(FileNotFoundError):
+                if not S_ISDIR(os.stat(self.folder).st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         self.path = self.folder / "rows.jsonl"
         self.again = self.folder / "repeat.json"
 

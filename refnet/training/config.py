@@ -13,7 +13,7 @@ from pathlib import Path
 from sys import float_info
 from typing import Any, NamedTuple
 
-from refnet.arguments import short
+from refnet.arguments import SEED, SIZE, short
 from refnet.runs.read import DAMAGE, contents, toml_of
 
 __all__ = ["Config", "Declaration", "OWN", "Where", "applicable", "check", "check_given",
@@ -263,6 +263,8 @@ def check_value(name: str, value: Any) -> None:
                          f"{', '.join(declared.choices)}")
     if kind is float and not abs(value) <= float_info.max:
         raise ValueError(f"{name} is {short(value, str)}; need a finite number")
+    if kind is int and value > (most := SEED if name == "seed" else SIZE):
+        raise ValueError(f"{name} is {short(value, str)}; need at most {most}")
     if declared.least is not None and value < declared.least:
         raise ValueError(f"{name} is {value}; need at least {declared.least:g}")
     if declared.above is not None and value <= declared.above:

@@ -20,22 +20,32 @@ _UNKNOWN: dict[str, Any] = {"state": "damaged", "iteration": None, "iterations":
 
 
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
-    """``describe`` of every run folder in and below ``folder``, in the order of their names; then
-    the folders that cannot be read, as damaged runs.
+    """``describe`` of every run folder in and below ``folder``, also of links to one, in the order
+    of their names; then the folders that cannot be read, as damaged runs.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     list(runs(Path(folder)))
     []
     """
+    found: list[Path] = []
     refused: list[OSError] = []
     for place, folders, files in os.walk(folder, onerror=refused.append):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if "config.toml" in files and ("checkpoint.npz" in files or "rows.jsonl" in files):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if _is_run(files):
             folders.clear()
-            yield describe(Path(place))
+            found.append(Path(place))
+        for path in (Path(place, name) for name in folders):
+            with suppress(OSError):  # os.walk enters no links: they may lead round in a circle
+                if path.is_symlink() and _is_run(os.listdir(path)):
+                    found.append(path)
+    yield from map(describe, sorted(found))
     for error in refused:
         yield {**_UNKNOWN, "run": error.filename, "next": str(error)}
+
+
+def _is_run(files: list[str]) -> bool:
+    return "config.toml" in files and ("checkpoint.npz" in files or "rows.jsonl" in files)
 
 
 def describe(folder: Path) -> dict[str, Any]:

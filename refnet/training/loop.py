@@ -276,8 +276,9 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     the same settings, as one from another seed is.
 
     Leaves the folder as it was and raises CheckpointError or FileError if the checkpoint, or a
-    row that it counts, cannot be used, ValueError for fewer iterations than the run has done,
-    BusyError if another process has the folder.
+    row that it counts, cannot be used, ValueError for fewer iterations than the run has done (or
+    as many, if it was interrupted between two evaluations), BusyError if another process has the
+    folder.
 
     >>> from tempfile import TemporaryDirectory
     >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
@@ -293,7 +294,7 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     """
     experiment, folder = build(config), Path(folder)
     path = folder / "checkpoint.npz"
-    if not folder.is_dir():
+    if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
     with settled(), hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
@@ -301,6 +302,10 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
         if config.iterations < run.iteration:
             raise ValueError(f"iterations is {config.iterations}; need at least the "
                              f"{run.iteration} that the run in {folder} has done")
+        if config.iterations == run.iteration != run.last_evaluation:
+            raise ValueError(f"iterations is {config.iterations}, where the run in {folder} was "
+                             f"interrupted, with its last evaluation at {run.last_evaluation}; "
+                             "need more, to end with one")
         new = {name: value for name, value in identity(Config()).items()
                if name not in saved.record.get("config", {name})}
         if any(getattr(config, name) != value for name, value in new.items()):
