@@ -12,6 +12,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.runs.read import FileError
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
@@ -348,6 +349,17 @@ def test_refnet_inside_jax(jax, net):
     for jit in (False, True):
         theirs = jax_nets.gradients(loss, params, batch, jit)
         assert compare(theirs, certify(net, params, batch)).passed
+
+
+def test_a_stack_without_a_read_out_inside_jax(jax):
+    net = StackedNet(2, 3, 6, cell="rnn", layers=2, bidirectional=True, readout="none",
+                     loss="none", reduction="sum")
+    params, batch = case(net)
+
+    def loss(p, x, y):
+        return (jax_nets.as_function(net)(p, x) * y).sum()
+
+    assert compare(jax_nets.gradients(loss, params, batch), certify(net, params, batch)).passed
 
 
 @pytest.mark.parametrize("extra, use", [

@@ -225,8 +225,8 @@ def test_a_long_case_is_named_at_its_first_steps(monkeypatch):
         return {**found, "dWhh": found["dWhh"] * np.float32(1.5)}
 
     verdict = judge(net, wrong, params, batch)
-    assert verdict.convention.endswith(" (at T = 20, B = 2)") and "dWhh" in verdict.convention
-    assert steps == [(260, 4), (20, 2)]
+    assert verdict.convention.endswith(" (at T = 19, B = 3)") and "dWhh" in verdict.convention
+    assert steps == [(260, 4), (19, 3)]
     assert "dWhh" in judge(net, wrong(params, batch), params, batch).convention
 
 
@@ -236,6 +236,29 @@ def test_the_message_says_what_is_missing_or_misshapen():
         assert_gradients(energy, {"dx": found["dx"]}, X, W)
     with pytest.raises(AssertionError, match=r"dw .*: has shape \(2, 4\); need \(4, 2\)"):
         assert_gradients(energy, {**found, "dw": found["dw"].T}, X, W)
+
+
+@pytest.mark.parametrize("dx", [[[1, 2], [3]], "text", np.full((4, 2, 2), "a"),
+                                np.ones((4, 2, 2), complex)])
+def test_the_message_says_what_is_no_array_of_numbers(dx):
+    net = RecurrentNet(2, 3, 4)
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 4, 2)
+    with pytest.raises(AssertionError, match="dx .* holds no array of real numbers"):
+        assert_gradients(net, {**reference_results(net, params, batch), "dx": dx}, params, batch)
+
+
+def test_a_mistake_in_a_linear_net_is_shrunk():
+    net = FeedforwardNet((3, 2))
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 1, 4)
+
+    def theirs(params, batch):
+        found = reference_results(net, params, batch)
+        return {**found, "dW1": found["dW1"] * np.float32(1.5)}
+
+    with pytest.raises(AssertionError, match="still shows, of [0-9]+ tried: B = 1, D = [123], C"):
+        assert_gradients(net, theirs, params, batch)
 
 
 def test_suspicious_results_may_be_allowed():

@@ -320,6 +320,14 @@ def test_calls_that_are_refused(f, error, says):
         certify_function(f, np.ones((2, 2)))
 
 
+def test_sums_of_no_rows():
+    """A bias that is added to an empty batch."""
+    x, b = np.ones((0, 3)), np.ones(3)
+    found = certify_function(lambda x, b: np.tanh(x + b).sum() + (b * b).sum(), x, b)
+    assert compare({"dx": x, "db": 2 * b}, found).passed
+    assert not compare({"dx": x, "db": b}, found).passed
+
+
 def test_products_of_no_rows():
     certified = certify_function(lambda x, w: (x @ w).sum(), np.ones((0, 3)), np.ones((3, 2)))
     assert certified.value.value == 0 and not certified.gradients["w"].value.any()

@@ -62,6 +62,35 @@ def test_entries_whose_runs_overflow_show_nothing_and_the_others_do():
     assert judgement("dx", true + [1e9, 0], true, sigma).hidden == 0.5
     assert judgement("dx", true + [0, 1], true, sigma).verdict == NOT_ROUNDING
     assert judgement("dx", true + 1, true, sigma * np.inf).verdict == SHOWS_NOTHING
+    assert judgement("dx", true + [1e9, 0], true, sigma).endless == (0,)
+    assert judgement("dx", true, true, sigma).endless is None
+
+
+def softplus(x):
+    return np.log1p(np.exp(x)).sum()
+
+
+def test_no_number_passes_where_the_reference_itself_overflows():
+    """Certified is 1 there; a run in float64 has infinity over infinity."""
+    x = np.random.default_rng(0).normal(size=100)
+    x[[3, 50]] = 800
+
+    def theirs(x, there=1.0):
+        return {"dx": np.where(x > 700, there, 1 / (1 + np.exp(-x)))}
+
+    assert judge(softplus, theirs, x).passed
+    verdict = judge(softplus, lambda x: theirs(x, -1e6), x)
+    assert verdict.verdict == UNJUDGED and not verdict.passed
+    assert verdict.note.startswith("of dx[3] this shows nothing: the reference, computed as it is")
+    wrong = {"dx": theirs(x, -1e6)["dx"] * np.where(np.arange(100) == 7, 1.01, 1)}
+    assert judge(softplus, wrong, x).verdict == NOT_ROUNDING
+
+
+def test_a_cotangent_for_a_net_is_refused():
+    net = RecurrentNet(2, 3, 3)
+    params, batch = made(net)
+    with pytest.raises(TypeError, match="cotangent would have no effect; give the cotangents as y"):
+        judge(net, reference_results(net, params, batch), params, batch, cotangent=np.ones(17))
 
 
 def test_gradients_that_can_only_be_zero_are_no_pass():
@@ -107,6 +136,19 @@ def test_an_early_name_concerns_what_is_wrong_at_full_size():
         return {**found, "dWhh": found["dWhh"].T if len(batch.x) > 50 else found["dWhh"]}
 
     assert judge(net, theirs, params, batch).convention == "dWhh is transposed"
+
+
+@pytest.mark.parametrize("factor", [2, .5, 20, .05])
+def test_an_early_name_takes_no_factor_for_a_size_of_its_own(factor):
+    net = RecurrentNet(2, 40, 5)
+    params, batch = made(net, T=40, B=8)
+
+    def theirs(params, batch):
+        return {name: value * np.float32(factor) if name == "loss" or name[0] == "d" else value
+                for name, value in reference_results(net, params, batch).items()}
+
+    assert judge(net, theirs, params, batch).convention.startswith(
+        f"the loss and every gradient are {factor} times the right ones")
 
 
 def test_readings_that_are_alike_at_these_sizes_are_all_said():
@@ -186,6 +228,16 @@ def test_what_a_function_keeps_of_its_first_inputs():
         assert verdict.verdict == NOT_ROUNDING and "kept between calls" in verdict.convention
         with pytest.raises(AssertionError, match="kept between calls"):
             assert_gradients(net, keeping(*names), params, batch)
+
+
+def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    for other in (None, {"dx": [[1], [1, 2]]}, {"dx": "none"}):
+        def function(p, b):
+            return reference_results(net, p, b) if (b.x == batch.x).all() else other
+
+        assert judge(net, function, params, batch).passed
 
 
 @pytest.mark.parametrize("T", [3, 320])

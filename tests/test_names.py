@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.batch import Batch  # noqa: E402
 from refnet.check import compare  # noqa: E402
-from refnet.check.cases import random_batch, random_mask, random_params  # noqa: E402
+from refnet.check.cases import (random_batch, random_mask, random_params,  # noqa: E402
+                                reference_results)
 from refnet.check.conventions import Readings  # noqa: E402
 from refnet.check.mistakes import faint, mistakes  # noqa: E402
 from refnet.check.naive import run  # noqa: E402
@@ -145,6 +146,21 @@ def test_a_wrong_quantity_among_right_ones_is_named_alone(judges, cell, change, 
     assert verdict.verdict == NOT_ROUNDING and verdict.convention.startswith(name)
     if "B =" not in name and "divided" not in name:  # alone, another reduction is a fair name, too
         assert judge({key: theirs[key] for key in change}).convention.startswith(name)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4)])
+def test_states_in_each_others_place_are_named(shape):
+    """The first axis of an LSTM's h0 is h and c, not time."""
+    net = R(2, 4, 3, cell="lstm")
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 5, 3)
+    params["h0"] = rng.uniform(-.5, .5, shape).astype(np.float32)
+    right = reference_results(net, params, batch)
+    for change, name in ((lambda g: g[::-1], "dh0 has those of h and c swapped"),
+                         (lambda g: g * [[[0]], [[1]]][:2] if g.ndim == 3 else g * [[0], [1]],
+                          "dh0 has zero for h")):
+        wrong = {**right, "dh0": np.asarray(change(right["dh0"]), np.float32)}
+        assert compare(wrong, certify(net, params, batch)).convention == name
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])

@@ -51,6 +51,21 @@ def reference_answers(folder, out, dtype=np.float32, encoding="npz"):
         (out / f"{name}.{encoding}").write_bytes(data)
 
 
+def test_float64_is_judged_below_the_smallest_number_of_float32(tmp_path):
+    """Of a gradient that vanishes: the file's sigma ends there, and zeros are no pass."""
+    vectors.write(tmp_path / "golden", small("rnn-vanishing"))
+    own = tmp_path / "own"
+    own.mkdir()
+    reference_answers(tmp_path / "golden", own, np.float64)
+    assert vectors.judge(tmp_path / "golden", own)["rnn-vanishing"].passed
+    path = own / "rnn-vanishing.npz"
+    arrays = dict(decode(path)[0])
+    arrays["dx"] = np.where(np.arange(len(arrays["dx"]))[:, None, None] < 75, 0, arrays["dx"])
+    path.write_bytes(encode(arrays, "npz", {"dtype": "float64"}))
+    verdict = vectors.judge(tmp_path / "golden", own)["rnn-vanishing"]
+    assert verdict.verdict == NOT_ROUNDING and verdict.worst.name == "dx"
+
+
 def test_catalogue_covers_what_it_says(folder):
     cases = vectors.load(folder)
     recurrent = [case.net for case in cases.values() if hasattr(case.net, "cell")]

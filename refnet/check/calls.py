@@ -19,7 +19,7 @@ from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
 from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS,
-                                  UNJUDGED, Verdict, compare, judged_types, judgement)
+                                  UNJUDGED, Verdict, compare, judged_types, judgement, numbers)
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -127,18 +127,20 @@ def _of_other_inputs(case: Case, function: Callable[..., Any], verdict: Verdict,
         found = _results(function, (half, other))
     except Exception:  # it runs with some numbers alone
         return verdict
+    found = {name: value for name, given in found.items() if (value := numbers(given)) is not None
+             } if isinstance(found, Mapping) else {}
     true = reference_results(case.what, {name: _wide(value) for name, value in half.items()},
                              other._replace(x=_wide(other.x), y=_wide(other.y)))
     former = {name: one.value for name, one in certificate(case).named().items()}
 
     def follows(name: str) -> bool:
         way = np.linalg.norm(true[name] - former[name])
-        off = np.linalg.norm(np.asarray(found[name], float) - true[name])
+        off = np.linalg.norm(found[name] - true[name])
         return bool(off <= way / 4 or not np.linalg.norm(sigma[name]) < way / 100)
 
     with np.errstate(all="ignore"):
         kept = {name for name in found.keys() & true.keys()
-                if np.shape(found[name]) == np.shape(true[name]) and not follows(name)}
+                if found[name].shape == np.shape(true[name]) and not follows(name)}
     parts = tuple(judgement(part.name, found[part.name], true[part.name], sigma[part.name])
                   if part.name in kept else part for part in verdict.parts)
     return replace(verdict, verdict=NOT_ROUNDING, parts=parts, convention=OTHER) if kept else (
@@ -167,8 +169,9 @@ def _wrong(verdict: Verdict) -> set[str]:
     return {part.name for part in verdict.parts if part.verdict == NOT_ROUNDING}
 
 
-EARLY = {"T": 20, "B": 2}
-"""The sizes at which a function's mistake is looked for first where the case is longer."""
+EARLY = {"T": 19, "B": 3}
+"""The sizes at which a function's mistake is looked for first where the case is longer: no factors
+that a result is often wrong by for another reason."""
 LONG, LARGE = 10_000, 1_000_000
 """Steps, times sequences, times hidden units, from which on it is; and from which on a function is
 not called with other inputs."""

@@ -68,14 +68,14 @@ Your function gets NumPy arrays and returns a dict of arrays (or of tensors) by 
 
 p is a dict: Whh (G H, H), Wxh (G H, D), bh (G H,) with the G gates of a cell stacked in the
 order i, f, g, o (lstm), i, g, o (cifg), or r, z, n (gru_before; gru, which also has bhn (H,), added
-to its Whh h of n). With several layers or both directions the names are Whh_l0, Whh_l0_reverse,
-Whh_l1, ... The read-out is Why (C, H) and by (C,). h0, bhh, Wpi, Wpf and Wpo are there if asked
-for. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B).
+to its Whh h of n). With several layers, both directions or --readout none the names are Whh_l0,
+Whh_l0_reverse, Whh_l1, ... The read-out is Why (C, H) and by (C,). h0, bhh, Wpi, Wpf and Wpo are
+there if asked for. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B).
 
 The dict that is returned must have d + name for every parameter (or the names after --required),
 and may have loss, outputs, h (T + 1, B, H), c and dx: all that it has is judged. At the masked
-steps after a sequence's end, the states of a net of one layer run on; those of several layers, of
-both directions and without a read-out are 0.
+steps after a sequence's end the states run on; with --readout none the outputs are 0 there. States
+of several layers, of both directions and with --readout none are h_l0, c_l0, h_l0_reverse, ...
 """
 
 TOLERANCES = """example:

@@ -11,6 +11,7 @@ from itertools import permutations
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.cells import CELLS
 from refnet.check.mistakes.gates import taken
 from refnet.exact.enclose import Certified
 from refnet.nets.recurrent import RecurrentNet
@@ -32,19 +33,25 @@ def edits(name: str, right: Array, certified: Certified) -> Edits:
         yield f"{name} is transposed", right.T
         yield (f"{name} is stored in the other memory order (column by column)",
                right.T.reshape(right.shape))
-    if right.ndim == 3:
+    timed = name == "dx" and right.ndim == 3
+    if timed:
         yield f"{name} has batch and time swapped", right.swapaxes(0, 1)
         yield f"{name} is reversed in time", right[::-1]
-    if right.ndim and len(right) > 1:
-        unit = "step" if name == "dx" and right.ndim == 3 else "row"
+        nothing = np.zeros_like(right[:1])
+        yield f"{name} is shifted by one step (later), zero first", np.concatenate(
+            [nothing, right[:-1]])
+        yield f"{name} is shifted by one step (earlier), zero last", np.concatenate(
+            [right[1:], nothing])
+    if (plain(name) == "dh0" and isinstance(certified.net, RecurrentNet)
+            and CELLS[certified.net.cell].STATES == 2):
+        nothing = np.zeros_like(right[0])
+        yield f"{name} has those of h and c swapped", right[::-1]
+        yield f"{name} has zero for h", np.stack([nothing, right[1]])
+        yield f"{name} has zero for c", np.stack([right[0], nothing])
+    elif right.ndim and len(right) > 1:
+        unit = "step" if timed else "row"
         yield f"{name} is shifted by one {unit} (later)", np.roll(right, 1, axis=0)
         yield f"{name} is shifted by one {unit} (earlier)", np.roll(right, -1, axis=0)
-        if right.ndim == 3:
-            nothing = np.zeros_like(right[:1])
-            yield f"{name} is shifted by one step (later), zero first", np.concatenate(
-                [nothing, right[:-1]])
-            yield f"{name} is shifted by one step (earlier), zero last", np.concatenate(
-                [right[1:], nothing])
     bias = plain(name) == "dbh"
     yield f"{name} is doubled{': the gradients of two biases are added' * bias}", 2 * right
     yield f"{name} is halved{': the gradient is shared by two biases' * bias}", right / 2

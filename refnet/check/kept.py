@@ -54,6 +54,9 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
         if len(inputs) != 2 or not isinstance(inputs[0], Mapping):
             raise TypeError("judge: a net is judged with its parameters and a batch: judge(net, "
                             "theirs, params, batch)")
+        if cotangent is not None:
+            raise TypeError("judge: a net is judged with its loss, and cotangent would have no "
+                            "effect; give the cotangents as y of a net with loss='none'")
         if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3):
             raise TypeError(f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
                             "with a mask Batch(x, y, mask)")

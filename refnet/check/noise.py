@@ -74,16 +74,18 @@ def spread(certified: Certified | CertifiedFunction, dtype: Kind, runs: int = RU
     Keys and shapes are those of ``certified.named()``; float64. Deviations are taken from
     the certified value. An entry that is exactly zero in every run, and certified to be,
     has sigma 0: no rounding can change it. Any other has at least the smallest normal
-    number of ``dtype``, which is what flushing it to zero may cost. ``progress`` as in
+    number of ``dtype``, which is what flushing it to zero may cost. Where a run overflows it is
+    not finite. ``progress`` as in
     ``certify``, with the bits of ``dtype``.
     """
     clock = Clock(round(-log2(unit(dtype))), progress)
     passes = _all_passes(certified, dtype, runs, seed, clock)
     out = {}
     for name, enclosure in certified.named().items():
-        deviation = passes[name] - enclosure.value
-        largest = power_of_two(abs(deviation).max(axis=0))
-        sigma = largest * np.sqrt(((deviation / largest) ** 2).mean(axis=0))
+        with np.errstate(invalid="ignore"):  # runs that overflow have no deviation
+            deviation = passes[name] - enclosure.value
+            largest = power_of_two(abs(deviation).max(axis=0))
+            sigma = largest * np.sqrt(((deviation / largest) ** 2).mean(axis=0))
         untouched = (sigma == 0) & (enclosure.value == 0) & (enclosure.radius == 0)
         out[name] = np.where(untouched, 0, np.maximum(sigma, arithmetic(dtype).tiny))
     return out

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -222,8 +223,9 @@ class Noisy(np.ndarray[Any, Any]):
         axes = tuple(range(self.ndim)) if axis is None else tuple(np.atleast_1d(axis) % self.ndim)
         rest = [n for n in range(self.ndim) if n not in axes]
         turned = np.asarray(self).transpose(*axes, *rest)
-        K = int(np.prod([self.shape[n] for n in axes]))
-        return _sum(turned.reshape(K, -1)).reshape([self.shape[n] for n in rest])
+        left = [self.shape[n] for n in rest]
+        K = prod(self.shape[n] for n in axes)
+        return _sum(turned.reshape(K, prod(left))).reshape(left)
 
     def argmax(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """That of the first run, for a pivot that all runs share."""

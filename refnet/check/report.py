@@ -11,8 +11,8 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.shrink import Shrunk
-from refnet.check.verdict import (LIMITS, NOT_ROUNDING, SUSPICIOUS, TAILS, UNJUDGED, Judgement,
-                                  Verdict)
+from refnet.check.verdict import (AS_WRITTEN, LIMITS, NOT_ROUNDING, SUSPICIOUS, TAILS, UNJUDGED,
+                                  Judgement, Verdict, numbers)
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.recurrent import RecurrentNet
@@ -29,6 +29,8 @@ def report(verdict: Verdict, theirs: Mapping[str, Any], certified: Certified | C
              f"{LIMITS[1]} is not; {TAILS} times as much where rounding explains zeros, too"]
     if verdict.note and not verdict.worst.note:
         lines.append(verdict.note)
+    if isinstance(certified, CertifiedFunction) and verdict.verdict != UNJUDGED:
+        lines.append(AS_WRITTEN.strip())
     if verdict.convention:
         lines.append(f"the mistake that explains it: {verdict.convention}")
     lines += _parting(verdict, theirs, certified, sigma)
@@ -64,11 +66,12 @@ def _parting(verdict: Verdict, theirs: Mapping[str, Any],
     steps, true = len(certified.batch.x), certified.named()
     found = []
     for name in (*certified.states, "outputs", "dx"):
-        lead = () if name not in theirs else np.shape(theirs[name])
-        if lead != true[name].value.shape or lead[:1] not in ((steps,), (steps + 1,)) or (
+        values = numbers(theirs[name]) if name in theirs else None
+        if values is None or values.shape != true[name].value.shape or (
+                values.shape[:1] not in ((steps,), (steps + 1,))) or (
                 name == "outputs" and certified.net.readout == "last"):
             continue
-        off = _off(np.asarray(theirs[name], float), true[name].value, sigma[name], limit)
+        off = _off(values, true[name].value, sigma[name], limit)
         if off.any() and name == "dx":
             found.append(f"going back in time, dx parts first at dx[{np.flatnonzero(off)[-1]}], "
                          f"of {steps} steps")

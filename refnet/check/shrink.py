@@ -124,8 +124,11 @@ class NetCut:
             if net.readout == "none":
                 del self.sizes["C"]
         else:
-            self.sizes = {"B": len(self.batch.x), "D": net.widths[0], "H": max(net.widths[1:-1]),
-                          "C": net.widths[-1], "layers": net.depth}
+            self.sizes = {"B": len(self.batch.x), "D": net.widths[0],
+                          "H": max(net.widths[1:-1], default=0), "C": net.widths[-1],
+                          "layers": net.depth}
+            if not net.depth:  # a linear net
+                del self.sizes["H"], self.sizes["layers"]
 
     def at(self, sizes: Sizes, seconds: float) -> tuple[Certified, tuple[Any, ...]]:
         """What is certified at these sizes, and the parameters and batch."""
@@ -143,9 +146,9 @@ class NetCut:
         return certify(net, params, batch, max_seconds=seconds), (params, batch)
 
     def _narrower(self, widths: Sizes) -> Net:
-        net, H = self.net, widths["H"]
+        net, H = self.net, widths.get("H", 0)  # a linear net has none
         if isinstance(net, FeedforwardNet):
-            return replace(net, widths=(widths["D"], *[H] * widths["layers"], widths["C"]))
+            return replace(net, widths=(widths["D"], *[H] * widths.get("layers", 0), widths["C"]))
         outputs = widths.get("C", H * (1 + getattr(net, "bidirectional", False)))
         made: dict[str, Any] = {"inputs": widths["D"], "hidden": H, "outputs": outputs}
         if "layers" in widths:

@@ -361,9 +361,19 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
     if dtype is not None and dtype not in ("float16", "float32", "float64"):
         raise ValueError(f"dtype {dtype!r} is none of float16, float32, float64")
     types, _ = judged_types(arrays, dtype)
+    # below float32's smallest number there are float64's, of which the file says nothing
+    least = arithmetic(np.float32).tiny
+    small = {name: (value == least) & (certified.named()[name].value != 0)
+             for name, value in sigma.items()}
+    finer = spread(certified, np.float64) if any(
+        one.any() and arithmetic(types.get(name, types[""])).tiny < least
+        for name, one in small.items()) else {}
 
     def own(name: str, value: Array) -> Array:
         # to first order, spreads grow with u, and end at the smallest number
+        if name in finer:
+            value = np.where(small[name], finer[name] * (unit(np.float32) / unit(np.float64)),
+                             value)
         kind = arithmetic(types.get(name, types[""]))
         grown = np.where(value, np.maximum(value * (kind.u / unit(np.float32)), kind.tiny), 0)
         return np.asarray(np.maximum(grown, unit(np.float64) * abs(

@@ -27,8 +27,9 @@ from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
-__all__ = ["EXPLAINED", "NOT_ROUNDING", "RULE", "SHOWS_NOTHING", "SUSPICIOUS", "UNJUDGED",
-           "Judgement", "Verdict", "compare", "compare_values", "judged_types", "judgement"]
+__all__ = ["AS_WRITTEN", "EXPLAINED", "NOT_ROUNDING", "RULE", "SHOWS_NOTHING", "SUSPICIOUS",
+           "UNJUDGED", "Judgement", "Verdict", "compare", "compare_values", "judged_types",
+           "judgement", "numbers"]
 
 EXPLAINED = "explained by rounding"
 SHOWS_NOTHING = "shows nothing"
@@ -54,9 +55,11 @@ RULE = ("z = |theirs - certified| / sigma, where sigma is the spread of the refe
         f"{SUSPICIOUS}; both are {TAILS} times as wide for a quantity that shows nothing, because "
         "rounding explains zeros in its place. This is statistics, apart from the certified "
         "radius, which is proof.")
-AS_WRITTEN = (" Of a function, sigma belongs to the algorithm as it is written: a form that keeps "
-              "fewer digits, such as E[x^2] - E[x]^2 for a variance, is not explained by it. In "
-              "float64 a wrong term shows that hides in the rounding of float32.")
+AS_WRITTEN = (" Of a function, sigma belongs to the algorithm as it is written, forward and back: "
+              "a form that keeps fewer digits, such as E[x^2] - E[x]^2 for a variance, or a "
+              "formula for the gradient without a cancellation that the reverse pass has, is not "
+              "explained by it. In float64 a wrong term shows that hides in the rounding of "
+              "float32.")
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class Judgement:
     is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
     the type in which this quantity is taken to be computed, or "". ``hidden``: the share of the
     entries that show nothing: rounding would explain zeros in their place, too. Entries that
-    can be nothing but zero are left out of it, if there are others.
+    can be nothing but zero are left out of it, if there are others. ``endless``: the first entry in
+    whose place the reference's own perturbed runs overflow, so that any number would do, or None.
 
     Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
     """
@@ -83,6 +87,7 @@ class Judgement:
     note: str = ""
     dtype: str = ""
     hidden: float = 0.0
+    endless: tuple[int, ...] | None = None
 
     @property
     def blind(self) -> bool:
@@ -93,7 +98,7 @@ class Judgement:
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on every quantity; ``verdict`` is the worst of them, and *cannot be judged* if
-    no gradient is wrong, but none shows anything.
+    no gradient is wrong, but none shows anything, or the reference's own runs overflow in one.
 
     ``convention``: the misunderstanding that explains a result that is not rounding, or the
     form of a formula that explains one whose digits are lost, or "".
@@ -128,9 +133,15 @@ class Verdict:
         of the entries or more."""
         zero = [part for part in self.parts if part.blind and part.certified == part.sigma == 0]
         hidden = ", ".join(part.name if part.blind else f"{100 * part.hidden:.3g}% of {part.name}"
-                           for part in self.parts if part.hidden >= HIDDEN and part not in zero)
+                           for part in self.parts if part.hidden >= HIDDEN and part not in zero
+                           and part.endless is None)
         zeros = ", ".join(part.name for part in zero)
+        endless = ", ".join(f"{part.name}{list(part.endless)}" for part in self.parts
+                            if part.endless is not None)
         return self.worst.note or "; ".join(filter(None, (
+            endless and f"of {endless} this shows nothing: the reference, computed as it is "
+            "written, overflows in float64, and any number would do; write it without the "
+            "overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), or at smaller numbers",
             hidden and f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, "
             "too; judge in a wider type, or at smaller sizes",
             zeros and f"of {zeros} this shows nothing: zero is right here; judge at other sizes, "
@@ -151,7 +162,8 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
               ) -> Judgement:
     """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
 
-    An entry with sigma 0 must be equal. ``form``: the spread with another form of a formula,
+    An entry with sigma 0 must be equal. Of one whose sigma is not finite, because runs overflow,
+    nothing is known unless it is equal. ``form``: the spread with another form of a formula,
     which counts where it is clearly more than rounding: four times what the form is usually off
     by would be beyond LIMITS[0] sigma. No small bug is excused by a form that changes nothing
     here. Never raises: what cannot be judged is not rounding, with a note that says why.
@@ -162,7 +174,7 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
     def refuse(note: str, index: tuple[int, ...] | None = None) -> Judgement:
         return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
 
-    values = _numbers(theirs)
+    values = numbers(theirs)
     if values is None:
         return refuse("holds no array of real numbers")
     if values.shape != certified.shape:
@@ -174,8 +186,10 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         return refuse(f"has {int(bad.sum())} entries that are not finite, the first at "
                       f"{list(index)}: {values[index]}; certified is {certified[index]}", index)
-    sigma = np.where(np.isfinite(sigma), sigma, np.inf)  # runs that overflow show nothing
     difference = abs(values - certified)
+    over = ~np.isfinite(sigma)
+    sigma = np.where(over, np.inf, sigma)
+    over &= difference > 0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = np.where(difference == 0, 0, difference / sigma)
     index = tuple(int(i) for i in np.unravel_index(z.argmax(), z.shape))
@@ -189,8 +203,9 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
     far = worst / TAILS if blind and certified.any() and form is None else worst
     fine = SHOWS_NOTHING if blind else EXPLAINED
     verdict = fine if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
+    endless = tuple(int(i) for i in np.argwhere(over)[0]) if over.any() else None
     return Judgement(name, verdict, worst, rms, index, float(values[index]),
-                     float(certified[index]), float(sigma[index]), hidden=hidden)
+                     float(certified[index]), float(sigma[index]), hidden=hidden, endless=endless)
 
 
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
@@ -279,7 +294,8 @@ def _worst(parts: Sequence[Judgement]) -> str:
     gradients = [part for part in parts if part.name.startswith("d")] or parts
     if any(_RANK[part.verdict] for part in parts):
         return max((part.verdict for part in parts), key=_RANK.__getitem__)
-    return UNJUDGED if all(part.verdict == SHOWS_NOTHING for part in gradients) else EXPLAINED
+    return UNJUDGED if all(part.verdict == SHOWS_NOTHING for part in gradients) or any(
+        part.endless is not None for part in gradients) else EXPLAINED
 
 
 def _admit(theirs: Mapping[str, Any]) -> None:
@@ -298,7 +314,7 @@ def _admit(theirs: Mapping[str, Any]) -> None:
                 "bfloat16 t.detach().cpu().float().numpy() and dtype='bfloat16'") from error
 
 
-def _numbers(theirs: Any) -> Array | None:
+def numbers(theirs: Any) -> Array | None:
     """``theirs`` as float64, or None if it is not an array of real numbers, none of them masked.
     """
     try:
@@ -315,7 +331,7 @@ def _numbers(theirs: Any) -> Array | None:
 
 def _finite(theirs: Mapping[str, Any], true: Params) -> Params:
     """The arrays of ``theirs`` that can be compared with anything."""
-    known = {name: _numbers(theirs[name]) for name in theirs if name in true}
+    known = {name: numbers(theirs[name]) for name in theirs if name in true}
     return {name: value for name, value in known.items()
             if value is not None and np.isfinite(value).all()}
 
@@ -334,7 +350,7 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
                 f"every array is judged as {kind}, as asked")
     own: dict[str, Any] = {}
     for name, value in theirs.items():
-        if _numbers(value) is not None:
+        if numbers(value) is not None:
             array = np.asarray(value)
             typed = array.ndim > 0 and not isinstance(value, (list, tuple))
             if array.dtype.name in NAMED:

@@ -138,7 +138,7 @@ def as_function(net: Net) -> Callable[[Any, Any], Any]:
 
     def call(params: Any, x: Any) -> Any:
         C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
-        every = isinstance(net, RecurrentNet) and net.readout == "every"
+        every = isinstance(net, RecurrentNet) and net.readout != "last"
         lead = x.shape[:2] if every else x.shape[-2:-1]
         shape = jax.ShapeDtypeStruct((*lead, C), x.dtype)
         return jax.pure_callback(run, shape, params, x)
