@@ -42,6 +42,10 @@ def save(rows: list[dict], versions: dict[str, str]) -> None:
 
 
 def main(names: list[str]) -> int:
+    known = dict.fromkeys([*(table.framework for table in layers.TABLES), "ONNX"])
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(known)}")
     for name in names:
         rows = found(name)
         seen = {row["framework"]: row["version"] for row in rows}

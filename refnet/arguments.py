@@ -21,10 +21,11 @@ import numpy as np
 
 from refnet.batch import Params
 
-__all__ = ["ARRAYS", "GENERATOR", "MATRIX", "PATH", "REAL_MATRIX", "Rule", "SEED", "SIZE", "SQUARE",
-           "Shape", "Shapes", "VECTOR", "admit", "admit_mask", "array", "check_fields", "choice",
-           "count", "finite", "generator", "instance", "kind", "matrices", "matrix", "number",
-           "numbers", "one_of", "optional", "real", "short", "square", "takes", "whole"]
+__all__ = ["ARRAYS", "FUNCTION", "GENERATOR", "MATRIX", "PATH", "REAL_MATRIX", "Rule", "SEED",
+           "SIZE", "SQUARE", "Shape", "Shapes", "VECTOR", "admit", "admit_mask", "array",
+           "check_fields", "choice", "count", "finite", "generator", "instance", "kind", "matrices",
+           "matrix", "number", "numbers", "one_of", "optional", "real", "short", "square", "takes",
+           "whole"]
 
 Shape = tuple[int | str, ...]
 Shapes = Mapping[str, tuple[Shape, ...]]
@@ -235,6 +236,7 @@ VECTOR = Rule(lambda what, value: array(what, value, kinds=REAL),
               (*_ODD, _COMPLEX, np.ones((2, 2)), np.ones(())))
 ARRAYS = Rule(matrices, (None, [np.eye(2)], "W", np.eye(2), *({"W": value} for value in _ODD)))
 PATH = instance((str, PathLike), "a path: a string or a pathlib.Path")
+FUNCTION = instance(Callable, "a function")  # type: ignore[arg-type]
 GENERATOR = Rule(generator, (None, 0, np.random))
 
 P = ParamSpec("P")
@@ -319,7 +321,7 @@ def _transposed(shape: tuple[int, ...], need: Shape, name: str) -> str:
     if len(shape) == 2 and len(need) == 2 and shape[::-1] == need:
         return f": pass {name}.T"
     if len(shape) > len(need) and tuple(n for n in shape if n != 1) == need:
-        return f": pass {name}.reshape{need}"
+        return f": pass {name}.reshape{need or '(())'}"
     return ""
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from refnet.maths.activations import ACTIVATIONS, activation
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
 
 KINKS = {  # name: (pre-activation, value, derivative) at the stated side
     "relu": (0.0, 0.0, 0.0), "leaky_relu": (0.0, 0.0, 0.01), "prelu": (0.0, 0.0, 0.25),
@@ -54,6 +56,15 @@ def test_modrelu_threshold_and_tie_of_oplu():
     oplu = ACTIVATIONS["oplu"]
     assert oplu.forward(a, {}).tolist() == [[2, 2, 3, 1]]
     assert oplu.backward(a, a, dh, {})[0].tolist() == [[5, 6, 8, 7]]
+
+
+def test_oplu_is_refused_for_an_odd_number_of_units():
+    for backend in ("reference", "compiled"):
+        for make in (lambda: FeedforwardNet((2, 3, 2), activation="oplu", backend=backend),
+                     lambda: RecurrentNet(2, 3, 2, activation="oplu", backend=backend)):
+            with pytest.raises(ValueError, match="needs an even width, not 3"):
+                make()
+        FeedforwardNet((2, 4, 3), activation="oplu", backend=backend)
 
 
 def test_oplu_keeps_the_norm_and_refuses_odd_widths():

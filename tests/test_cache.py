@@ -54,6 +54,15 @@ def test_a_kernel_is_loaded_by_the_next_process():
     assert cache_folder().stat().st_mode & 0o777 == 0o700 and len(kept()) == 2
 
 
+def test_the_digest_is_of_all_files_that_kernels_are_written_in():
+    """Or one would be run whose helper, in another file, has changed since."""
+    sources = _cache.kernel_sources()
+    package = Path(_cache.__file__).parents[1]
+    written = {path for path in package.rglob("*.py")
+               if "from refnet.compiled._jit import" in path.read_text(encoding="utf-8")}
+    assert len(written) > 15 and written <= {*sources}
+
+
 def test_no_flipped_bit_is_executed(caplog):
     compiled(3)
     path, = kept()

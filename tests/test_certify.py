@@ -13,7 +13,7 @@ from test_balls import contains
 from refnet.batch import Batch
 from refnet.cells import CELLS
 from refnet.check.cases import random_batch, random_params
-from refnet.exact import certify, lift
+from refnet.exact import certify, enclose, lift
 from refnet.exact.convert import lift_all, rounded
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.dual import Dual, dual_array, parts
@@ -190,6 +190,28 @@ def test_masks_and_vanishing_entries():
     underflown, tiny = exact.gradients["h0"].value[0]
     assert underflown == 0 and 0 < abs(tiny) < 1e-150
     assert (exact.gradients["h0"].value[1] == -1).all()  # masked: read at h0 itself
+
+
+def test_targets_that_are_whole_numbers_in_both_halves_of_a_batch(monkeypatch):
+    monkeypatch.setattr(enclose, "WORK", 1)
+    net = RecurrentNet(1, 3, 2, loss="squared_error")
+    rng = np.random.default_rng(0)
+    params, x = net.init(rng, np.float64), rng.normal(size=(4, 4, 1))
+    y = np.arange(8).reshape(4, 2)
+    whole, halved = (certify(net, params, Batch(x, targets)).loss.value
+                     for targets in (y.astype(float), y))
+    assert whole == halved
+
+
+def test_gates_that_are_closed_over_hundreds_of_steps():
+    """No precision can be foreseen from the first steps; it is then found."""
+    net = RecurrentNet(1, 2, 2, cell="lstm")
+    rng = np.random.default_rng(0)
+    params = net.init(rng, np.float64)
+    batch = Batch(np.floor(255 * rng.random((201, 1, 1))), np.array([1]))
+    found = certify(net, params, batch)
+    right = loss_and_gradients(net, params, batch)
+    assert np.allclose(found.loss.value, right.loss, rtol=1e-9)
 
 
 def test_huge_logits():

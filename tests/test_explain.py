@@ -48,7 +48,8 @@ def test_figure_and_text(name, tmp_path):
 
 def test_flow_keeps_the_norm_with_margin_0():
     found = rows(small("gradient-flow"))
-    assert found["0"]["last update"] == pytest.approx(1, abs=1e-12)
+    name = next(name for name in found["0"] if name.startswith("after "))
+    assert found["0"][name] == pytest.approx(1, abs=1e-12)
     assert found["0"]["smallest s"] == pytest.approx(1, abs=1e-12)
     assert found["none"]["largest s"] > 1
 
@@ -58,6 +59,13 @@ def test_memory_of_normal_and_other_matrices():
     assert found[".9 orthogonal"]["J_tot"] == pytest.approx(1, abs=1e-9)
     assert found["chain, gain 1.02"]["J_tot"] > 2.9
     assert all(row[-1] < 1e-12 for row in small("memory").tables[1].rows)
+
+
+@pytest.mark.parametrize("size, seed", [(2, 0), (4, 1), (10, 6), (10, 36)])
+def test_memory_of_an_orthogonal_matrix_whose_eigenvalues_round_below_1(size, seed):
+    found = TOPICS["memory"](size=size, seed=seed, matrix="orthogonal").tables[0].rows[0]
+    assert str(found[-1]).endswith(f"(last {2 * size} steps)")
+    assert float(str(found[-1]).split()[0]) == pytest.approx(1, abs=1e-9)
 
 
 def test_closed_forms_and_schur_forms():

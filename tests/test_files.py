@@ -164,6 +164,16 @@ def test_bad_file_here(places, case):
     assert kept(places) == [f"data/{SOURCE.name}"] and path.read_bytes() == data
 
 
+def test_a_file_that_is_packed_twice_is_said(places):
+    zeros = Source("digits", "zeros", 10_000, sha256(bytes(10_000)).hexdigest())
+    path = places / "data" / "zeros"
+    path.write_bytes(gzip.compress(gzip.compress(bytes(10_000))))
+    with pytest.raises(ValueError, match="zeros: is packed twice; unpack it once with gunzip"):
+        load(zeros, lambda data, where: data, (), "")
+    path.write_bytes(gzip.compress(bytes(10_000)))
+    assert load(zeros, lambda data, where: data, (), "") == bytes(10_000)
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_file_there(places, server, case):
     data, message = BAD[case]

@@ -17,6 +17,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_jacobians
 
 FLOAT_NAMES = sorted(set(ACTIVATIONS) - {"oplu", "modrelu"})
@@ -317,6 +318,51 @@ def test_mask_reads_each_sequence_at_its_own_last_step():
     assert whole.loss == sum(share.loss for share in shares)
     assert (whole.gradients["Whh"] == sum(s.gradients["Whh"] for s in shares)).all()
     assert (whole.gradients["x"][1:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("net", [
+    RecurrentNet(2, 3, 2, cell="rnn"), RecurrentNet(2, 3, 2, cell="lstm"),
+    RecurrentNet(2, 3, 2, cell="gru"), StackedNet(2, 3, 2, cell="cifg", layers=2),
+    StackedNet(2, 3, 2, cell="lstm", bidirectional=True)])
+def test_a_penalty_reaches_every_parameter(net):
+    """Those too that a gated cell has one below the other in Whh."""
+    rng = np.random.default_rng(0)
+    params = net.init(rng, np.float64)
+    batch = Batch(rng.normal(size=(4, 2, 2)), np.array([0, 1]))
+    given = {name: np.full(value.shape, rng.integers(1, 9) / 8) for name, value in params.items()}
+    plain = loss_and_gradients(net, params, batch).gradients
+    full = loss_and_gradients(net, params, batch, penalty=lambda p: (0.0, given)).gradients
+    assert plain.keys() == full.keys()
+    for name in params:
+        assert np.array_equal(full[name], plain[name] + given[name]), name
+
+
+def test_a_penalty_of_another_kind_is_refused():
+    net = RecurrentNet(2, 3, 2)
+    params = net.init(np.random.default_rng(0))
+    batch = Batch(np.ones((4, 2, 2), np.float32), np.array([0, 1]))
+    with pytest.raises(TypeError, match="penalty is 3; need a function"):
+        loss_and_gradients(net, params, batch, penalty=3)
+    with pytest.raises(ValueError, match=r"value has shape \(3,\); need one number"):
+        loss_and_gradients(net, params, batch, penalty=lambda p: (np.ones(3), {}))
+
+
+@pytest.mark.parametrize("readout, y", [
+    ("last", np.array([0, 1, 1, 0])), ("every", np.zeros((4, 5), int)), ("every", [[0] * 3] * 4),
+    ("every", np.zeros(4, int)), ("last", np.zeros((2, 2), int))])
+def test_shares_of_a_batch_that_does_not_fit_are_refused(readout, y):
+    net = RecurrentNet(2, 3, 2, readout=readout)
+    batch = Batch(np.ones((4, 3, 2)), y)
+    params = net.init(np.random.default_rng(0), np.float64)
+    with pytest.raises((TypeError, ValueError), match="batch: y "):
+        per_example_gradients(net, params, batch)
+
+
+def test_options_of_another_cell_are_named():
+    with pytest.raises(TypeError, match="the cell rnn has no option forget; it has none"):
+        RecurrentNet(2, 3, 2).init(np.random.default_rng(0), forget=1)
+    with pytest.raises(TypeError, match="the cell lstm has no option bias; need forget or peep"):
+        RecurrentNet(2, 3, 2, cell="lstm").init(np.random.default_rng(0), bias=1)
 
 
 def test_fully_masked_sequence_is_read_at_h0():

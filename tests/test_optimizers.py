@@ -233,6 +233,22 @@ def test_a_state_of_other_parameters_is_refused():
         rule.step({"W": np.ones(2)}, {"W": np.ones(2)}, state)
 
 
+def test_whole_numbers_are_taken_as_floats():
+    assert float(weight_decay({"W": np.array([[100]], np.int8)}, 0.5)[0]) == 5000
+    params = {"W": np.array([1, 2])}
+    for name in ("momentum", "nesterov", "rmsprop", "adam"):
+        made = optimizer(name, 0.1)
+        moved, _ = made.step(params, {"W": np.array([1.0, 2.0])}, made.init(params))
+        assert moved["W"].dtype == float and (moved["W"] < params["W"]).all()
+
+
+def test_what_cannot_be_clipped_is_said():
+    with pytest.raises(ValueError, match="the gradient of W is complex128; need real floats"):
+        clip_by_norm({"W": np.ones(2, complex)}, 1)
+    exact = {"W": np.array([F(1, 3)])}
+    assert clip_by_value(exact, math.inf) == (exact, 1, 0, None)
+
+
 def test_weight_decay():
     """c sum W^2 has the gradient 2 c W; with a 1/2 it would be c W."""
     W = {"A": array(F(1, 2), F(-3)), "B": array(F(5, 7))}

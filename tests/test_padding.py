@@ -168,6 +168,21 @@ def off_by_one(tape, ended):
     return padding.emptied(tape, ended + 1)
 
 
+def test_targets_of_the_last_step_are_none_of_the_padding():
+    """Where there are as many sequences as steps, and as many outputs."""
+    exact = pytest.importorskip("refnet.exact")
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    rng = np.random.default_rng(0)
+    mask = np.array([[True, True], [True, False]])
+    for readout, y in (("last", np.array([[5, 7], [9, -3]])),
+                       ("every", rng.integers(3, 9, (2, 2, 2)))):
+        net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout)
+        params, x = net.init(rng, np.float64), rng.normal(size=(2, 2, 1))
+        found = loss_and_gradients(net, params, Batch(x, y, mask))
+        certified = exact.certify(net, params, Batch(x, y, mask))
+        assert abs(certified.loss.value - found.loss) <= 1e-12 * found.loss
+
+
 @pytest.mark.parametrize("bug", ["never again", "one step late", "NaN within x"])
 def test_planted_bugs_are_rejected(bug, monkeypatch):
     nets = [RecurrentNet(2, 4, 3, "lstm", readout=readout, activation=ACTIVATIONS["relu"],

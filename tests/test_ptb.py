@@ -213,7 +213,8 @@ def test_missing_files_say_what_to_get(small):
 
 @pytest.mark.parametrize("change, message", [
     (lambda data: data + b" more \n", "goes on after the"),
-    (lambda data: data[:-5], "sha256 of the unpacked bytes is"),
+    (lambda data: data[:-5], "it has 26 bytes unpacked, and should have 31"),
+    (lambda data: data[:3] + b"<", "line 1 has '<'.* [(]it has 4 bytes unpacked, and should have"),
     (lambda data: data.replace(b" so", b" is"), "sha256 of the unpacked bytes is"),
     (lambda data: data.replace(b"\n", b"\r"), r"line 1 has '\\r', which is none of the 49"),
 ])

@@ -4,16 +4,22 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from refnet.batch import Batch
+from refnet.explain.base import label_of
 from refnet.explain.runs import analyse, compare
 from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import FileError
+from refnet.training.experiment import build
 from refnet.training.load import load
 from refnet.training.loop import resume, train
 from refnet.training.protocols import preset
+from refnet.training.watch import SEQUENCES, observed
 
 KINDS = {
     "plain": {"task": "temporal-order", "length": 10},
@@ -86,6 +92,48 @@ def test_analyse(runs, kind):
         return
     flow = found.tables[1].rows[0]
     assert all(np.isfinite(value) and value >= 0 for value in flow[:3])
+
+
+def test_the_flow_ends_with_the_sequences():
+    """Not in the padding, to which longer ones of the same batch stretch theirs."""
+    net = RecurrentNet(2, 4, 3, readout="every")
+    rng = np.random.default_rng(0)
+    experiment = build(config("plain"))
+    experiment = experiment._replace(net=net) if hasattr(experiment, "_replace") else replace(
+        experiment, net=net)
+    params = net.init(rng, np.float64)
+    x, y = rng.normal(size=(12, 20, 2)), rng.integers(0, 3, (12, 20))
+    mask = np.arange(12)[:, None] < np.where(np.arange(20) < SEQUENCES, 5, 12)
+    found = observed(experiment, params, Batch(x, y, mask))
+    assert found["flow_at"][-1] == 5 and found["flow"][-1] > 0
+    whole = observed(experiment, params, Batch(x[:5, :SEQUENCES], y[:5, :SEQUENCES]))
+    assert np.allclose(found["flow"], whole["flow"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("damage", ["empty", "missing", "cut", "changed"])
+def test_rows_that_the_checkpoint_does_not_count_are_refused(runs, tmp_path, damage):
+    path = shutil.copytree(runs / "plain", tmp_path / "run") / "rows.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    {"empty": lambda: path.write_bytes(b""), "missing": path.unlink,
+     "cut": lambda: path.write_bytes(lines[0]),
+     "changed": lambda: path.write_bytes(b"".join(
+         [lines[0].replace(b'"loss": 0', b'"loss": 9').replace(b'"loss": 1', b'"loss": 9'),
+          *lines[1:]]))}[damage]()
+    for use in (load, analyse, lambda folder: compare([folder, runs / "plain"])):
+        with pytest.raises(FileError, match="rows.jsonl: .*put back a whole copy of it"):
+            use(path.parent)
+
+
+def test_runs_of_one_name_are_told_apart(runs, tmp_path):
+    other = shutil.copytree(runs / "plain", tmp_path / "plain")
+    found = compare([runs / "plain", other])
+    assert [row[0] for row in found.tables[0].rows] == [str(runs / "plain"), str(other)]
+    with pytest.raises(ValueError, match="of copy and temporal-order; name runs of one task"):
+        compare([runs / "plain", runs / "svd"])
+
+
+def test_names_are_shown_as_they_are():
+    assert label_of("_a$b$") == r" _a\$b\$" and label_of("run 1") == "run 1"
 
 
 def test_compare(runs):

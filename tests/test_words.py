@@ -86,6 +86,17 @@ def test_exponential_over_its_range():
     assert not np.exp(words.words(np.array([2e6, -2e6]), 5))[0].is_finite()
 
 
+def test_an_infinite_radius_times_zero_is_unknown():
+    with balls.precision(200):
+        wide = words.widened(words.words(np.array([3.0]), 9), np.array([5000.0]))
+        assert not (wide * words.words(np.array([2.0]), 9)).tolist()[0].is_exact()
+        row = np.array([balls.arb(0), balls.arb(balls.arb(1) / 3, balls.arb(.001))], object)
+        column = np.array([balls.arb(0, 1) * balls.arb((1, 1030)), balls.arb(1) / 3], object)
+        with np.errstate(invalid="ignore"):
+            product = words.words(row.reshape(1, 2), 9) @ words.words(column.reshape(2, 1), 9)
+        assert product.tolist()[0][0].contains(balls.arb(1) / 9 + balls.arb(.0003))
+
+
 def test_what_is_exact_stays_so():
     zero = words.words(np.zeros(3), 15)
     assert all(value.is_zero() for value in np.tanh(zero))

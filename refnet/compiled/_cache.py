@@ -25,7 +25,7 @@ from numba.core import caching, compiler, serialize
 
 from refnet.runs.files import sweep, write_atomically
 
-__all__ = ["KernelCache", "cache_folder"]
+__all__ = ["KernelCache", "cache_folder", "kernel_sources"]
 
 LIMIT = 2 ** 28
 """Bytes that all kernels together may take."""
@@ -44,6 +44,12 @@ def _say(what: str, *details: object) -> None:
         _log.warning("refnet: " + what, *details)
 
 
+def kernel_sources() -> list[Path]:
+    """The files that kernels, and all that they call, are written in."""
+    package = Path(__file__).parents[1]
+    return sorted([*package.glob("compiled/*.py"), *package.glob("exact/digit*.py")])
+
+
 @cache
 def _version() -> str:
     """A digest of the kernels' sources and of what compiles them.
@@ -51,8 +57,7 @@ def _version() -> str:
     Numba itself looks only at the file of the outermost function, and would go on using a kernel
     whose helpers in another file have changed.
     """
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in kernel_sources()))
     digest.update(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
     return digest.hexdigest()[:16]
 
@@ -118,8 +123,7 @@ def _bound(folder: Path) -> None:
 
 def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
     """What a kernel is made from: its own code, and what it closes over, other kernels included.
-    (All other functions that it calls are in the sources of this folder, whose digest goes with
-    it.)"""
+    (All other functions that it calls are in ``kernel_sources``, whose digest goes with it.)"""
     code = function.__code__
     constants = [value for value in code.co_consts if not hasattr(value, "co_code")]
     closure = [cell.cell_contents for cell in function.__closure__ or ()]

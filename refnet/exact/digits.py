@@ -82,9 +82,11 @@ def size_of(a: Any, i: Any, top: Any) -> Any:
 
 @inner
 def scaled(r: Any, digits: Any) -> Any:
-    """A bound of ``r B^digits``."""
-    if not r > 0:
+    """A bound of ``r B^digits``; of a radius that is no number, infinity."""
+    if r == 0:
         return 0.0
+    if not r > 0:
+        return inf
     if -FAR <= digits <= FAR:
         return r * POWERS[digits + FAR] + TINY
     return ldexp(r, BITS * digits) + TINY

@@ -121,7 +121,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     started = perf_counter()
     net.admit("certify", params, batch.x, batch.mask)
     if isinstance(net, RecurrentNet):
-        batch = settled(batch, net.outputs)
+        batch = settled(batch, net)
     if kind is None:
         kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"
     if kind == "rational" and not _is_rational(net):
@@ -218,9 +218,12 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
     if steps <= LONG or not isinstance(net, RecurrentNet):
         return int(128 + 4.5 * steps)
     first, second = (steps // 8, steps // 4) if followed else FIRST
-    short, long = side_by_side(lambda: _lost(net, params, batch, first),
-                               lambda: _lost(net, params, batch, second),
-                               packed_floats, unpacked_floats)
+    try:
+        short, long = side_by_side(lambda: _lost(net, params, batch, first),
+                                   lambda: _lost(net, params, batch, second),
+                                   packed_floats, unpacked_floats)
+    except (ArithmeticError, np.linalg.LinAlgError):  # the search says what, if it stays so
+        return int(128 + 4.5 * steps)
     slope = max(long["lost"] - short["lost"], 0) / (second - first)
     return int(115 + long["lost"] + 1.05 * slope * (steps - second))
 
@@ -333,7 +336,7 @@ def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclos
     """What is certified, from every quantity by its name."""
     net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
-        net, batch = replace(net, checkpoint="none"), settled(batch, net.outputs)
+        net, batch = replace(net, checkpoint="none"), settled(batch, net)
     named = dict(named)
     loss, outputs = named.pop("loss"), named.pop("outputs")
     gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}

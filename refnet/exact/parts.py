@@ -84,7 +84,7 @@ def halves(net: RecurrentNet, params: Params, batch: Batch) -> list[tuple[Params
     for part in (slice(B // 2), slice(B // 2, B)):
         own = {name: value[..., part, :] if for_each(net, name, value) else value
                for name, value in params.items()}
-        every = batch.y.ndim == 3 or batch.y.ndim == 2 and batch.y.dtype.kind in "iu"
+        every = net.readout != "last"
         found.append((own, Batch(batch.x[:, part], batch.y[:, part] if every else batch.y[part],
                                  None if batch.mask is None else batch.mask[:, part])))
     return found

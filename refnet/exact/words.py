@@ -175,6 +175,8 @@ def _from_arbs(values: Array, size: int) -> Words:
     exponents, radius = np.zeros(count, np.int64), np.zeros(count)
     signs, wholes = np.ones(count, np.int64), []
     for n, value in enumerate(map(balls.arb, values.ravel().tolist())):
+        if not value.is_finite():
+            raise ArithmeticError("a number has no finite enclosure")
         man, exponent = value.mid().man_exp()
         whole, exponents[n] = abs(int(man)), int(exponent)
         signs[n] = -1 if man < 0 else 1

@@ -21,7 +21,7 @@ from refnet.runs.unpack import npy_of
 from refnet.specs import read
 from refnet.training.specs import KINDS
 
-__all__ = ["LEGEND", "LINES", "Explanation", "Table", "check_figure", "draw_schur",
+__all__ = ["Explanation", "LEGEND", "LINES", "Table", "check_figure", "draw_schur", "label_of",
            "named_matrix", "save", "style"]
 
 LINES = [("black", "-", "o"), ("tab:blue", "--", "s"), ("tab:red", "-.", "^"),
@@ -84,6 +84,16 @@ def save(explanation: Explanation, path: Path) -> None:
         explanation.draw(figure)
         write_named(path, lambda file: figure.savefig(
             file, format=form, dpi=160, metadata={} if form == "png" else {"Date": None}))
+
+
+def label_of(name: str) -> str:
+    """A name that Matplotlib shows as it is: it takes what is between dollars for mathematics, and
+    shows no label that begins with an underscore.
+
+    >>> label_of("_a$b$")
+    ' _a\\\\$b\\\\$'
+    """
+    return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
 def style(i: int, points: int = 0) -> dict[str, Any]:

@@ -25,10 +25,12 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
                           length: int = 40, updates: int = 100) -> Explanation:
     """Gradient norms over time and updates by margin; exponents of every cell; eq. 5's bound."""
     rng = np.random.default_rng(seed)
+    every = max(1, updates // 25)
+    seen = (updates - 1) // every * every  # the last number of updates after which it is looked
     maps = {margin: norms_in_training(
         preset("copy", length=length, hidden=size, seed=seed, backend="reference", dtype="float64",
                rate=1e-3, manifold_rate=1e-3, transition=f"svd:margin={margin}"),
-        updates, max(1, updates // 25)) for margin in MARGINS}
+        updates, every) for margin in MARGINS}
     rows = []
     for margin, (norms, values) in maps.items():
         ratio = norms[:, 0] / norms[:, -1]
@@ -54,8 +56,9 @@ def explain_gradient_flow(size: int = 32, seed: int = 0, matrix: str | None = No
                        float(np.exp(lyapunov_exponents(net, params, x)[0, 0]))])
     tables = [
         Table(f"Copy task, T = {length}, {size} units: ||dL/dh_0|| over ||dL/dh_T|| for the loss "
-              f"of the last step, and the singular values after {updates} updates",
-              ["margin", "first update", "last update", "smallest s", "largest s"], rows),
+              f"of the last step, and the singular values after {seen} updates",
+              ["margin", "before training", f"after {seen} updates", "smallest s", "largest s"],
+              rows),
         Table(f"Finite-time exponents of dh_T/dh_0, T = {len(x)}, orthogonal start, in nats per "
               "step: 0 keeps a gradient's norm",
               ["cell", "largest", "median", "log(largest singular value) / T"], exponents),

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from refnet.analysis.memory import (chain_memory, fisher_memory, normal_memory, signal_to_noise,
-                                    total_memory)
+from refnet.analysis.memory import (below_one, chain_memory, fisher_memory, normal_memory,
+                                    signal_to_noise, total_memory)
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.explain.base import Explanation, Table, named_matrix, style
 
@@ -27,12 +27,13 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
         v = np.eye(len(W))[0]
         matrices[name] = W
         radius = spectral_radius(W)
-        horizon = None if radius < 1 else 2 * len(W)
+        stable = below_one(W)
+        horizon = None if stable else 2 * len(W)
         labels[name] = name + (f", noise of {horizon} steps" if horizon else "")
         curves[name] = fisher_memory(W, v, min(2 * len(W), 200), horizon=horizon)
         ratios[name] = signal_to_noise(W, v, len(curves[name]))
         rows.append([name, radius, singular_values(W).largest, henrici(W),
-                     total_memory(W, v) if radius < 1 else
+                     total_memory(W, v) if stable else
                      f"{curves[name].sum():.4g} (last {horizon} steps)"])
     k = np.arange(size)
     if not matrix:  # W^k W^k' is gain^2k on the chain's H - k last units, and .81^k I

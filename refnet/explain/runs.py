@@ -11,9 +11,9 @@ import numpy as np
 from refnet.analysis.flow import gradient_norms, lyapunov_exponents, step_bounds
 from refnet.analysis.memory import fisher_memory, peak_order
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
-from refnet.batch import Array, Batch
+from refnet.batch import Array, Batch, last_steps
 from refnet.cells import CELLS
-from refnet.explain.base import LINES, Explanation, Table, draw_schur, style
+from refnet.explain.base import LINES, Explanation, Table, draw_schur, label_of, style
 from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -85,7 +85,9 @@ def _add_flow(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
               panels: list[Panel]) -> None:
     flow = gradient_norms(net, run.best_params, batch)
     T = len(flow) - 1
-    exponents = lyapunov_exponents(net, run.best_params, batch.x[-min(T, 100):, :1])[0]
+    own = T if batch.mask is None else int(last_steps(batch.mask)[0])  # steps of the first one
+    exponents = lyapunov_exponents(net, run.best_params,
+                                   batch.x[max(own - 100, 0):max(own, 1), :1])[0]
     tables.append(Table(
         f"Gradient flow on {SEQUENCES} training sequences, T = {T}: ||dL/dh_t|| of the last "
         "step's loss", ["t = 0", f"t = {T // 2}", f"t = {T}",
@@ -245,12 +247,12 @@ def _scaled(ax: Any, values: Array) -> None:
 
 
 def _draw_values(run: Loaded, ax: Any) -> None:
-    hidden = run.experiment.matrices_of(run.best_params, run.experiment.hidden)
+    made = run.experiment.matrices_of(run.best_params, run.experiment.hidden)
+    hidden = {name: W for name, W in made.items() if W.shape[0] == W.shape[1]}
     for i, (name, W) in enumerate(list(hidden.items())[:MOST]):
-        if W.shape[0] == W.shape[1]:
-            values = np.linalg.eigvals(W.astype(float))
-            ax.plot(values.real, values.imag, linestyle="none", markersize=3, mfc="none",
-                    marker="ox+s^D"[i], markeredgewidth=.7, color=LINES[i][0], label=name)
+        values = np.linalg.eigvals(W.astype(float))
+        ax.plot(values.real, values.imag, linestyle="none", markersize=3, mfc="none",
+                marker="ox+s^D"[i], markeredgewidth=.7, color=LINES[i][0], label=name)
     circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
     ax.plot(circle.real, circle.imag, color="grey", linewidth=.6)
     ax.set_aspect("equal", adjustable="datalim")
@@ -263,25 +265,29 @@ def _draw_values(run: Loaded, ax: Any) -> None:
 def compare(folders: Sequence[Path | str]) -> Explanation:
     """Runs side by side: where their settings differ, their best results, their curves overlaid."""
     runs = [load(folder) for folder in folders]
-    metrics = {run.task.metric for run in runs}
-    if len(metrics) > 1:
-        raise ValueError(f"the runs are judged by {' and '.join(sorted(metrics))}; name "
-                         "runs of one task")
-    metric = metrics.pop()
+    tasks = {run.task.name for run in runs}
+    if len(tasks) > 1:
+        raise ValueError(f"the runs are of {' and '.join(sorted(tasks))}; name runs of one task")
+    metric = runs[0].task.metric
     settings = [asdict(run.config) for run in runs]
     differ = [name for name in settings[0] if len({str(one[name]) for one in settings}) > 1]
-    names = [run.folder.name for run in runs]
+    names = [run.folder.resolve().name for run in runs]
+    if len({*names}) < len(names):
+        names = [str(run.folder) for run in runs]
     rows = [[name, *(one[key] for key in differ), run.iteration,
              run.best.get("iteration"), run.best.get(metric)]
             for name, one, run in zip(names, settings, runs)]
 
     def draw(figure: Any) -> None:
+        if len(runs) > len(LINES):
+            raise ValueError(f"{len(runs)} runs are more than a figure tells apart; name at most "
+                             f"{len(LINES)}")
         panels = [(metric, "linear"), ("loss", "log"), ("gradient_norm", "log"),
                   ("spectral_radius", "linear")]
         for ax, (column, scale) in zip(figure.subplots(2, 2).ravel(), panels):
             for i, run in enumerate(runs):
                 x = finite([row["iteration"] for row in run.rows])
-                ax.plot(x, finite([row.get(column) for row in run.rows]), label=names[i],
+                ax.plot(x, finite([row.get(column) for row in run.rows]), label=label_of(names[i]),
                         **style(i, len(x)))
             ax.set_yscale(scale)
             ax.set_title(column.replace("_", " "))
@@ -292,6 +298,6 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
     return Explanation(
         f"{len(runs)} runs of {runs[0].config.task}", ", ".join(map(str, folders)),
         "The settings in which they differ, and the best evaluation of each.",
-        [Table("Runs", ["run", *differ, "iterations", "best at iteration", f"best {metric}"],
+        [Table("Runs", ["run", *differ, "iterations done", "best at iteration", f"best {metric}"],
                rows)], draw,
         4.6)

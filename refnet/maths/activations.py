@@ -53,10 +53,14 @@ class Activation:
     start: tuple[tuple[str, Callable[[int], tuple[int, ...]], float], ...] = field(
         default=(), repr=False)
 
-    def init(self, hidden: int, dtype: object = np.float64) -> Params:
-        """The activation's own parameters for H = hidden units, at their usual start."""
+    def admit(self, hidden: int) -> None:
+        """Raise ValueError for a number of units that the activation does not work on."""
         if self.name == "oplu":
             _even(hidden)
+
+    def init(self, hidden: int, dtype: object = np.float64) -> Params:
+        """The activation's own parameters for H = hidden units, at their usual start."""
+        self.admit(hidden)
         return {name: np.full(shape(hidden), value, dtype)  # type: ignore[call-overload]
                 for name, shape, value in self.start}
 

@@ -60,6 +60,8 @@ class FeedforwardNet:
                              "each at least 1, such as (784, 100, 10)")
         object.__setattr__(self, "widths", tuple(
             whole(f"widths[{layer}]", width) for layer, width in enumerate(self.widths)))
+        for width in self.widths[1:-1]:
+            self.activation.admit(width)
 
     @cached_property
     def losses(self) -> Mapping[str, Loss]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import NUMBERS, admit, count, instance, optional, takes
+from refnet.arguments import FUNCTION, NUMBERS, admit, count, instance, optional, takes
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
@@ -47,15 +47,19 @@ def scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
     >>> float(loss), gradient.tolist()
     (1.0, [[2.0]])
     """
-    need = outputs.shape[:-1] if net.loss == "cross_entropy" else outputs.shape
-    y = batch.y
-    if type(y) is not np.ndarray or y.shape != need or y.dtype.kind not in NUMBERS:
-        admit("batch", {"y": y}, {"y": (need,)}, {}, f"because the net's loss is {net.loss} and "
-              f"its outputs are {outputs.shape}")
+    _admit_targets(net, batch.y, outputs.shape)
     if batch.y.dtype.kind == "c" and outputs.dtype.kind != "c":
         raise TypeError(f"batch: y is an array of {batch.y.dtype}; need real targets: pass y.real")
     counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     return score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
+
+
+def _admit_targets(net: Net, y: Any, outputs: tuple[int, ...]) -> None:
+    """Raise ValueError or TypeError for a y that does not fit outputs of that shape."""
+    need = outputs[:-1] if net.loss == "cross_entropy" else outputs
+    if type(y) is not np.ndarray or y.shape != need or y.dtype.kind not in NUMBERS:
+        admit("batch", {"y": y}, {"y": (need,)}, {}, f"because the net's loss is {net.loss} and "
+              f"its outputs are {outputs}")
 
 
 class Result(NamedTuple):
@@ -66,7 +70,7 @@ class Result(NamedTuple):
     outputs: Array
 
 
-@takes(net=NET, batch=BATCH, divisor=optional(count()))
+@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(count()))
 def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True,
                        penalty: Penalty | None = None, divisor: int | None = None) -> Result:
     """The loss and its exact gradient in every parameter, in h0 and in x.
@@ -95,6 +99,9 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)
+        if np.shape(value) != ():
+            raise ValueError("loss_and_gradients: the penalty's value has shape "
+                             f"{np.shape(value)}; need one number")
         loss = np.asarray(loss + value)
     gradients = net.backward(params, tape, doutputs, inputs, extra)
     one_dtype = outputs.dtype.kind in "fc"
@@ -223,7 +230,7 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     batch's: with ``reduction="mean"`` a share is the example's own loss over the number of
     predictions in the batch.
 
-    "x" and a per-example "h0" keep their batch axis, of length 1. Any dtype. Raises ValueError as
+    "x" and "h0", shared or not, have a batch axis of length 1. Any dtype. Raises ValueError as
     ``loss_and_gradients`` does.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
@@ -242,6 +249,8 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     # the prediction axes: (T, B) with a read-out at every step, else (B,)
     every = isinstance(net, RecurrentNet) and net.readout != "last"
     shape = batch.x.shape[:2] if every else (size,)
+    _admit_targets(net, batch.y, (*shape, net.outputs if isinstance(net, RecurrentNet)
+                                  else net.widths[-1]))
     _, divisor = counted_predictions(batch.mask, shape, net.reduction)
     results = []
     for b in range(size):

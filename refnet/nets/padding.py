@@ -38,17 +38,20 @@ def finite_input(x: Array, mask: Array | None) -> Array:
     return np.where(bad, 0, x) if bad.any() else x
 
 
-def settled(batch: Batch, classes: int) -> Batch:
-    """The batch with values that exact numbers can hold: x as ``finite_input`` gives it, and 0 for
-    the targets of masked steps that are not finite, or not one of the classes.
+def settled(batch: Batch, net: Any) -> Batch:
+    """The batch of a recurrent net with values that exact numbers can hold: x as ``finite_input``
+    gives it, and 0 for the targets of masked steps that are not finite, or not one of the classes.
 
+    >>> from refnet import RecurrentNet
     >>> x, mask = np.array([[[1.0]], [[np.nan]]]), np.array([[True], [False]])
-    >>> settled(Batch(x, np.array([[1], [-1]]), mask), classes=2).y.ravel().tolist()
+    >>> net = RecurrentNet(1, 2, outputs=2, readout="every")
+    >>> settled(Batch(x, np.array([[1], [-1]]), mask), net).y.ravel().tolist()
     [1, 0]
     """
     x, y, mask = batch
-    if mask is not None and y.shape[:2] == mask.shape and y.dtype.kind in "iuf":
-        valid = np.isfinite(y) if y.dtype.kind == "f" else (0 <= y) & (y < classes)
+    if mask is not None and net.readout != "last" and (
+            y.shape[:2] == mask.shape and y.dtype.kind in "iuf"):
+        valid = (0 <= y) & (y < net.outputs) if net.loss == "cross_entropy" else np.isfinite(y)
         y = np.where(valid | mask.astype(bool).reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
     return Batch(finite_input(x, mask), y, mask)
 

@@ -8,6 +8,7 @@ dtype decides the arithmetic.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,6 +119,8 @@ class RecurrentNet:
             raise ValueError(f"gate is {self.gate.name}; need sigmoid for the cell cifg, whose "
                              "1 - s(a) is s(-a)")
         kind("learn_h0", self.learn_h0, bool, "True or False")
+        for used in (self.activation, self.gate):
+            used.admit(self.hidden)
 
     def _check_projection(self) -> None:
         if self.cell not in ("lstm", "cifg") or self.transition is not None \
@@ -256,7 +259,7 @@ class RecurrentNet:
             **dict(zip(self._input_parts, made)),
             "Why": matrix_of("weights", weights, (self.outputs, P), rng),
             "by": np.zeros(self.outputs),
-            **cell.init(H, **cell_options),
+            **_started(self.cell, H, cell_options),
             **self.activation.init(H),
         }
         if self.transition is None:
@@ -362,6 +365,9 @@ class RecurrentNet:
         if self.transition is None and not extra:
             grads["Whh"] = grads.pop("Whh")  # the last entry, as it is with a transition
             return self.pull_inputs(tape.p, grads)
+        if extra and "Whh" in extra and self.slots != ("Whh",):  # of all gates' matrices
+            grads["Whh"] = grads["Whh"] + extra["Whh"]
+            extra = {name: value for name, value in extra.items() if name != "Whh"}
         blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, -1)
         grads = pulled(self, tape.p, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
         if self.transition is None:
@@ -419,6 +425,16 @@ class RecurrentNet:
 
     def _read_out(self, p: Params, rows: Array) -> Array:
         return self.product(rows, p["Why"].T) + p["by"]
+
+
+def _started(name: str, hidden: int, options: dict[str, Any]) -> Params:
+    """The cell's own start, with its own options alone."""
+    known = list(signature(CELLS[name].init).parameters)[1:]
+    for option in options.keys() - set(known):
+        raise TypeError(f"init: the cell {name} has no option {option}; "
+                        + (f"need {' or '.join(known)}" if known else "it has none"))
+    made: Params = CELLS[name].init(hidden, **options)
+    return made
 
 
 def _read_within(steps: Array, first: int, tape: Any) -> Array:

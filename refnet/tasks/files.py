@@ -110,7 +110,16 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
 def _checked(file: IO[bytes], source: Source, parse: Callable[[bytes, str], Any], where: str
              ) -> Any:
     data = unpack(file, source.size, where)
-    parsed = parse(data, where)
+    if data.startswith(b"\x1f\x8b"):
+        raise ValueError(f"{where}: is packed twice; unpack it once with gunzip")
+    short = (f"it has {len(data):,} bytes unpacked, and should have {source.size:,}: it is "
+             "truncated, or another file; get it again") if len(data) < source.size else ""
+    try:
+        parsed = parse(data, where)
+    except ValueError as error:
+        raise ValueError(f"{error} ({short})" if short else str(error)) from None
+    if short:
+        raise ValueError(f"{where}: {short}")
     found = sha256(data).hexdigest()
     if found != source.sha256:
         raise ValueError(f"{where}: sha256 of the unpacked bytes is {found}; need "

@@ -8,11 +8,11 @@ from refnet.arguments import PATH, takes
 from refnet.batch import Params
 from refnet.nets.gradients import Net
 from refnet.runs import checkpoint
-from refnet.runs.rows import read_rows
+from refnet.runs.rows import Rows
 from refnet.tasks.base import Task
 from refnet.training.config import Config, of_run
 from refnet.training.experiment import Experiment, build
-from refnet.training.loop import Run, identity
+from refnet.training.loop import Run, counted_rows, identity
 
 __all__ = ["Loaded", "load"]
 
@@ -69,6 +69,8 @@ def load(folder: Path | str) -> Loaded:
     config = of_run(folder)
     experiment = build(config)
     path = folder / "checkpoint.npz"
-    run = Run.from_checkpoint(checkpoint.load(path, identity(config)), experiment.optimizer, path)
+    saved = checkpoint.load(path, identity(config))
+    run = Run.from_checkpoint(saved, experiment.optimizer, path)
+    rows = Rows.counted(folder / "rows.jsonl", counted_rows(saved, path))[0].rows
     return Loaded(folder, config, experiment, run.iteration, run.params, run.best_params, run.best,
-                  read_rows(folder / "rows.jsonl"))
+                  rows)

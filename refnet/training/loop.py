@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
-from refnet.arguments import PATH, instance, takes
+from refnet.arguments import FUNCTION, PATH, instance, takes
 from refnet.batch import Array, Batch, Params
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
@@ -33,10 +33,9 @@ from refnet.training.optimizers import Optimizer
 from refnet.training.summary import Summary, write_reports
 from refnet.training.watch import observed
 
-__all__ = ["NotFiniteError", "Observer", "identity", "resume", "rounding", "train"]
+__all__ = ["NotFiniteError", "Observer", "counted_rows", "identity", "resume", "rounding", "train"]
 
 CONFIG = instance(Config, "a refnet.Config")
-FUNCTION = instance(Callable, "a function")  # type: ignore[arg-type]
 STEPS, ROOM = 10, 20
 """On another kind of machine: steps over which the effect of rounding is measured, and the factor
 that covers how much more than one rounding a number a step may make. Of 15 runs on a processor
@@ -311,13 +310,8 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
         if any(getattr(config, name) != value for name, value in new.items()):
             raise CheckpointError(f"{path}: was written before there were the settings "
                                   f"{', '.join(new)}, which can only have their defaults")
-        match saved.record:
-            case {"rows": {"lines": int(), "bytes": int(), "sha256": str()} as counted,
-                  "machines": [*_, str()] as machines}:
-                rows = Rows.resumed(folder / "rows.jsonl", counted)
-            case _:
-                raise CheckpointError(f"{path}: does not say which rows the run has; start the "
-                                      "run again")
+        rows = Rows.resumed(folder / "rows.jsonl", counted_rows(saved, path))
+        machines = saved.record["machines"]
         if machine() != machines[-1]:
             logging.getLogger("refnet").warning(
                 "%s: until iteration %d on %s, from here on %s: the same as there within a stated "
@@ -329,6 +323,16 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
         write_text(folder / "config.toml", to_toml(config))
         return _loop(experiment, run, folder, held, rows, machines, observe, stop,
                      {name: value for name, value in saved.record.items() if "rounding" in name})
+
+
+def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
+    """What a run's checkpoint says of its rows, for ``Rows.counted``. Raises CheckpointError if it
+    does not."""
+    match saved.record:
+        case {"rows": {"lines": int(), "bytes": int(), "sha256": str()},
+              "machines": [*_, str()]}:
+            return dict(saved.record["rows"])
+    raise CheckpointError(f"{path}: does not say which rows the run has; start the run again")
 
 
 def identity(config: Config) -> dict[str, Any]:

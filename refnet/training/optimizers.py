@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import islice
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ class Optimizer:
                 raise ValueError(f"{type(self).__name__}: there is no parameter {name!r}; the "
                                  f"parameters are {', '.join(params)}")
         return {"steps": np.zeros((), np.int64)} | {
-            f"{name}/{accumulator}": self.start(value, accumulator)
+            f"{name}/{accumulator}": self.start(inexact(value), accumulator)
             for name, value in params.items() if name not in self.skip
             for accumulator in self.accumulators}
 
@@ -292,6 +293,7 @@ def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
     >>> float(value), gradients["W"].tolist()
     (2.5, [[1.0, 2.0]])
     """
+    weights = {name: inexact(W) for name, W in weights.items()}
     value = sum(times(strength, np.asarray((W * W).sum(), W.dtype)) for W in weights.values())
     return np.asarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
 
@@ -320,6 +322,9 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     >>> found.norm, found.grads["W"].round(12).tolist()
     (5.0, [0.6, 0.8])
     """
+    for name, g in grads.items():
+        if g.dtype.kind == "c":
+            raise ValueError(f"clip_by_norm: the gradient of {name} is {g.dtype}; need real floats")
     if (exact := [name for name, g in grads.items() if g.dtype == object]):
         raise ValueError(f"clip_by_norm: the gradient of {exact[0]} holds exact numbers, whose "
                          "norm is in general irrational; use clip_by_value, or float64")
@@ -353,6 +358,8 @@ def clip_by_value(grads: Params, limit: Number) -> Clipped:
     >>> found.grads["W"].tolist(), found.entries
     ([1.0, -0.5], 1)
     """
+    if limit == inf:
+        return Clipped(grads, 1, 0, None)
     clamped = {name: clamp(g, limit) for name, g in grads.items()}
     return Clipped({name: g for name, (g, _) in clamped.items()}, 1,
                    sum(changed for _, changed in clamped.values()), None)

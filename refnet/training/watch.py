@@ -11,7 +11,7 @@ import numpy as np
 
 from refnet.analysis.flow import gradient_norms
 from refnet.analysis.spectra import henrici, singular_values, spectral_radius
-from refnet.batch import Array, Batch, Params
+from refnet.batch import Array, Batch, Params, last_steps
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -38,7 +38,8 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
     if square, its spectral radius and Henrici's departure from normality. "gradients": the norm of
     the loss's gradient (without penalties) in each parameter over the whole batch, and
     "gradient_norm", that of all together. Of a recurrent net of one direction "flow": ||dL/dh_t||
-    for the loss of the last step, of the first sequences, at the times "flow_at" from 0 to T.
+    for the loss of the last step, of the first sequences, at the times "flow_at" from 0 to the
+    longest one's last step.
 
     >>> from refnet.training.config import Config
     >>> from refnet.training.experiment import build
@@ -62,6 +63,10 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
                       and net.loss == "cross_entropy" else batch.y[:, :SEQUENCES]
                       if net.readout == "every" else batch.y[:SEQUENCES],
                       None if batch.mask is None else batch.mask[:, :SEQUENCES])
+        if first.mask is not None:  # no further than the longest of them
+            T = last_steps(first.mask).max(initial=1)
+            first = Batch(first.x[:T], first.y[:T] if net.readout == "every" else first.y,
+                          first.mask[:T])
         flow = gradient_norms(net, params, first)
         at = np.unique(np.linspace(0, len(flow) - 1, TIMES).astype(int))
         found |= {"flow": flow[at].tolist(), "flow_at": at.tolist()}

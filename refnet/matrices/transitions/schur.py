@@ -56,7 +56,10 @@ class Schur(Manifold):
         return False
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
-        """P and T (N, N), g and a (N/2,)."""
+        """P and T (N, N), g and a (N/2,). Raises ValueError for an odd N."""
+        if rows % 2:
+            raise ValueError(f"transition schur: the matrix has {rows} rows; need an even number, "
+                             "for 2 x 2 blocks")
         return {"P": (rows, rows), "T": (rows, rows), "g": (rows // 2,), "a": (rows // 2,)}
 
     def init(self, start: Array) -> Params:
