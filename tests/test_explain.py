@@ -123,9 +123,14 @@ def test_one_matrix(tmp_path):
     spec = str(tmp_path / "W.npy")
     assert (named_matrix(spec, 5, np.random.default_rng(0)) == W).all()
     assert rows(TOPICS["spectra"](matrix=spec))[spec]["numerical radius"] == pytest.approx(.5)
+    for name in ("spectra", "memory", "powers"):
+        assert "2 units" in TOPICS[name](matrix=spec).tables[0].caption
     np.save(tmp_path / "tall.npy", np.ones((3, 2)))
+    np.save(tmp_path / "empty.npy", np.ones((0, 0)))
+    np.save(tmp_path / "endless.npy", np.full((2, 2), np.inf))
     (tmp_path / "bad.npy").write_bytes(b"no array")
     for bad, message in (("tall.npy", "real square"), ("bad.npy", "not a readable"),
+                         ("empty.npy", "real square"), ("endless.npy", "not finite"),
                          ("none.npy", "not a readable")):
         with pytest.raises(ValueError, match=message):
             named_matrix(str(tmp_path / bad), 5, np.random.default_rng(0))

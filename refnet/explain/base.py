@@ -123,9 +123,11 @@ def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:
             W = npy_of(contents(Path(spec), 2 ** 30))
         except (OSError, *DAMAGE) as error:
             raise ValueError(f"{spec}: not a readable .npy file: {error}") from None
-        if W.ndim != 2 or W.shape[0] != W.shape[1] or W.dtype.kind not in "fiu":
+        if W.ndim != 2 or W.shape[0] != W.shape[1] or not W.size or W.dtype.kind not in "fiu":
             raise ValueError(f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "
                              "matrix, as numpy.save writes it")
+        if not np.isfinite(W).all():
+            raise ValueError(f"{spec}: has entries that are not finite; need numbers")
         return np.asarray(W, np.float64)
     name, options = read("matrix", KINDS["recurrent"], spec)
     return initialize(name, (size, size), rng, **options)

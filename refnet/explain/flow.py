@@ -197,6 +197,6 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
         "far out: its powers keep the norm gain^k that no eigenvalue shows, until they vanish. "
         "Below, the singular values, with those that theory predicts: those of independent entries "
         "follow the quarter-circle law.",
-        [Table(f"{size} units", ["W", "spectral radius", "numerical radius",
-                                 "largest singular value", "smallest", "Henrici's departure"],
-               rows)], draw, 5)
+        [Table(f"{len(matrices[specs[0]])} units",
+               ["W", "spectral radius", "numerical radius", "largest singular value", "smallest",
+                "Henrici's departure"], rows)], draw, 5)

@@ -51,10 +51,11 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
     checks.append(["normal", "sum v_i^2 l_i^2k (1 - l_i^2), l_i the eigenvalues",
                    float(abs(fisher_memory(normal, v, 50)
                              - normal_memory(values, (Q.T @ v) ** 2, 50)).max())])
+    units = len(next(iter(matrices.values())))
     tables = [
-        Table(f"{size} units, the input feeds unit 0; J_tot = sum over all delays of the Fisher "
+        Table(f"{units} units, the input feeds unit 0; J_tot = sum over all delays of the Fisher "
               "information about an input (unit noise). At most 1 for a normal matrix, at most "
-              f"{size} for any",
+              f"{units} for any",
               ["W", "spectral radius", "largest singular value", "Henrici's departure", "J_tot"],
               rows),
         Table("Computed curves against closed forms", ["W", "J(k)", "largest difference"], checks)]

@@ -39,7 +39,8 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
     gaps = [[N, *power_radii(N, runs, 10, rng)]
             for N, runs in ((2, 400), (4, 400), (8, 200), (16, 100), (32, 60), (128, 20))]
     tables = [
-        Table(f"Norm of W^n, {size} units", ["W", "n = 1", "n = 64", "n = 1000"],
+        Table(f"Norm of W^n, {len(next(iter(matrices.values())))} units",
+              ["W", "n = 1", "n = 64", "n = 1000"],
               [[name, *(float(value[n]) for n in (1, 64, 1000))]
                for name, value in norms.items()]),
         Table("The n-th Fibonacci number from [[1, 1], [1, 0]]^n: error of float64 by repeated "
