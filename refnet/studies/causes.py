@@ -359,13 +359,13 @@ FIGURES: list[Figure] = [
 _GRID = grid("causes", "Where ours and the printed numbers differ: controlled runs", CELLS,
              FIGURES, CURVE, lambda label: label.partition(":")[0])
 
-HEAD = """(text) and (code) are the protocols of that name (refnet study --protocols); where a text
-says nothing, its protocol has the plainest choice. N(0, s) has the standard deviation s. An answer
-to adding is an error by the text's criterion if it is off by .0001 or more, by the code's
-if the squared error of half the sum is above .04, and by that of Hochreiter & Schmidhuber (1997),
-HS97, if it is off by more than .04. The text's and HS97's are in the scale of the run's own target,
-half the sum but for "on the sum", as is its mean squared error. On the Penn Treebank the last two
-steps of a line, whose answer is always 0, are not counted; in Table 3 they are.
+HEAD = """(text) and (code) are the protocols of that name; where a text says nothing, its protocol
+has the plainest choice. N(0, s) has the standard deviation s. An answer to adding is an error by
+the text's criterion if it is off by .0001 or more, by the code's if the squared error of half the
+sum is above .04, and by that of Hochreiter & Schmidhuber (1997), HS97, if it is off by more than
+.04. The text's and HS97's are in the scale of the run's own target, half the sum but for "on the
+sum", as is its mean squared error. On the Penn Treebank the last two steps of a line, whose answer
+is always 0, are not counted; in Table 3 they are.
 """
 
 

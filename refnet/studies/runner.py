@@ -283,8 +283,9 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
 def _why(error: BaseException, elsewhere: bool) -> str:
     if isinstance(error, BrokenProcessPool):
         return (f"its process was killed {DEATHS + 1} times ({error}), by the system for want of "
-                "memory, say: use fewer workers, with what a run needs by: refnet study --list. Or "
-                "it could not start: a script must call this under if __name__ == '__main__'")
+                "memory, say, or because it starts a script that calls this anew, which needs "
+                "if __name__ == '__main__'; use fewer workers, with what a run needs by: "
+                "refnet study --list")
     return f"{type(error).__name__}: {told(error)}" + "".join(
         f" ({note})" for note in getattr(error, "__notes__", ()) if elsewhere)
 
