@@ -327,7 +327,14 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
 
 def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
     """What a run's checkpoint says of its rows, for ``Rows.counted``. Raises CheckpointError if it
-    does not."""
+    does not.
+
+    >>> rows = {"lines": 0, "bytes": 0, "sha256": ""}
+    >>> counted_rows(Checkpoint({}, {}, {"rows": rows, "machines": ["one"]}), Path("run")) == rows
+    True
+
+    Checked by: tests/test_watch.py::test_rows_that_the_checkpoint_does_not_count_are_refused.
+    """
     match saved.record:
         case {"rows": {"lines": int(), "bytes": int(), "sha256": str()},
               "machines": [*_, str()]}:
