@@ -75,8 +75,7 @@ def spread(certified: Certified | CertifiedFunction, dtype: Kind, runs: int = RU
     the certified value. An entry that is exactly zero in every run, and certified to be,
     has sigma 0: no rounding can change it. Any other has at least the smallest normal
     number of ``dtype``, which is what flushing it to zero may cost. Where a run overflows it is
-    not finite. ``progress`` as in
-    ``certify``, with the bits of ``dtype``.
+    not finite. ``progress`` as in ``certify``, with the bits of ``dtype``.
     """
     clock = Clock(round(-log2(unit(dtype))), progress)
     passes = _all_passes(certified, dtype, runs, seed, clock)

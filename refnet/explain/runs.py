@@ -271,7 +271,7 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
     metric = runs[0].task.metric
     settings = [asdict(run.config) for run in runs]
     differ = [name for name in settings[0] if len({str(one[name]) for one in settings}) > 1]
-    names = [run.folder.resolve().name for run in runs]
+    names = [run.folder.name or run.folder.resolve().name for run in runs]
     if len({*names}) < len(names):
         names = [str(run.folder) for run in runs]
     rows = [[name, *(one[key] for key in differ), run.iteration,

@@ -365,15 +365,24 @@ class RecurrentNet:
         if self.transition is None and not extra:
             grads["Whh"] = grads.pop("Whh")  # the last entry, as it is with a transition
             return self.pull_inputs(tape.p, grads)
-        if extra and "Whh" in extra and self.slots != ("Whh",):  # of all gates' matrices
-            grads["Whh"] = grads["Whh"] + extra["Whh"]
-            extra = {name: value for name, value in extra.items() if name != "Whh"}
-        blocks = grads.pop("Whh").reshape(len(self.slots), self.hidden, -1)
-        grads = pulled(self, tape.p, tape.made, {**grads, **dict(zip(self.slots, blocks))}, extra)
+        grads, extra = self.by_gate(grads, extra)
+        grads = pulled(self, tape.p, tape.made, grads, extra)
         if self.transition is None:
             found = [grads.pop(slot) for slot in self.slots]
             grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
         return self.pull_inputs(tape.p, grads)
+
+    def by_gate(self, grads: Params, extra: Params | None, suffix: str = ""
+                ) -> tuple[Params, Params | None]:
+        """Every gate's own gradient in place of that of Whh, to which ``extra`` may add, and what
+        is left of ``extra``."""
+        whole, slots = f"Whh{suffix}", [slot + suffix for slot in self.slots]
+        grads = dict(grads)
+        made = grads.pop(whole)
+        if extra and whole in extra and slots != [whole]:
+            made = made + extra[whole]
+            extra = {name: value for name, value in extra.items() if name != whole}
+        return grads | dict(zip(slots, made.reshape(len(slots), self.hidden, -1))), extra
 
     def admit_backward(self, where: str) -> None:
         """Raise ValueError for a net that only runs forward."""

@@ -234,12 +234,7 @@ class StackedNet(RecurrentNet):
             name = f"h0{suffix}"
             if name in params and params[name].ndim < grads[name].ndim:
                 grads[name] = grads[name].sum(axis=-2)
-            whole = f"Whh{suffix}"
-            if extra and whole in extra and cell.slots != ("Whh",):  # of all gates' matrices
-                grads[whole] = grads[whole] + extra[whole]
-                extra = {key: value for key, value in extra.items() if key != whole}
-            blocks = grads.pop(whole).reshape(len(cell.slots), self.hidden, -1)
-            grads |= {slot + suffix: block for slot, block in zip(cell.slots, blocks)}
+            grads, extra = cell.by_gate(grads, extra, suffix)
         net: RecurrentNet = self  # mypy does not accept the subclass itself here
         grads = pulled(net, p, made, grads, extra)
         for suffix, cell in self.every_cell.items():

@@ -54,8 +54,13 @@ def flow(margin: str, seed: int, length: int, updates: int) -> dict[str, Any]:
             "s_min": float(values[-1].min()), "s_max": float(values[-1].max())}
 
 
+def _sizes(quick: bool) -> tuple[int, int]:
+    """Sequence length, and updates."""
+    return (30, 200) if quick else (200, UPDATES)
+
+
 def _job(margin: str, seed: int, quick: bool) -> Job:
-    length, updates = (30, 200) if quick else (200, UPDATES)
+    length, updates = _sizes(quick)
     return Job(f"margin {margin}, seed {seed}", function="refnet.studies.flow:flow",
                arguments={"margin": margin, "seed": seed, "length": length, "updates": updates})
 
@@ -71,7 +76,7 @@ def _rows(found: Found, margin: str, seeds: int, quick: bool) -> list[dict[str, 
 
 
 def _table(found: Found, seeds: int, quick: bool) -> str:
-    lines = []
+    lines, last = [], _sizes(quick)[1] - EVERY  # before the last of them it is looked once more
     for margin in MARGINS:
         rows = _rows(found, margin, seeds, quick)
         kept = [np.array(row["norms"]) for row in rows]
@@ -81,8 +86,8 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
                       spread([row["s_min"] for row in rows], ".4f"),
                       spread([row["s_max"] for row in rows], ".4f")])
     return table(["margin", "norm at the first step over that at the last, before training",
-                  "the smallest in training", "the largest", "after it",
-                  "smallest singular value after it", "largest"], lines)
+                  "the smallest in training", "the largest", f"after {last} updates",
+                  "smallest singular value then", "largest"], lines)
 
 
 def _figure(found: Found, seeds: int, quick: bool) -> Any:

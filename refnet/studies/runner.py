@@ -209,8 +209,9 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     named: set[str] = set()
     if repeat:
         rows = store.rows()
-        named = set(reached(rows))
-        done = {key for key, job in reached(rows).items() if store.done(job, rows) is not None}
+        jobs = reached(rows)
+        done = {key for key, job in jobs.items() if store.done(job, rows) is not None}
+        named = set(jobs)
         store.repeat(done, named - done)
     elif (waiting := sum(map(bool, store.repetition().values()))):
         tell(f"{waiting} runs are still to be made again; --repeat goes on with them")

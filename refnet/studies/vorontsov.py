@@ -227,8 +227,8 @@ STUDIES = [
           ("accuracy at the end, %", last_accuracy, ".1f")],
          ("accuracy",), _panel, notes=[(
              "The text has optimisation become unstable without the sigmoid, and with it once the "
-             "prior is removed. Here every run at T = 200 is solved, with the margin of 1 and "
-             "without one, with the prior and at a strength of 0.",
+             "prior is removed. Here every run of the factorised net at T = 200 is solved, with "
+             "the margin of 1 and without one, with the prior and at a strength of 0.",
              lambda rows: all(rows[cell.label] and _solved(rows[cell.label])
                               == len(rows[cell.label]) for cell in _SOFT
                               if cell.label.startswith("prior"))), (

@@ -117,7 +117,9 @@ def _checked(file: IO[bytes], source: Source, parse: Callable[[bytes, str], Any]
     try:
         parsed = parse(data, where)
     except ValueError as error:
-        raise ValueError(f"{error} ({short})" if short else str(error)) from None
+        if not short:
+            raise
+        raise ValueError(f"{error} ({short})") from None
     if short:
         raise ValueError(f"{where}: {short}")
     found = sha256(data).hexdigest()
