@@ -47,9 +47,10 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
             total, power = total + noise * power @ power.T, W @ power
         return np.asarray(total)
     if not below_one(W):
-        raise ValueError(f"noise_covariance: W has the spectral radius {spectral_radius(W):.6g}, "
-                         "so the noise grows without end and no stationary state exists; need one below 1: "
-                         "scale W, such as .99 W, or give a horizon, a number of steps")
+        raise ValueError(
+            f"noise_covariance: W has the spectral radius {spectral_radius(W):.6g}, so the noise "
+            "grows without end and no stationary state exists; need one below 1: scale W, such as "
+            ".99 W, or give a horizon, a number of steps")
     return np.asarray(solve_discrete_lyapunov(W.astype(np.float64), noise * np.eye(len(W))))
 
 
