@@ -94,6 +94,12 @@ def test_debug_shows_the_traceback(capsys):
         assert "Traceback" in capsys.readouterr().err
 
 
+def test_an_error_moves_no_cursor(capsys):
+    assert cli.main(["train", "--resume", "no\x1b[2Jwhere\udc80"]) == 2
+    said = capsys.readouterr().err
+    assert r"no\x1b[2Jwhere\udc80" in said and said.rstrip("\n").isprintable()
+
+
 def test_an_unforeseen_error_is_one_line_too(capsys, monkeypatch):
     def broken(args):
         raise KeyError("lost")

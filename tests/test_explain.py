@@ -117,6 +117,20 @@ def test_derived_moments_are_simulated():
         assert abs(simulated - derived) <= 5 * error < abs(printed - derived)
 
 
+def test_a_files_name_is_drawn_as_it_is(tmp_path):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+    spec = str(tmp_path / "of$x$.npy")
+    np.save(spec, np.array([[0.0, 1.0], [0.0, 0.0]]))
+    for name in ("spectra", "memory", "powers"):
+        figure = Figure()
+        TOPICS[name](matrix=spec).draw(figure)
+        drawn = [text.get_text() for text in figure.findobj(Text) if "of" in text.get_text()]
+        assert any(r"of\$x\$.npy" in text for text in drawn)
+        assert not any("of$x$" in text for text in drawn)
+
+
 def test_one_matrix(tmp_path):
     W = np.array([[0.0, 1.0], [0.0, 0.0]])
     np.save(tmp_path / "W.npy", W)

@@ -10,7 +10,7 @@ from refnet.analysis.spectra import (henrici, numerical_range, pseudospectrum, s
                                      spectral_radius)
 from refnet.batch import Array
 from refnet.cells import CELLS
-from refnet.explain.base import LEGEND, Explanation, Table, named_matrix, style
+from refnet.explain.base import LEGEND, Explanation, Table, label_of, named_matrix, style
 from refnet.matrices.initializers import initialize
 from refnet.nets.recurrent import RecurrentNet
 from refnet.studies.flow import norms_in_training
@@ -171,7 +171,7 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
             ax.plot(circle.real, circle.imag, color="black", linewidth=.5, linestyle=":",
                     label="unit circle")
             ax.set_aspect("equal")
-            ax.set_title(name)
+            ax.set_title(label_of(name))
             ax.set_xlabel("real part")
         axes[0].set_ylabel("imaginary part")
         upper.legend(*axes[0].get_legend_handles_labels(), fontsize=7, ncols=3, frameon=False,

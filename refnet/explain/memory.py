@@ -7,7 +7,7 @@ import numpy as np
 from refnet.analysis.memory import (below_one, chain_memory, fisher_memory, normal_memory,
                                     signal_to_noise, total_memory)
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
-from refnet.explain.base import Explanation, Table, named_matrix, style
+from refnet.explain.base import Explanation, Table, label_of, named_matrix, style
 
 __all__ = ["explain"]
 
@@ -65,9 +65,9 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
         left, right = upper.subplots(1, 2)
         for i, name in enumerate(curves):
             shown = np.where(curves[name] > 1e-12, curves[name], np.nan)
-            left.plot(np.arange(len(shown)), shown, label=labels[name], **style(i))
+            left.plot(np.arange(len(shown)), shown, label=label_of(labels[name]), **style(i))
             ratio = np.where(ratios[name] > 1e-12, ratios[name], np.nan)
-            right.plot(np.arange(len(shown)), ratio, label=name, **style(i))
+            right.plot(np.arange(len(shown)), ratio, label=label_of(name), **style(i))
         for panel, which in ((left, 0), (right, 1)):
             for i, (name, forms) in enumerate(closed.items()):
                 k = np.arange(0, len(forms[which]), max(1, size // 12))
@@ -86,7 +86,7 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
             values, strict, _ = schur_form(W)
             ax.imshow(np.log10(np.maximum(abs(np.diag(values) + strict), 1e-4)), cmap="Greys",
                       vmin=-3, vmax=.5, interpolation="nearest")
-            ax.set_title(name, fontsize=7)
+            ax.set_title(label_of(name), fontsize=7)
             ax.set_xlabel("from direction", fontsize=7)
         lower.axes[0].set_ylabel("to direction", fontsize=7)
         lower.suptitle("Schur form: sizes of the entries, white below 0.001, black from 3",

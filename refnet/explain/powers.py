@@ -7,7 +7,7 @@ import numpy as np
 
 from refnet.analysis.powers import fibonacci, power_norms, power_radii
 from refnet.analysis.spectra import spectral_radius
-from refnet.explain.base import LEGEND, LINES, Explanation, Table, named_matrix, style
+from refnet.explain.base import LEGEND, LINES, Explanation, Table, label_of, named_matrix, style
 
 __all__ = ["explain"]
 
@@ -59,7 +59,7 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         for ax, last, limits in zip(axes, (64, 1000), ((1e-6, 1e3), (1e-20, 1e20))):
             for i, (name, value) in enumerate(norms.items()):
                 shown = np.where(value[:last + 1] > 0, value[:last + 1], np.nan)
-                ax.plot(np.arange(last + 1), shown, label=name, **style(i))
+                ax.plot(np.arange(last + 1), shown, label=label_of(name), **style(i))
                 ax.plot(np.arange(last + 1), radii[name] ** np.arange(last + 1), color="lightgrey",
                         linewidth=3, zorder=0, label=None if i else "spectral radius ^ n")
             ax.set_yscale("log")

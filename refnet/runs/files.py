@@ -46,8 +46,10 @@ REPAIRS = {
 
 
 def told(error: BaseException) -> str:
-    """An error in one line; of the operating system's, with what may help."""
-    said = " ".join(str(error).split())
+    """An error in one line, with what no terminal shows as escapes; of the operating system's,
+    with what may help."""
+    said = "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
+                   for c in " ".join(str(error).split()))
     if isinstance(error, MemoryError):
         return (f"not enough memory ({said or 'the system gives no more'}); need smaller sizes: "
                 "units, length, batch or examples")
