@@ -9,6 +9,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from sys import float_info
 from typing import Any, NamedTuple
 
@@ -33,9 +34,12 @@ def _types(annotation: Any) -> tuple[type, ...]:
     return tuple(kind for kind in (bool, int, float, str) if kind in (*found, *number))
 
 
+_hints = cache(typing.get_type_hints)  # read thousands of times for a table of runs
+
+
 def signature_options(function: Callable[..., Any], given: int) -> dict[str, Option]:
     """The options of a function after its first ``given`` arguments."""
-    hints = typing.get_type_hints(function)
+    hints = _hints(function)
     return {name: Option(_types(hints[name]), parameter.default)
             for name, parameter in list(inspect.signature(function).parameters.items())[given:]}
 
@@ -43,7 +47,7 @@ def signature_options(function: Callable[..., Any], given: int) -> dict[str, Opt
 def field_options(made: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
     """The options of a dataclass."""
     assert is_dataclass(made)
-    hints = typing.get_type_hints(made)
+    hints = _hints(made)
     return {entry.name: Option(_types(hints[entry.name]), entry.default)
             for entry in fields(made) if entry.name not in without}
 

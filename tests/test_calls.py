@@ -213,7 +213,8 @@ def test_the_frame_of_the_assertion_is_hidden(tmp_path):
     assert "arguments of shape (1,)" in done.stdout
 
 
-def test_a_long_case_is_named_at_its_first_steps(monkeypatch):
+def test_a_long_case_is_named_at_its_first_steps(monkeypatch, tmp_path):
+    monkeypatch.setenv("REFNET_JUDGE_CACHE", str(tmp_path))  # one certificate for both
     net = RecurrentNet(2, 10, 3, "lstm")
     params = random_params(net, np.random.default_rng(0), np.float32)
     batch = random_batch(net, np.random.default_rng(1), np.float32, 260, 4)

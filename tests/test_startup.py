@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,6 +11,12 @@ import pytest
 def run_python(code, **environment):
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True,
                           text=True, env={**os.environ, **environment}, timeout=120)
+
+
+def run_both(*programs):
+    """The results of programs, each code with the cache's folder, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda one: run_python(one[0], NUMBA_CACHE_DIR=str(one[1])), programs))
 
 
 DRAW = """
@@ -47,17 +54,15 @@ def gradient():
 def test_a_cache_that_cannot_be_written_or_read(tmp_path):
     """A file where the folder should be; then damaged files in a good folder."""
     (tmp_path / "file").write_text("")
-    first = run_python(SMALL_RUN + "print(gradient())",
-                       NUMBA_CACHE_DIR=str(tmp_path / "file" / "below"))
-    assert first.returncode == 0, first.stderr
-    folder = tmp_path / "cache"
-    for _ in range(2):
-        again = run_python(SMALL_RUN + "print(gradient())", NUMBA_CACHE_DIR=str(folder))
-        assert again.returncode == 0 and again.stdout == first.stdout, again.stderr
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        assert files
-        for path in files:
-            path.write_bytes(b"not a kernel")
+    code, folder = SMALL_RUN + "print(gradient())", tmp_path / "cache"
+    first, kept = run_both((code, tmp_path / "file" / "below"), (code, folder))
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        path.write_bytes(b"not a kernel")
+    again = run_python(code, NUMBA_CACHE_DIR=str(folder))
+    for found in (first, kept, again):
+        assert found.returncode == 0 and found.stdout == first.stdout, found.stderr
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -143,8 +148,7 @@ def test_machine_code_of_kernels_only(tmp_path):
     lstm = lstm.replace("eye(4, ", "ones((16, 4), ").replace("ones((4, 1)", "ones((16, 1)").replace(
         'zeros(4, "f4")', 'zeros(16, "f4")').replace("zeros((4, 4)", "zeros((2, 4, 4)")
     for program in (code, double, lstm):
-        kept, alone = (run_python(program, NUMBA_CACHE_DIR=str(tmp_path / folder))
-                       for folder in ("kept", f"{hash(program)}"))
+        kept, alone = run_both((program, tmp_path / "kept"), (program, tmp_path / f"{hash(program)}"))
         assert kept.returncode == 0 and kept.stdout == alone.stdout, kept.stderr + alone.stderr
 
 
@@ -155,15 +159,17 @@ def test_nothing_is_compiled_at_import():
 
 def test_a_numba_without_its_private_parts(tmp_path):
     """A warning, and the same bits from kernels that are compiled plainly and not kept."""
-    known = run_python(SMALL_RUN + "print(gradient())", NUMBA_CACHE_DIR=str(tmp_path / "kept"))
     strip = "import numba.core.caching, numba.core.cpu, warnings\n"
-    for missing in ("del numba.core.caching._Cache", "del numba.core.cpu.CPUTargetOptions"):
-        code = (f"{strip}{missing}\nwith warnings.catch_warnings(record=True) as seen:\n"
-                "    warnings.simplefilter('always')\n    from refnet.compiled import info, rnn\n"
-                f"{SMALL_RUN}\nprint(gradient())\n"
-                "assert 'is not as refnet knows it' in str(seen[0].message)\n"
-                "assert info()['cache'] == 'none'\n")
-        found = run_python(code, NUMBA_CACHE_DIR=str(tmp_path / "none"))
+    codes = (f"{strip}{missing}\nwith warnings.catch_warnings(record=True) as seen:\n"
+             "    warnings.simplefilter('always')\n    from refnet.compiled import info, rnn\n"
+             f"{SMALL_RUN}\nprint(gradient())\n"
+             "assert 'is not as refnet knows it' in str(seen[0].message)\n"
+             "assert info()['cache'] == 'none'\n"
+             for missing in ("del numba.core.caching._Cache",
+                             "del numba.core.cpu.CPUTargetOptions"))
+    known, *others = run_both((SMALL_RUN + "print(gradient())", tmp_path / "kept"),
+                              *((code, tmp_path / "none") for code in codes))
+    for found in others:
         assert found.returncode == 0, found.stderr
         assert found.stdout == known.stdout and not (tmp_path / "none").exists()
 

@@ -7,7 +7,7 @@ A setting with options of its own is a *spec*, such as ``svd:margin=0.1`` (refne
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from sys import float_info
@@ -198,7 +198,7 @@ def applicable(config: Config) -> dict[str, Any]:
     >>> "cell" in applicable(Config("mnist", net="feedforward"))
     False
     """
-    return {name: value for name, value in asdict(config).items()
+    return {name: value for name, value in vars(config).items()
             if (where := declaration(name).where) is None or where.holds(config)}
 
 
@@ -210,7 +210,7 @@ def check(config: Config) -> None:
     Traceback (most recent call last):
     ValueError: hidden is 0; need at least 1
     """
-    values = asdict(config)
+    values = vars(config)
     for name, value in values.items():
         check_value(name, value)
     _check_given(config, {name: value for name, value in values.items()

@@ -11,7 +11,6 @@ Checked by: tests/test_protocols.py, tests/test_printed_settings.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from math import log
 from typing import Any, NamedTuple
 
@@ -217,16 +216,18 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
                          f"{', '.join(tasks)}"
                          + (f"; for {task} choose {' or '.join(fitting)}" if fitting else ""))
     own: dict[str, Any] = {}
-    settings = asdict(Config()) | dict(saved) | dict(given)
+    settings = vars(Config()) | dict(saved) | dict(given)
+    facts = _facts(settings)
     for rule in rules:
-        if not _holds(rule, _facts(settings)):
+        if not _holds(rule, facts):
             continue
         for name, value in rule.settings.items():
             if name == "task":
                 value = parse_spec(own.get("task", task))[1] | value
                 value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
             own[name] = value
-        settings = asdict(Config()) | own | dict(saved) | _merged(own | dict(saved), given)
+        settings = vars(Config()) | own | dict(saved) | _merged(own | dict(saved), given)
+        facts = _facts(settings)
     return settings
 
 
