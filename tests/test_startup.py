@@ -10,7 +10,7 @@ import pytest
 
 def run_python(code, **environment):
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True,
-                          text=True, env={**os.environ, **environment}, timeout=120)
+                          text=True, env={**os.environ, **environment}, timeout=600)
 
 
 def run_both(*programs):
