@@ -148,7 +148,8 @@ def test_machine_code_of_kernels_only(tmp_path):
     lstm = lstm.replace("eye(4, ", "ones((16, 4), ").replace("ones((4, 1)", "ones((16, 1)").replace(
         'zeros(4, "f4")', 'zeros(16, "f4")').replace("zeros((4, 4)", "zeros((2, 4, 4)")
     for program in (code, double, lstm):
-        kept, alone = run_both((program, tmp_path / "kept"), (program, tmp_path / f"{hash(program)}"))
+        kept, alone = run_both(*((program, tmp_path / folder)
+                                 for folder in ("kept", f"{hash(program)}")))
         assert kept.returncode == 0 and kept.stdout == alone.stdout, kept.stderr + alone.stderr
 
 
