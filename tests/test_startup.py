@@ -13,7 +13,7 @@ def run_python(code, **environment):
                           text=True, env={**os.environ, **environment}, timeout=600)
 
 
-def run_both(*programs):
+def run_side_by_side(*programs):
     """The results of programs, each code with the cache's folder, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda one: run_python(one[0], NUMBA_CACHE_DIR=str(one[1])), programs))
@@ -55,7 +55,7 @@ def test_a_cache_that_cannot_be_written_or_read(tmp_path):
     """A file where the folder should be; then damaged files in a good folder."""
     (tmp_path / "file").write_text("")
     code, folder = SMALL_RUN + "print(gradient())", tmp_path / "cache"
-    first, kept = run_both((code, tmp_path / "file" / "below"), (code, folder))
+    first, kept = run_side_by_side((code, tmp_path / "file" / "below"), (code, folder))
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert files
     for path in files:
@@ -148,8 +148,8 @@ def test_machine_code_of_kernels_only(tmp_path):
     lstm = lstm.replace("eye(4, ", "ones((16, 4), ").replace("ones((4, 1)", "ones((16, 1)").replace(
         'zeros(4, "f4")', 'zeros(16, "f4")').replace("zeros((4, 4)", "zeros((2, 4, 4)")
     for program in (code, double, lstm):
-        kept, alone = run_both(*((program, tmp_path / folder)
-                                 for folder in ("kept", f"{hash(program)}")))
+        kept, alone = run_side_by_side(
+            *((program, tmp_path / folder) for folder in ("kept", f"{hash(program)}")))
         assert kept.returncode == 0 and kept.stdout == alone.stdout, kept.stderr + alone.stderr
 
 
@@ -161,15 +161,16 @@ def test_nothing_is_compiled_at_import():
 def test_a_numba_without_its_private_parts(tmp_path):
     """A warning, and the same bits from kernels that are compiled plainly and not kept."""
     strip = "import numba.core.caching, numba.core.cpu, warnings\n"
-    codes = (f"{strip}{missing}\nwith warnings.catch_warnings(record=True) as seen:\n"
+    codes = [f"{strip}{missing}\nwith warnings.catch_warnings(record=True) as seen:\n"
              "    warnings.simplefilter('always')\n    from refnet.compiled import info, rnn\n"
              f"{SMALL_RUN}\nprint(gradient())\n"
              "assert 'is not as refnet knows it' in str(seen[0].message)\n"
              "assert info()['cache'] == 'none'\n"
              for missing in ("del numba.core.caching._Cache",
-                             "del numba.core.cpu.CPUTargetOptions"))
-    known, *others = run_both((SMALL_RUN + "print(gradient())", tmp_path / "kept"),
-                              *((code, tmp_path / "none") for code in codes))
+                             "del numba.core.cpu.CPUTargetOptions")]
+    known, *others = run_side_by_side(
+        (SMALL_RUN + "print(gradient())", tmp_path / "kept"),
+        *((code, tmp_path / "none") for code in codes))
     for found in others:
         assert found.returncode == 0, found.stderr
         assert found.stdout == known.stdout and not (tmp_path / "none").exists()
