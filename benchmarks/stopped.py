@@ -93,7 +93,7 @@ def go_on(folder: Path, iterations: int) -> None:
     """Start the run, or resume it if it is there."""
     from refnet.training.loop import resume, train
     settings = replace(config(), iterations=iterations)
-    resume(settings, folder) if folder.exists() else train(settings, folder)
+    (resume if folder.exists() else train)(settings, folder, draw=False)
 
 
 def reached(folder: Path) -> int:
@@ -300,7 +300,8 @@ def moved(trials: int, seed: int = 0) -> Row:
     for trial in range(trials):
         with TemporaryDirectory() as place:
             asked = iter(range(1000))
-            train(config(), Path(place) / "old", stop=lambda: next(asked) >= trial % 20)
+            train(config(), Path(place) / "old", stop=lambda: next(asked) >= trial % 20,
+                  draw=False)
             shutil.copytree(Path(place) / "old", Path(place) / "new" / "run")
             shutil.rmtree(Path(place) / "old")
             if not same_as_whole(Path(place) / "new" / "run"):

@@ -237,6 +237,7 @@ VECTOR = Rule(lambda what, value: array(what, value, kinds=REAL),
 ARRAYS = Rule(matrices, (None, [np.eye(2)], "W", np.eye(2), *({"W": value} for value in _ODD)))
 PATH = instance((str, PathLike), "a path: a string or a pathlib.Path")
 FUNCTION = instance(Callable, "a function")  # type: ignore[arg-type]
+FLAG = instance(bool, "True or False")
 GENERATOR = Rule(generator, (None, 0, np.random))
 
 P = ParamSpec("P")

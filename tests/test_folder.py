@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_train import TINY, arrays, rows
+from test_train import TINY, arrays, resume, rows, train
 
 from benchmarks.stopped import child, obey_modes
 from refnet.cli import main
@@ -23,7 +23,7 @@ from refnet.runs.folder import BusyError, _file_system, create, hold, holder
 from refnet.runs.read import FileError
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.listing import describe, runs
-from refnet.training.loop import NotFiniteError, resume, train
+from refnet.training.loop import NotFiniteError
 
 HOLD = """
 import sys, time

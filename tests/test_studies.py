@@ -158,9 +158,9 @@ def test_a_run_that_another_process_ends_in_between_has_not_failed(tmp_path, mon
     row = work.execute(job, tmp_path)
     resume = loop.resume
 
-    def late(config, folder):
+    def late(config, folder, draw):
         store.append(row)
-        return resume(config, folder)
+        return resume(config, folder, draw=draw)
 
     monkeypatch.setattr(work.loop, "resume", late)
     assert work.execute(job, tmp_path) == store.rows()[job.key]
@@ -241,9 +241,9 @@ def test_a_run_that_another_process_begins_in_between_is_asked_for_again(tmp_pat
     from refnet.studies import runner
     train = work.loop.train
 
-    def late(config, folder):
-        train(config, folder)
-        return train(config, folder)
+    def late(config, folder, draw):
+        train(config, folder, draw=draw)
+        return train(config, folder, draw=draw)
 
     monkeypatch.setattr(runner, "PAUSE", .01)
     monkeypatch.setattr(work.loop, "train", late)

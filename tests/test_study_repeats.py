@@ -99,8 +99,8 @@ def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
     assert once(SEEDS, store, seeds=1) == {}
     begun = tiny_jobs()[2]
     with pytest.MonkeyPatch.context() as change:
-        change.setattr(work.loop, "train", lambda config, folder, train=loop.train: train(
-            config, folder, stop=lambda: len(steps) >= 65))
+        change.setattr(work.loop, "train", lambda *given, train=loop.train, **kept: train(
+            *given, **kept, stop=lambda: len(steps) >= 65))
         work.execute(begun, store.folder)
     assert "made again" not in status(SEEDS, store)
     for _ in range(2 // most):
@@ -265,8 +265,8 @@ def test_a_repetition_that_was_interrupted_within_a_run_goes_on_there(done, step
     done.repeat([job.key])
     mark, = done.repetition().values()
     with pytest.MonkeyPatch.context() as change:
-        change.setattr(work.loop, "train", lambda config, folder, train=loop.train: train(
-            config, folder, stop=lambda: len(steps) >= 25))
+        change.setattr(work.loop, "train", lambda *given, train=loop.train, **kept: train(
+            *given, **kept, stop=lambda: len(steps) >= 25))
         work.execute(job, done.folder, mark)
     assert len(steps) == 25
     text = status(SEEDS, done)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ from refnet.specs import parse_spec
 from refnet.training import loop
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.experiment import build
-from refnet.training.loop import NotFiniteError, resume, train
+from refnet.training.loop import NotFiniteError
 from refnet.training.protocols import preset
 
 TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4,
               iterations=30, evaluate_every=10, optimizer="rmsprop", rate=0.01,
               backend="reference")
+train, resume = (partial(work, draw=False) for work in (loop.train, loop.resume))
 
 
 def arrays(folder):
@@ -44,11 +46,15 @@ def rows(folder):
 
 
 def test_a_run_folder_holds_everything(tmp_path):
+    pytest.importorskip("matplotlib", reason="curves.png needs Matplotlib")
     folder = tmp_path / "run"
-    summary = train(TINY, folder)
+    summary = loop.train(TINY, folder)
     assert summary.state == "finished" and summary.iteration == 30
-    assert {"config.toml", "rows.jsonl", "checkpoint.npz", "summary.md", "summary.json",
-            "environment.json"} <= {file.name for file in folder.iterdir()}
+    everything = {"config.toml", "rows.jsonl", "checkpoint.npz", "summary.md", "summary.json",
+                  "environment.json", "curves.png", ".lock"}
+    assert {file.name for file in folder.iterdir()} == everything
+    train(TINY, tmp_path / "bare")
+    assert {file.name for file in (tmp_path / "bare").iterdir()} == everything - {"curves.png"}
     assert [row["iteration"] for row in rows(folder)] == [10, 20, 30]
     assert {"loss", "accuracy", "spectral_radius", "defect", "gradient_norm"} <= set(
         rows(folder)[0])
@@ -256,7 +262,7 @@ def test_a_figure_that_cannot_be_drawn_does_not_fail_the_run(tmp_path, monkeypat
         raise RuntimeError("latex could not be found")
 
     monkeypatch.setattr(plots, "plot_curves", fail)
-    assert train(TINY, tmp_path / "run").state == "finished"
+    assert loop.train(TINY, tmp_path / "run").state == "finished"
     assert "curves.png: Matplotlib could not draw it: latex could not be found" in caplog.text
 
 

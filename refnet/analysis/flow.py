@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import Rule, admit_mask, instance, takes
+from refnet.arguments import FLAG, Rule, admit_mask, takes
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.nets.gradients import BATCH
 from refnet.nets.recurrent import RecurrentNet
@@ -21,7 +21,6 @@ __all__ = ["StepBounds", "gradient_norms", "jacobian_spectra", "lyapunov_exponen
            "step_bounds"]
 
 
-_FLAG = instance(bool, "True or False")
 _ONE = Rule(lambda what, net: _one_layer(what, net), (*FORWARD.wrong, StackedNet(1, 2, 1)))
 
 
@@ -36,7 +35,7 @@ def _one_layer(what: str, net: Any) -> None:
                          "cell rnn: take jacobian_spectra of any other")
 
 
-@takes(net=RECURRENT, batch=BATCH, last=_FLAG)
+@takes(net=RECURRENT, batch=BATCH, last=FLAG)
 def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool = True) -> Array:
     """``||dL/dh_t||`` for t = 0 .. T, (T + 1,): the norm over the batch of the complete gradient.
 

@@ -149,7 +149,7 @@ def _call(job: Job, folder: Path) -> dict[str, Any]:
 def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     begin: Callable[..., Any] = loop.resume if folder.exists() else loop.train
     try:
-        summary = begin(config, folder)
+        summary = begin(config, folder, draw=False)
     except (checkpoint.CheckpointError, FileError) as error:
         raise FileError(f"{error}. Or remove {folder.parent}: its run is then made from its "
                         "beginning") from None

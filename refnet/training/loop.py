@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
-from refnet.arguments import FUNCTION, PATH, instance, takes
+from refnet.arguments import FLAG, FUNCTION, PATH, instance, takes
 from refnet.batch import Array, Batch, Params
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
@@ -30,7 +30,7 @@ from refnet.runs.rows import Rows, environment, machine
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.optimizers import Optimizer
-from refnet.training.summary import Summary, write_reports
+from refnet.training.summary import Summary, draw_curves, write_reports
 from refnet.training.watch import observed
 
 __all__ = ["NotFiniteError", "Observer", "counted_rows", "identity", "resume", "rounding", "train"]
@@ -216,14 +216,15 @@ def _better(task: Any, row: dict[str, Any], best: dict[str, Any]) -> bool:
     return not best or sign * row[task.metric] > sign * best[task.metric]
 
 
-@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION)
+@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
 def train(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
-          stop: Callable[[], bool] = lambda: False) -> Summary:
+          stop: Callable[[], bool] = lambda: False, draw: bool = True) -> Summary:
     """Train from the start in a new run folder; ``stop`` is asked before every step.
 
     The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
-    per evaluation), and at the end curves.png, summary.md and summary.json. It appears with the
-    first checkpoint, before the first step; a failure before that leaves nothing behind.
+    per evaluation), and at the end summary.md and summary.json, with ``draw`` curves.png too. It
+    appears with the first checkpoint, before the first step; a failure before that leaves nothing
+    behind.
     Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
 
     >>> from tempfile import TemporaryDirectory
@@ -253,12 +254,12 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
 
     with settled(), create(folder, fill) as held:
         return _loop(experiment, started[0], folder, held, Rows(folder / "rows.jsonl"),
-                     [machine()], observe, stop, {})
+                     [machine()], observe, stop, draw, {})
 
 
-@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION)
+@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
 def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
-           stop: Callable[[], bool] = lambda: False) -> Summary:
+           stop: Callable[[], bool] = lambda: False, draw: bool = True) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
     stopped. ``config`` may differ from the run's own in ``iterations`` alone.
 
@@ -321,7 +322,7 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
             saved.record.update({"rounding": rounding(experiment, run),
                                  "rounding_until": run.iteration + STEPS})
         write_text(folder / "config.toml", to_toml(config))
-        return _loop(experiment, run, folder, held, rows, machines, observe, stop,
+        return _loop(experiment, run, folder, held, rows, machines, observe, stop, draw,
                      {name: value for name, value in saved.record.items() if "rounding" in name})
 
 
@@ -356,8 +357,8 @@ def identity(config: Config) -> dict[str, Any]:
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for in every step
 def _loop(experiment: Experiment, run: Run, folder: Path, held: Held, rows: Rows,
-          machines: list[str], observe: Observer, stop: Callable[[], bool], stated: dict[str, Any]
-          ) -> Summary:
+          machines: list[str], observe: Observer, stop: Callable[[], bool], draw: bool,
+          stated: dict[str, Any]) -> Summary:
     config, task = experiment.config, experiment.task
     state, norm = "finished", 0.0
     before = run.seconds
@@ -379,7 +380,9 @@ def _loop(experiment: Experiment, run: Run, folder: Path, held: Held, rows: Rows
         summary = Summary(state, run.iteration, _final(experiment, run),
                           rows.rows[-1] if rows.rows else {}, seconds(), reason)
         held.check(folder)
-        write_reports(folder, config, task, rows.rows, summary)
+        write_reports(folder, config, task, summary)
+        if draw and rows.rows:
+            draw_curves(folder, config, task, rows.rows)
         return summary
 
     if rows.rows and task.solved(rows.rows[-1]):

@@ -1,4 +1,4 @@
-"""The reports at the end of a run: summary.md, summary.json and curves.png."""
+"""What a run leaves at its end: summary.md, summary.json and curves.png."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from refnet.runs.rows import plain, table
 from refnet.tasks.base import Task
 from refnet.training.config import Config
 
-__all__ = ["Summary", "write_reports"]
+__all__ = ["Summary", "draw_curves", "write_reports"]
 
 
 @dataclass
@@ -27,15 +27,14 @@ class Summary:
     reason: str = ""
 
 
-def write_reports(folder: Path, config: Config, task: Task, rows: list[dict[str, Any]],
-                  summary: Summary) -> None:
-    """summary.md and summary.json, and curves.png where matplotlib is installed and works.
+def write_reports(folder: Path, config: Config, task: Task, summary: Summary) -> None:
+    """summary.md and summary.json.
 
     >>> from tempfile import TemporaryDirectory
     >>> from refnet.tasks import make_task
     >>> ended = Summary("finished", 10, best={}, final={}, seconds=1.5)
     >>> with TemporaryDirectory() as folder:
-    ...     write_reports(Path(folder), Config("copy"), make_task("copy"), [], ended)
+    ...     write_reports(Path(folder), Config("copy"), make_task("copy"), ended)
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['summary.json', 'summary.md']
     """
@@ -54,16 +53,28 @@ def write_reports(folder: Path, config: Config, task: Task, rows: list[dict[str,
               "seconds": round(summary.seconds, 1), "reason": summary.reason}
     text = json.dumps(plain(record), indent=1, allow_nan=False)
     write_text(folder / "summary.json", text + "\n")
-    if rows:
-        length = f", T = {config.length}" if config.length else ""
-        try:
-            from refnet.runs.plots import plot_curves
-            plot_curves(folder / "curves.png", rows, task.metric,
-                        f"{config.task}{length}, {config.method}, transition {config.transition}")
-        except ImportError:
-            return
-        except OSError:
-            raise
-        except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
-            logging.getLogger("refnet").warning(
-                "%s: Matplotlib could not draw it: %s", folder / "curves.png", error)
+
+
+def draw_curves(folder: Path, config: Config, task: Task, rows: list[dict[str, Any]]) -> None:
+    """curves.png, where matplotlib is installed and works; where it does not work, a warning.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from refnet.tasks import make_task
+    >>> rows = [{"iteration": 1, "loss": 2.0}, {"iteration": 2, "loss": 1.0}]
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_curves(Path(folder), Config("copy"), make_task("copy"), rows)
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['curves.png']
+    """
+    length = f", T = {config.length}" if config.length else ""
+    try:
+        from refnet.runs.plots import plot_curves
+        plot_curves(folder / "curves.png", rows, task.metric,
+                    f"{config.task}{length}, {config.method}, transition {config.transition}")
+    except ImportError:
+        return
+    except OSError:
+        raise
+    except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
+        logging.getLogger("refnet").warning(
+            "%s: Matplotlib could not draw it: %s", folder / "curves.png", error)
