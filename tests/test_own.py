@@ -133,6 +133,33 @@ def test_every_option_describes_a_net(options):
     assert all(value.all() for name, value in params.items() if "." not in name)
 
 
+@pytest.mark.parametrize("options", [{"activation": "oplu"}, {"transition": "schur"}], ids=str)
+def test_units_in_pairs(options, tmp_path, capsys):
+    """No size that the net cannot have is among the usual ones, and a mistake is found."""
+    (option, name), = options.items()
+    described = Described(**options)
+    assert described.smallest == 2
+    (tmp_path / "mine.py").write_text(f"""
+from refnet import Batch
+from refnet.check.cases import reference_results
+from refnet.check.own import Described
+
+
+def right(p, x, y):
+    return reference_results(Described({option}={name!r}).net(p["Why"].shape[1]), p, Batch(x, y))
+
+
+def wrong(p, x, y):
+    found = right(p, x, y)
+    return {{**found, "dWxh": found["dWxh"] * 1.01}}
+""")
+    command = ["check", "function", "--dtypes", "float64", f"--{option}", name]
+    assert cli.main([*command, f"{tmp_path}/mine.py:right"]) == 0
+    assert in_columns(capsys.readouterr().out) == ["explained by rounding"] * 3
+    assert cli.main([*command, f"{tmp_path}/mine.py:wrong"]) == 1
+    assert in_columns(capsys.readouterr().out) == ["not rounding"] * 3
+
+
 def test_options_are_those_of_the_net(capsys):
     with pytest.raises(SystemExit):
         cli.main(["check", "function", "--help"])
@@ -367,7 +394,10 @@ AT_THE_EDGES = {
         found["dby"] = found["dby"] * 2'''),
     "one step": ("rnn", " 1     2    1 ", '''
     if len(x) == 1:
-        found["dWxh"] = found["dWxh"] + 1e-3''')}
+        found["dWxh"] = found["dWxh"] + 1e-3'''),
+    "one unit": ("gru", " 3     1    2 ", '''
+    if p["Why"].shape[1] == 1:
+        found["dWhh"] = found["dWhh"].sum(0, keepdims=True) + 0 * found["dWhh"]''')}
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -393,6 +423,6 @@ def wrong(p, x, y):
     assert set(in_columns(capsys.readouterr().out)) == {"explained by rounding"}
     assert cli.main([*command, f"{tmp_path}/mine.py:wrong"]) == 1
     *lines, last = capsys.readouterr().out.splitlines()
-    assert last == "4 of 6 are explained by rounding"
+    assert last == "6 of 8 are explained by rounding"
     assert all(where in line for line in lines if "not rounding" in line)
     assert cli.main([*command, f"{tmp_path}/mine.py:wrong", "--sizes", "20,16,4"]) == 0

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["compare_checkers", "judge_framework", "judge_keras", "judge_onnx", "judge_own",
            "judge_vectors", "list_tolerances", "measure_rates", "write_vectors"]
 
-DEFAULT = ((20, 16, 4), (1, 2, 1))
-"""The sizes (T, H, B) that a function is judged at, and at the first of them with large inputs."""
+DEFAULT = ((20, 16, 4), (1, 2, 1), (3, 1, 2))
+"""The sizes (T, H, B) that a function is judged at, as far as its net has them, and at the first of
+them with large inputs."""
 
 LONGEST = 69
 """The letters of the longest name of a framework's layer in one of its forms."""
@@ -149,11 +150,12 @@ def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batc
     from refnet.check.own import LARGE, Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
     each = [(args.sizes, args.large)] if args.sizes or args.large else [
-        (DEFAULT, False), (DEFAULT[:1], True)]
+        ([size for size in DEFAULT if size[1] % described.smallest == 0], False),
+        (DEFAULT[:1], True)]
     rows = chain.from_iterable(own_rows(
         function, described, sizes or DEFAULT[:1], args.dtypes, args.seed, required, _progress,
         args.function, framework, large) for sizes, large in each)
-    names = ["outputs", *(f"d{name}" for name in described.net(1).shapes)]
+    names = ["outputs", *(f"d{name}" for name in described.net(described.smallest).shapes)]
     return _finish(show(rows, _table(len(args.function) + len(LARGE), max(map(len, names)))), args)
 
 

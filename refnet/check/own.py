@@ -69,6 +69,12 @@ class Described:
     biases: int = _option(1, "with 2, a second bias bhh besides bh")
     peepholes: bool = _option(False, "peepholes: Wpi, Wpf, Wpo (lstm) or Wpi, Wpo (cifg)")
 
+    @property
+    def smallest(self) -> int:
+        """The smallest H: OPLU and the blocks of a Schur form take units in pairs."""
+        paired = "oplu" in (self.activation, self.gate) or self.transition.startswith("schur")
+        return 2 if paired else 1
+
     def net(self, hidden: int) -> RecurrentNet:
         """The net with H = ``hidden``. Raises ValueError for options that do not go together."""
         alone = self.readout == "none"
