@@ -150,7 +150,7 @@ def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batc
     from refnet.check.own import LARGE, Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
     each = [(args.sizes, args.large)] if args.sizes or args.large else [
-        ([size for size in DEFAULT if size[1] % described.smallest == 0], False),
+        (tuple(size for size in DEFAULT if size[1] % described.smallest == 0), False),
         (DEFAULT[:1], True)]
     rows = chain.from_iterable(own_rows(
         function, described, sizes or DEFAULT[:1], args.dtypes, args.seed, required, _progress,
