@@ -150,7 +150,7 @@ def test_same_seed_same_bits(name):
     ("gaussian", (2, 2), {"sd": np.nan}, "sd is nan"),
     ("rotations", (3, 3), {}, "3 is odd, use 4"),
     ("chain", (3, 4), {}, r"chain needs a square matrix, not \(3, 4\)"),
-    ("fbchain", (3, 4), {}, r"needs a square matrix, not \(3, 4\)"),
+    ("fbchain", (3, 4), {}, r"fbchain needs a square matrix, not \(3, 4\)"),
 ])
 def test_errors(name, shape, options, message):
     with pytest.raises(ValueError, match=message):

@@ -168,7 +168,8 @@ def fbchain(shape: Shape, rng: Rng, feedback: float = 0.04, gain: float = 0.99,
     >>> fbchain((2, 2), np.random.default_rng(0), feedback=0.5, gain=2).tolist()
     [[0.0, 0.5], [2.0, 0.0]]
     """
-    return chain(shape, rng, gain, diagonal) + feedback * np.eye(shape[0], k=1)
+    size = _square(shape, "fbchain")
+    return chain(shape, rng, gain, diagonal) + feedback * np.eye(size, k=1)
 
 
 def ramp(shape: Shape, rng: Rng, end: float = 0.01) -> Array:
