@@ -13,6 +13,7 @@ from scipy.special import expit  # noqa: E402
 from refnet.batch import Batch  # noqa: E402
 from refnet.check import assert_gradients, judge  # noqa: E402
 from refnet.check.cases import random_batch, random_params, reference_results  # noqa: E402
+from refnet.check.own import Described  # noqa: E402
 from refnet.check.verdict import (EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING,  # noqa: E402
                                   UNJUDGED, judgement)
 from refnet.maths.activations import ACTIVATIONS  # noqa: E402
@@ -187,8 +188,26 @@ def test_results_beyond_the_range_of_their_type_are_said():
     batch = Batch(np.ones((100, 1, 1), np.float32), np.array([0]))
     with np.errstate(all="ignore"):
         theirs = reference_results(net, params, batch)
-    assert judge(net, theirs, params, batch).convention == (
-        "the right result is beyond the range of float32 here")
+    verdict = judge(net, theirs, params, batch)
+    assert verdict.convention == "the right result is beyond the range of float32 here"
+    assert verdict.verdict == UNJUDGED and "any number would do" in verdict.note
+    theirs["dby"] = np.array([1, 2], np.float32)  # a number, but a wrong one
+    assert judge(net, theirs, params, batch).verdict == NOT_ROUNDING
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_only_what_overflows_in_the_reference_is_excused():
+    """Gates without bounds and large inputs: some entries are beyond the range, others are not."""
+    described = Described(cell="lstm", gate="leaky_relu")
+    net = described.net(16)
+    params, batch = described.arrays(net, np.float32, 20, 4, 0, large=True)
+    theirs = reference_results(net, params, batch)
+    assert np.isfinite(theirs["dWhy"]).all()
+    assert 0 < np.isfinite(theirs["dx"]).mean() < 1
+    assert judge(net, theirs, params, batch).verdict == UNJUDGED
+    for name in ("dx", "dWhy"):
+        wrong = {**theirs, name: np.full_like(theirs[name], np.nan)}
+        assert judge(net, wrong, params, batch).verdict == NOT_ROUNDING, name
 
 
 def test_a_smooth_mistake_of_the_size_of_a_coarser_types_rounding_is_not_taken_for_one():

@@ -140,7 +140,7 @@ class Verdict:
                             if part.endless is not None)
         return self.worst.note or "; ".join(filter(None, (
             endless and f"of {endless} this shows nothing: the reference, computed as it is "
-            "written, overflows in float64, and any number would do; write it without the "
+            "written, overflows there, and any number would do; write it without the "
             "overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), or at smaller numbers",
             hidden and f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, "
             "too; judge in a wider type, or at smaller sizes",
@@ -379,13 +379,18 @@ def _asked(dtype: Kind) -> Any:
 def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: Certified,
             sigma: Params, types: Mapping[str, Any]) -> tuple[tuple[Judgement, ...], str]:
     """The judgements with a form's own spread for sigma, and the name of that form, if it
-    explains all of them; otherwise the judgements as they are."""
+    explains all of them. What overflows where the reference does in the same type shows nothing.
+    Otherwise the judgements as they are."""
     doubtful = [part for part in parts if _RANK[part.verdict]]
     true = {name: value.value for name, value in certified.named().items()}
     values = _finite(theirs, true)
     endless = {part.name for part in doubtful if part.note and part.index is not None}
-    beyond = endless and _overflowing(once(certified, (), types[""]))
-    if beyond and endless <= beyond:
+    plain = once(certified, (), types[""]) if endless else {}
+    if endless and endless <= _overflowing(plain):
+        parts = tuple(replace(part, verdict=SHOWS_NOTHING, z=0.0, rms=0.0, note="",
+                              endless=part.index) if part.name in endless
+                      and _overflow_of(plain[part.name], theirs[part.name]) else part
+                      for part in parts)
         return parts, f"the right result is beyond the range of {types['']} here"
     wrong = {part.name for part in doubtful}
     possible: list[str] = []
@@ -416,6 +421,12 @@ def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: 
 
 def _overflowing(far: Params) -> set[str]:
     return {name for name, value in far.items() if not np.isfinite(value).all()}
+
+
+def _overflow_of(plain: Array, theirs: Any) -> bool:
+    """Whether theirs is finite wherever the reference's own run is."""
+    values = numbers(theirs)
+    return values is not None and bool((np.isfinite(values) | ~np.isfinite(plain)).all())
 
 
 def _kept(off: Array, sigma: Array, far: Array) -> bool:
