@@ -229,8 +229,9 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     ``readings``: the explanations to try, if many results are judged by one certificate.
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
-    note. Raises ValueError for a ``dtype`` that is none of these, and TypeError for a name that is
-    no text and for what NumPy cannot read, such as a tensor that requires gradients.
+    note; but of what overflows in the reference's own run in that type nothing is known. Raises
+    ValueError for a ``dtype`` that is none of these, and TypeError for a name that is no text and
+    for what NumPy cannot read, such as a tensor that requires gradients.
 
     >>> import numpy as np
     >>> from refnet import Batch, RecurrentNet
