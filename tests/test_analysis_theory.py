@@ -19,6 +19,7 @@ from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
 from refnet.nets.gradients import loss_and_gradients, tangent
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
 
 EPS = np.finfo(float).eps
@@ -97,6 +98,42 @@ def test_gradient_norms():
     assert abs(norms / norms[-1] - 1).max() < 100 * EPS
 
 
+@pytest.mark.parametrize("readout", ["every", "none"])
+def test_gradient_norms_are_of_the_last_step_in_both_directions(readout):
+    """The reverse cell has seen all steps where it is read at the last one: a read-out of the last
+    states reads it elsewhere. Against complex steps from every start state."""
+    net = StackedNet(2, 3, 6, bidirectional=True, readout=readout, loss="squared_error",
+                     reduction="sum")
+    rng = np.random.default_rng(5)
+    params = net.init(rng, np.float64)
+    batch = Batch(rng.normal(size=(4, 2, 2)), rng.normal(size=(4, 2, 6)))
+    whole = batch._replace(mask=np.ones((4, 2), bool))
+    norms = gradient_norms(net, params, batch)
+    assert (norms == gradient_norms(net, params, whole)).all()
+    last = Batch(batch.x, batch.y, np.arange(4)[:, None] == np.array([3, 3]))
+    assert (norms == gradient_norms(net, params, last, last=False)).all()
+    assert (norms != gradient_norms(net, params, batch, last=False)).all()
+
+    def loss(h0):
+        outputs = net.forward(params | h0, batch.x)[0]
+        return ((outputs[-1] - batch.y[-1]) ** 2).sum() / 2
+
+    starts = {f"h0{end}": np.zeros((2, 3)) for end in ("_l0", "_l0_reverse")}
+    scale = float(loss(starts) / loss_and_gradients(net, params, last).loss)
+    slopes = [(loss(starts | {name: start + step}) - loss(starts | {name: start - step}))
+              for name, start in starts.items() for step in 1e-6 * np.eye(6).reshape(6, 2, 3)]
+    assert norms[0] == pytest.approx(np.linalg.norm(slopes) / 2e-6 / scale, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 2)], ids=["no sequence", "no step"])
+def test_gradient_norms_of_nothing_are_zero(shape):
+    net = RecurrentNet(2, 3, 2, readout="every")
+    params = net.init(np.random.default_rng(0), np.float64)
+    batch = Batch(np.zeros((*shape, 2)), np.zeros(shape, int))
+    for last in (True, False):
+        assert gradient_norms(net, params, batch, last).tolist() == [0.0] * (shape[0] + 1)
+
+
 def test_exponents():
     """Of a constant product diag(2, 1, 1/4)^T they are the logarithms; and their sum is that of
     log |det| for any net, whatever the directions do."""
@@ -129,6 +166,31 @@ def test_step_bounds(name):
         assert found.measured[2, 1] == pytest.approx(exact)
     with pytest.raises(ValueError, match="simple cell"):
         step_bounds(RecurrentNet(2, 6, 2, cell="gru"), params, x)
+
+
+def test_step_bounds_of_clipped_states():
+    """A unit beyond the bound passes no gradient on."""
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["identity"], clip_forward=.5)
+    params = net.init(np.random.default_rng(0), np.float64) | {
+        "Whh": np.diag([2., .5]), "Wxh": np.zeros((2, 1)), "bh": np.array([1., .1])}
+    found = step_bounds(net, params, np.zeros((3, 1, 1)))
+    assert found.bound.tolist() == [[2.], [2.]] and found.measured.tolist() == [[.5], [.5]]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble, object])
+def test_spectra_and_bounds_of_every_type_are_in_float64(dtype):
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["relu"])
+    rng = np.random.default_rng(0)
+    params = {name: value.astype(np.float16) for name, value in net.init(rng, np.float64).items()}
+    x = rng.normal(size=(3, 1, 1)).astype(np.float16)
+    lift = np.vectorize(F) if dtype is object else lambda value: value.astype(dtype)
+    lifted = {name: np.asarray(lift(value.astype(float)), dtype)
+              for name, value in params.items()}, np.asarray(lift(x.astype(float)), dtype)
+    exact = {name: value.astype(float) for name, value in params.items()}, x.astype(float)
+    room = 50 * EPS if dtype in (np.longdouble, object) else 50 * np.finfo(dtype).eps
+    for found, true in ((jacobian_spectra(net, *lifted), jacobian_spectra(net, *exact)),
+                        *zip(step_bounds(net, *lifted), step_bounds(net, *exact))):
+        assert found.dtype == np.float64 and abs(found - true).max() <= room * abs(true).max()
 
 
 def test_moments_by_enumeration():
@@ -228,6 +290,9 @@ def test_power_norms():
     large = power_norms(np.diag([2.0, .5]), 1100)
     assert large[1000] == 2.0 ** 1000 and large[1100] == np.inf
     assert power_norms(np.diag([.5, .25]), 1000)[1000] == 2.0 ** -1000
+    assert power_norms(np.full((2, 2), 1e308), 2).tolist() == [1, np.inf, np.inf]
+    assert power_norms(np.diag([2.0 ** 1023, 2.0 ** -1074]), 2).tolist() == [1, 2.0 ** 1023, np.inf]
+    assert power_norms(np.diag([2.0 ** -1074, 0]), 2).tolist() == [1, 2.0 ** -1074, 0]
     with pytest.raises(ValueError, match="need at least 0"):
         power_norms(np.eye(2), -1)
 

@@ -1,6 +1,6 @@
 """The judge in one call: what is kept and what is not, and messages that say what to mend."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -283,6 +283,25 @@ def test_gradients_that_show_nothing_are_no_pass():
     with pytest.raises(AssertionError, match="gradients in float32 cannot be judged(.|\n)*shows"):
         assert_gradients(net, lambda params, batch: {"dWhh": reference_results(
             net, params, batch)["dWhh"]}, params, batch, required=())
+
+
+@dataclass
+class Power:
+    """A callable object that has no hash, as it can be changed."""
+
+    factor: float
+
+    def __call__(self, x):
+        return (self.factor * x * x).sum()
+
+
+def test_a_callable_object_without_a_hash_is_judged():
+    x = np.array([1.0, 2.0])
+    power = Power(2.0)
+    assert judge(power, {"dx": 4 * x}, x).passed
+    assert not judge(Power(3.0), {"dx": 4 * x}, x).passed
+    power.factor = 3.0
+    assert judge(power, {"dx": 6 * x}, x).passed
 
 
 def test_a_batch_of_no_sequences_is_said():

@@ -18,7 +18,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
-from refnet.nets.states import state_jacobians
+from refnet.nets.states import state_gradients, state_jacobians
 
 FLOAT_NAMES = sorted(set(ACTIVATIONS) - {"oplu", "modrelu"})
 
@@ -214,6 +214,41 @@ def test_symmetry_oracle_rejects(bug, monkeypatch):
     assert dot(hvp(net, params, batch, v), u) == dot(hvp(net, params, batch, u), v)
     monkeypatch.setattr(rnn, "backward", planted(rnn.backward, *RNN_BUGS[bug]))
     assert dot(hvp(net, params, batch, v), u) != dot(hvp(net, params, batch, u), v)
+
+
+@pytest.mark.parametrize("loss, y", [("squared_error", 1 + 2j), ("squared_error", 1.5),
+                                     ("squared_error", 2), ("none", 1 + 2j)])
+def test_tangents_in_complex_numbers_take_any_targets(loss, y):
+    """The tangent of the loss along by is the sum of its gradient, and squared errors have the
+    Hessian I in by."""
+    net = RecurrentNet(2, 3, 2, loss=loss, reduction="sum")
+    rng = np.random.default_rng(0)
+    params = {name: value + 1j * rng.normal(size=value.shape)
+              for name, value in net.init(rng, np.float64).items()}
+    batch = Batch(rng.normal(size=(3, 1, 2)) + 0j, np.full((1, 2), y))
+    along = {"by": np.ones(2)}
+    result = loss_and_gradients(net, params, batch)
+    assert jvp(net, params, batch, along)[1] == pytest.approx(result.gradients["by"].sum())
+    second = hvp(net, params, batch, along)["by"]
+    assert second.tolist() == [loss == "squared_error"] * 2
+    real = {name: value.real for name, value in params.items()}
+    if np.iscomplexobj(batch.y):
+        for derivative in (jvp, hvp):
+            with pytest.raises(TypeError, match="need real targets: pass y.real"):
+                derivative(net, real, batch._replace(x=batch.x.real), along)
+
+
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("kind", [RecurrentNet, StackedNet])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 2), (0, 0)])
+def test_no_sequence_and_no_step_give_zeros(kind, shape, backend):
+    net = kind(2, 3, 2, readout="every", backend=backend)
+    params = net.init(np.random.default_rng(0), np.float64)
+    batch = Batch(np.zeros((*shape, 2)), np.zeros(shape, int))
+    result = loss_and_gradients(net, params, batch)
+    assert result.loss == 0 and not any(value.any() for value in result.gradients.values())
+    assert not any(value.any() for value in hvp(net, params, batch, {}).values())
+    assert state_gradients(net, params, batch).shape == (shape[0] + 1, shape[1], 3)
 
 
 def test_hvp_is_the_difference_of_gradients_of_a_quadratic():

@@ -151,6 +151,8 @@ def test_stopping():
 
     last = by_gradient.steps - 1
     assert norm_after(last) < 1e-3 <= norm_after(last - 1)
+    for most in (1e200, np.inf):
+        assert orthogonalize(W, stop_cost=None, stop_gradient=most).steps == 1
     already = orthogonalize(np.eye(3))
     assert already.steps == 1 and already.costs == [0]
 

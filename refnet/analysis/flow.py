@@ -52,13 +52,12 @@ def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool =
     Raises ValueError as ``loss_and_gradients`` does.
     Checked by: tests/test_analysis_theory.py::test_gradient_norms.
     """
-    if last and net.readout == "every":
-        if batch.mask is None:
-            net, batch = replace(net, readout="last"), batch._replace(y=batch.y[-1])
-        else:  # the last step of each sequence alone counts
-            admit_mask("gradient_norms", batch.mask, np.shape(batch.x)[:2])
-            steps = np.arange(1, len(batch.mask) + 1)[:, None]
-            batch = batch._replace(mask=steps == last_steps(batch.mask))
+    if last and net.readout != "last":
+        shape = np.shape(batch.x)[:2]
+        mask = np.ones(shape, bool) if batch.mask is None else batch.mask
+        admit_mask("gradient_norms", mask, shape)
+        steps = np.arange(1, len(mask) + 1)[:, None]
+        batch = batch._replace(mask=steps == last_steps(mask))
     flow = state_gradients(net, params, batch).astype(np.float64)
     return np.asarray(np.sqrt((flow * flow).sum(axis=tuple(range(1, flow.ndim)))))
 
@@ -67,8 +66,8 @@ def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool =
 def jacobian_spectra(net: RecurrentNet, params: Params, x: Array) -> Array:
     """The singular values of ``dh_T/dh_t``, largest first: (T + 1, B, S), S the size of a state.
 
-    S is H, or 2 H for an LSTM; of a stack the sum over its layers. At t = T all are 1. They are
-    exact only down to eps times the largest; ``lyapunov_exponents`` has the small ones of a long
+    S is H, or 2 H for an LSTM; of a stack the sum over its layers. At t = T all are 1. float64;
+    exact only down to eps times the largest: ``lyapunov_exponents`` has the small ones of a long
     product. Raises ValueError for a net that runs in both directions.
     Checked by: tests/test_analysis_theory.py::test_exponents.
 
@@ -77,7 +76,8 @@ def jacobian_spectra(net: RecurrentNet, params: Params, x: Array) -> Array:
     >>> jacobian_spectra(net, params, np.ones((5, 1, 2)))[0].round(9).tolist()
     [[1.0, 1.0, 1.0, 1.0]]
     """
-    return np.asarray(np.linalg.svd(state_jacobians(net, params, x), compute_uv=False))
+    jacobians = state_jacobians(net, params, x).astype(np.float64)
+    return np.asarray(np.linalg.svd(jacobians, compute_uv=False))
 
 
 @takes(net=FORWARD, x=SEQUENCES)
@@ -109,7 +109,8 @@ def lyapunov_exponents(net: RecurrentNet, params: Params, x: Array) -> Array:
 
 
 class StepBounds(NamedTuple):
-    """``bound``: eta_t = ||D_t|| ||W||; ``measured``: ||da_{t+1}/da_t||; both (T - 1, B)."""
+    """``bound``: eta_t = ||D_t|| ||W||; ``measured``: ||da_{t+1}/da_t||; both (T - 1, B), float64.
+    """
 
     bound: Array
     measured: Array
@@ -135,7 +136,8 @@ def step_bounds(net: RecurrentNet, params: Params, x: Array) -> StepBounds:
     a, h = tape.cell.a, tape.cell.h[1:]
     jacobians = []
     for unit in np.eye(net.hidden, dtype=a.dtype):
-        jacobians.append(net.activation.backward(a, h, np.broadcast_to(unit, a.shape), p)[0])
-    D = np.stack(jacobians, axis=-2)[:-1]  # row i: the pull-back of the i-th unit
-    gains = np.linalg.norm(p["Whh"] @ D, 2, (-2, -1))
-    return StepBounds(np.linalg.norm(D, 2, (-2, -1)) * np.linalg.norm(p["Whh"], 2), gains)
+        jacobians.append(net.layer.activation.backward(a, h, np.broadcast_to(unit, a.shape), p)[0])
+    # row i of D: the pull-back of the i-th unit
+    D, W = np.stack(jacobians, axis=-2)[:-1].astype(np.float64), p["Whh"].astype(np.float64)
+    return StepBounds(np.linalg.norm(D, 2, (-2, -1)) * np.linalg.norm(W, 2),
+                      np.linalg.norm(W @ D, 2, (-2, -1)))

@@ -28,6 +28,8 @@ def power_norms(W: Array, steps: int) -> Array:
     [1.0, 2.0, 0.0, 0.0]
     """
     W = square("power_norms", W)
+    scale = int(np.frexp(abs(W).max(initial=0))[1])
+    W = np.ldexp(W, -scale)
     norms, power, log = np.ones(steps + 1), np.eye(len(W)), 0.0
     for n in range(1, steps + 1):
         power = W @ power
@@ -35,7 +37,7 @@ def power_norms(W: Array, steps: int) -> Array:
         if norm == 0:
             norms[n:] = 0
             break
-        power, log = power / norm, log + np.log2(norm)
+        power, log = power / norm, log + np.log2(norm) + scale
         with np.errstate(over="ignore"):
             norms[n] = np.exp2(log) if log != int(log) else np.ldexp(1.0, int(log))
     return norms

@@ -38,13 +38,17 @@ class Case:
     """A net or function with its inputs; equal to another if everything that decides its
     certificate is."""
 
-    what: Any
     digest: str
+    what: Any
     known: bool
     """Whether everything that decides it is in the digest, so that it may be kept on the disk."""
     inputs: tuple[Any, ...] = field(compare=False)
     cotangent: Any = field(compare=False)
     progress: Progress | None = field(compare=False)
+
+    def __hash__(self) -> int:
+        """Also of a callable object that has none."""
+        return hash(self.digest)
 
 
 def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progress | None
@@ -78,7 +82,7 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
         digest.update(len(piece).to_bytes(8, "little") + piece)
     if own is None and not isinstance(what, Net):  # equal to no other case
         digest.update(token_bytes())
-    return Case(what, digest.hexdigest(), own is not None, deepcopy(inputs), cotangent, progress)
+    return Case(digest.hexdigest(), what, own is not None, deepcopy(inputs), cotangent, progress)
 
 
 def _key(case: Case, dtype: Kind | None = None) -> str | None:

@@ -169,13 +169,14 @@ def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
     Checked by: tests/test_orthogonality.py::test_descent_follows_singular_values.
     """
     _refuse_hopeless(W, rate, form, name)
+    least = None if stop_gradient is None else float(stop_gradient)
     costs: list[float] = []
     for updates in range(max_steps + 1):
         value, gradient = defect_and_gradient(W, form)
         costs.append(float(value))
         if stop_cost is not None and costs[-1] < stop_cost:
             return Descent(W, costs, "cost")
-        if stop_gradient is not None and float((gradient * gradient).sum()) < stop_gradient ** 2:
+        if least is not None and float((gradient * gradient).sum()) < least * least:
             return Descent(W, costs, "gradient")
         if not np.isfinite(costs[-1]):
             raise ValueError(f"orthogonalize: {name}: the cost is {costs[-1]} after {updates} "

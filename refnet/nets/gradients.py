@@ -48,10 +48,15 @@ def scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
     (1.0, [[2.0]])
     """
     _admit_targets(net, batch.y, outputs.shape)
-    if batch.y.dtype.kind == "c" and outputs.dtype.kind != "c":
-        raise TypeError(f"batch: y is an array of {batch.y.dtype}; need real targets: pass y.real")
+    _admit_complex(batch.y, outputs)
     counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     return score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
+
+
+def _admit_complex(y: Array, computed: Array) -> None:
+    """Raise TypeError for complex targets of what is computed in real numbers."""
+    if y.dtype.kind == "c" and computed.dtype.kind != "c":
+        raise TypeError(f"batch: y is an array of {y.dtype}; need real targets: pass y.real")
 
 
 def _admit_targets(net: Net, y: Any, outputs: tuple[int, ...]) -> None:
@@ -161,11 +166,16 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
             return {name: value.astype(dtype) for name, value in total.items()}
 
 
-def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params]:
+def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params, Batch]:
+    """The net, what ``tangent`` moves, and the batch with its targets as ``tangent`` needs them."""
     net.admit("tangent", params, batch.x, batch.mask)
     net = replace(net, backend="reference")
     params, x = same_kind(params, finite_input(batch.x, batch.mask))
-    return net, {**params, "x": x}
+    if isinstance(batch.y, np.ndarray):
+        _admit_complex(batch.y, x)
+        if x.dtype.kind == "c" and batch.y.dtype.kind in "fc":  # which meets Dual
+            batch = batch._replace(y=batch.y.astype(object))
+    return net, {**params, "x": x}, batch
 
 
 @takes(net=NET, batch=BATCH)
@@ -186,7 +196,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
 
     Checked by: tests/test_gradients.py::test_jvp_is_transpose_of_vjp.
     """
-    net, at = _joined(net, params, batch)
+    net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
         x = p.pop("x")
@@ -214,7 +224,7 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
 
     Checked by: tests/test_gradients.py::test_hvp_is_symmetric.
     """
-    net, at = _joined(net, params, batch)
+    net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
         x = p.pop("x")

@@ -414,7 +414,7 @@ class RecurrentNet:
                 dpart = flat[first * B:end * B]
                 if self.checkpoint != "none" or ended is not None:
                     sums.append(self.product(dpart.T, part.h[1:].reshape(-1, H)))
-                return self.product(dpart, p["Why"]).reshape(-1, B, H)
+                return self.product(dpart, p["Why"]).reshape(end - first, B, H)
             if isinstance(steps, int):
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
             here = _read_within(steps, first, part)

@@ -92,7 +92,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
         doutputs.reshape(-1, net.outputs), tape.p["Why"])
     last = net.readout == "last"
     if not last:
-        d = kept(d.reshape(T, B, -1), steps)
+        d = kept(d.reshape(T, B, d.shape[-1]), steps)
     layers = net.cells if isinstance(net, StackedNet) else ({"": net},)
     flows: dict[str, Array] = {}
     for number, layer in reversed(list(enumerate(layers))):
