@@ -9,6 +9,7 @@ import pytest
 from refnet.check.adapters import exact_sum, reorder
 from refnet.check.cases import random_batch, random_params
 from refnet.maths.activations import ACTIVATIONS
+from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -16,7 +17,7 @@ from refnet.nets.stacked import StackedNet
 from refnet.runs.read import FileError
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-from refnet.check import survey  # noqa: E402
+from refnet.check import layers, survey  # noqa: E402
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets  # noqa: E402
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, compare  # noqa: E402
 from refnet.exact import certify  # noqa: E402
@@ -155,6 +156,38 @@ def test_function_of_ones_own_in_torch(torch):
     assert compare(torch_nets.gradients(loss, params, batch), certified).passed
     wrong = torch_nets.gradients(lambda p, x, y: loss(p, x, y, -1), params, batch)
     assert compare(wrong, certified).convention == "time is reversed"
+
+
+def test_constant_parts_of_a_transition_in_torch(torch):
+    """The natural program takes the constant out of the graph; its gradient is 0. A parameter that
+    is forgotten is not taken for one."""
+    net = RecurrentNet(2, 4, 3, transition=transition("cayley"))
+
+    def loss(p, x, y, forgotten=False):
+        A, eye = p["Whh.A"].tril(-1), torch.eye(4, dtype=x.dtype)
+        A = A - A.T
+        W = torch.linalg.solve(eye + A, eye - A) @ p["Whh.base"].detach()
+        h = torch.zeros(x.shape[1], 4, dtype=x.dtype)
+        for step in x:
+            h = torch.tanh(step @ p["Wxh"].T + h @ W.T + (0 if forgotten else p["bh"]))
+        return torch.nn.functional.cross_entropy(h @ p["Why"].T + p["by"], y)
+
+    params, batch = case(net)
+    certified = certify(net, params, batch)
+    found = torch_nets.gradients(loss, params, batch)
+    assert compare(found, certified).passed and not found["dWhh.base"].any()
+    assert found.keys() == {"loss", "dx", *(f"d{name}" for name in params)}
+    forgot = compare(torch_nets.gradients(lambda p, x, y: loss(p, x, y, True), params, batch),
+                     certified)
+    assert {part.name: part.verdict for part in forgot.parts}["dbh"] == NOT_ROUNDING
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 2, 1), (2, 3, 1)])
+def test_layers_are_those_that_a_size_allows(torch, sizes):
+    """Of two units no projection is smaller."""
+    table, = (table for table in layers.TABLES if table.package == "torch")
+    found = {case.what.partition(",")[0] for case in layers.cases(table, sizes)}
+    assert ("nn.LSTM proj_size" in found) == (sizes[1] > 2) and "nn.LSTM" in found
 
 
 def test_function_of_ones_own_in_jax(jax):

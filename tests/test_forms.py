@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from refnet.batch import Batch
-from refnet.check.cases import random_batch, random_params
+from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
 from refnet.check import compare  # noqa: E402
+from refnet.check.own import Described  # noqa: E402
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING  # noqa: E402
 from refnet.exact import certify  # noqa: E402
 
@@ -218,6 +220,30 @@ def test_tanh_by_exp_of_either_sign(form, dtype):
         verdict = compare(theirs, certified)
         assert verdict.verdict == EXPLAINED
         assert not verdict.convention or "if tanh is computed by exp" in verdict.convention
+
+
+def autograd_of_softsign(a, h, dh, p, alpha, factor=1.0):
+    size = 1 + abs(a)
+    return dh / size - dh * a * np.sign(a) / size ** 2 * a.dtype.type(factor), {}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype):
+    """PyTorch and JAX take the difference of two numbers that are nearly equal where |a| is large.
+    A slope of which the second one is a thousandth too small is no rounding."""
+    described = Described(activation="softsign")
+    net = described.net(16)
+    params, batch = described.arrays(net, dtype, 20, 4, 0, large=True)
+    certified = certify(net, params, batch)
+
+    def theirs(factor):
+        other = replace(ACTIVATIONS["softsign"], pull=lambda *given: autograd_of_softsign(
+            *given, factor=factor))
+        return reference_results(replace(net, activation=other), params, batch)
+
+    found = compare(theirs(1), certified)
+    assert found.verdict == EXPLAINED and "the slope of softsign" in found.convention
+    assert compare(theirs(.999), certified).verdict == NOT_ROUNDING
 
 
 def test_softmax_without_the_shift_overflows_by_name():

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-from refnet import cli  # noqa: E402
+from refnet import Batch, cli  # noqa: E402
+from refnet.check import judge  # noqa: E402
 from refnet.check.cases import reference_results  # noqa: E402
 from refnet.check.cli import FUNCTION  # noqa: E402
 from refnet.check.own import EXAMPLES, Described, example, own_rows  # noqa: E402
@@ -131,6 +132,39 @@ def test_every_option_describes_a_net(options):
     assert ("h0" in stems) == (described.h0 != "zero")
     assert (batch.mask is not None) == described.mask
     assert all(value.all() for name, value in params.items() if "." not in name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cotangents_are_added_in_any_order(dtype):
+    """Without a loss the gradients of the read-out are sums over the sequences of what is given,
+    and their order is the program's. One that forgets a sequence is found."""
+    described = Described(loss="none")
+    net = described.net(3)
+    params, batch = described.arrays(net, dtype, 4, 30, 0)
+
+    def turned(p, batch, first=30):
+        order = np.random.default_rng(1).permutation(30)[:first]
+        found = reference_results(net, p, Batch(batch.x[:, order], batch.y[order]))
+        return {f"d{name}": found[f"d{name}"] for name in p}
+
+    found = judge(net, turned, params, batch)
+    assert found.passed, found.worst
+    assert judge(net, lambda p, b: turned(p, b, 29), params, batch).verdict == "not rounding"
+
+
+def test_one_class_is_no_usual_size(tmp_path, capsys):
+    assert Described(readout="none", loss="cross_entropy").smallest == 2
+    assert Described(readout="none", loss="cross_entropy", bidirectional=True).smallest == 1
+    assert Described(readout="none").smallest == 1
+    rows = own_rows(lambda p, b: reference_results(Described(outputs=1).net(2), p, b),
+                    Described(outputs=1), ((3, 2, 2),), (np.float32,))
+    assert "zero is right here" in next(rows)["note"]
+
+
+def test_names_after_commas_may_have_spaces(tmp_path, capsys):
+    place = written("numpy", tmp_path)
+    command = ["check", "function", place, "--sizes", "2,3,1", "--dtypes", "float64"]
+    assert cli.main([*command, "--required", "dWhh, dWxh"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [{"activation": "oplu"}, {"transition": "schur"}], ids=str)

@@ -37,6 +37,11 @@ def _table(what: int = LONGEST, worst: int = len("dWhh_l0_reverse")) -> dict[str
             "worst": worst, "z": 8, "verdict": 22, "convention": 0, "note": 0}
 
 
+def _listed(text: str) -> tuple[str, ...]:
+    """The names in a list with commas."""
+    return tuple(name.strip() for name in text.split(","))
+
+
 def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
     """Print how many are explained, write the files that are asked for; the exit status."""
     counts = Counter(row["verdict"] for row in rows)
@@ -142,7 +147,7 @@ def judge_own(args: argparse.Namespace) -> int:
         return found
 
     return _judge_described(args, called, "own",
-                            tuple(args.required.split(",")) if args.required else None)
+                            _listed(args.required) if args.required else None)
 
 
 def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
@@ -186,7 +191,7 @@ def measure_rates(args: argparse.Namespace) -> int:
     """``check rates``."""
     from refnet.check import errorrates
     from refnet.check.implementations import IMPLEMENTATIONS
-    names = tuple(args.implementations.split(",") if args.implementations else IMPLEMENTATIONS)
+    names = _listed(args.implementations) if args.implementations else tuple(IMPLEMENTATIONS)
     unknown = set(names) - set(IMPLEMENTATIONS)
     if unknown:
         raise ValueError(f"--implementations: {', '.join(unknown)} is unknown; choose from "

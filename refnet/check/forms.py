@@ -32,6 +32,7 @@ Form = tuple[str, ...]
 
 SIGMOID = "the sigmoid is computed as (1 + tanh(a / 2)) / 2 or 1 - sigmoid(-a)"
 TANH = "tanh is computed by exp, as 2 / (1 + exp(-2 a)) - 1"
+SOFTSIGN = "the slope of softsign is computed as 1 / (1 + |a|) - |a| / (1 + |a|)^2"
 MIX = "h is computed as h + (1 - z) (n - h)"
 UNSHIFTED = "softmax and log-sum-exp are computed without taking off the largest logit"
 LOG_SOFTMAX = "the loss is computed as -log(softmax)"
@@ -44,6 +45,13 @@ def _sigmoid(a: Array, p: Params, alpha: float) -> Array:
 
 def _tanh(a: Array, p: Params, alpha: float) -> Array:
     return np.asanyarray(1 - 2 / (1 + np.exp(2 * a)))
+
+
+def _softsign_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float
+                   ) -> tuple[Array, Params]:
+    """As automatic differentiation of a / (1 + |a|) has it."""
+    size = 1 + a * np.where(a < 0, -1, 1)
+    return dh / size - dh * (size - 1) / size / size, {}
 
 
 def _unshifted(logits: Array, labels: Array) -> Scored:
@@ -79,7 +87,8 @@ def forms(net: Net) -> Form:
         names.add(net.gate.name)
         if net.cell in ("gru", "gru_before"):
             found.append(MIX)
-    found += [form for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh")) if name in names]
+    found += [form for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh"), (SOFTSIGN, "softsign"))
+              if name in names]
     return (*found, *(_LOSSES if net.loss == "cross_entropy" else ()))
 
 
@@ -92,11 +101,12 @@ def combined(parts: Form) -> Iterator[Form]:
 
 
 def _net(net: Net, form: Form) -> Net:
-    own = {name: value for name, value, part in (("sigmoid", _sigmoid, SIGMOID),
-                                                 ("tanh", _tanh, TANH)) if part in form}
+    own: dict[str, dict[str, Any]] = {name: how for name, how, part in (
+        ("sigmoid", {"value": _sigmoid}, SIGMOID), ("tanh", {"value": _tanh}, TANH),
+        ("softsign", {"pull": _softsign_pull}, SOFTSIGN)) if part in form}
 
     def formed(entry: Activation) -> Activation:
-        return replace(entry, value=own[entry.name]) if entry.name in own else entry
+        return replace(entry, **own.get(entry.name, {}))
 
     net = replace(net, activation=formed(net.activation))
     if not isinstance(net, RecurrentNet):

@@ -103,6 +103,8 @@ def cases(table: Table, sizes: tuple[int, int, int] = SIZES[0],
     every = product(table.layers.items(), table.depths, range(table.directions), table.variants,
                     dtypes)
     for turn, ((name, options), depth, both, variant, dtype) in enumerate(every):
+        if options.get("projection", 0) >= H:  # it makes the state smaller
+            continue
         readout = READOUTS[turn // len(dtypes) % 3]
         alone: dict[str, Any] = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
         width = (1 + both) * options.get("projection", H)

@@ -32,9 +32,11 @@ def unit(dtype: Kind) -> float:
 def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
     if isinstance(certified, CertifiedFunction):
         return lambda array, name: noisy(array) if name else source.constant(array)
-    # parameters that only enter products and sums need no copy for every run
+    # parameters that only enter products and sums need no copy for every run; x and y do: without
+    # a loss y is the cotangent of the outputs, and nothing else is random in what it enters
     made = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
-    return lambda array, name: (noisy(array) if made or name == "x" else np.asarray(array, float))
+    return lambda array, name: (noisy(array) if made or name in ("x", "y")
+                                else np.asarray(array, float))
 
 
 def _passes(certified: Certified | CertifiedFunction, dtype: Kind, seed: int, columns: Array,

@@ -61,7 +61,8 @@ class Described:
     activation: str = _option("tanh", "the activation of the candidate and the state",
                               *ACTIVATIONS)
     gate: str = _option("sigmoid", "the activation of the gates", *ACTIVATIONS)
-    transition: str = _option("dense", "what Whh is made of, such as cayley or svd:margin=0.1")
+    transition: str = _option("dense", "what Whh is made of, such as cayley or svd:margin=0.1; the "
+                              "gradient in a part that is constant (base, D) is 0")
     mask: bool = _option(False, "sequences of random lengths: the function also gets mask (T, B)")
     h0: str = _option("zero", "the initial state: zero, given for each sequence (B, H), or learned "
                       "(H,); of lstm and cifg h and c, (2, B, H) or (2, H)", "zero", "given",
@@ -71,9 +72,12 @@ class Described:
 
     @property
     def smallest(self) -> int:
-        """The smallest H: OPLU and the blocks of a Schur form take units in pairs."""
+        """The smallest H, of which every other is a multiple: OPLU and the blocks of a Schur form
+        take units in pairs, and one class alone has no gradient."""
         paired = "oplu" in (self.activation, self.gate) or self.transition.startswith("schur")
-        return 2 if paired else 1
+        classes = (self.readout == "none" and self.loss == "cross_entropy"
+                   and not self.bidirectional)
+        return 2 if paired or classes else 1
 
     def net(self, hidden: int) -> RecurrentNet:
         """The net with H = ``hidden``. Raises ValueError for options that do not go together."""

@@ -131,7 +131,9 @@ class Verdict:
         """What is wrong with the worst quantity beside its numbers; or which quantities show
         nothing, because zero is right or the computation loses all of their digits, in a tenth
         of the entries or more."""
-        zero = [part for part in self.parts if part.blind and part.certified == part.sigma == 0]
+        zero = [part for part in self.parts if part.blind and part.certified == 0]
+        mend = ("write it without the overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), "
+                "or" if AS_WRITTEN in self.rule else "judge")
         hidden = ", ".join(part.name if part.blind else f"{100 * part.hidden:.3g}% of {part.name}"
                            for part in self.parts if part.hidden >= HIDDEN and part not in zero
                            and part.endless is None)
@@ -140,8 +142,7 @@ class Verdict:
                             if part.endless is not None)
         return self.worst.note or "; ".join(filter(None, (
             endless and f"of {endless} this shows nothing: the reference, computed as it is "
-            "written, overflows there, and any number would do; write it without the "
-            "overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), or at smaller numbers",
+            f"written, overflows there, and any number would do; {mend} at smaller numbers",
             hidden and f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, "
             "too; judge in a wider type, or at smaller sizes",
             zeros and f"of {zeros} this shows nothing: zero is right here; judge at other sizes, "

@@ -247,15 +247,16 @@ def gradients(loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, b
     """The loss and its gradients in every parameter and x, by torch's autograd.
 
     ``loss(p, x, y)``, or ``loss(p, x, y, mask)`` if the batch has a mask, takes and gives tensors;
-    p has the parameters by refnet's names.
+    p has the parameters by refnet's names. The gradient in one that the loss does not depend on,
+    such as a constant part of a transition, is 0, as JAX has it.
     """
     p = {name: _tensor(value).requires_grad_() for name, value in params.items()}
     x = _tensor(batch.x).requires_grad_()
     value = loss(p, x, *(_tensor(part) for part in batch[1:] if part is not None))
     value.backward()
-    found = {f"d{name}": _array(tensor.grad) for name, tensor in {**p, "x": x}.items()
-             if tensor.grad is not None}
-    return {"loss": _array(value), **found}
+    found = {f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else
+             _array(tensor.grad) for name, tensor in p.items()}
+    return {"loss": _array(value), **found, **({} if x.grad is None else {"dx": _array(x.grad)})}
 
 
 def as_function(net: Net) -> Callable[..., Any]:
