@@ -34,6 +34,7 @@ SIGMOID = "the sigmoid is computed as (1 + tanh(a / 2)) / 2 or 1 - sigmoid(-a)"
 TANH = "tanh is computed by exp, as 2 / (1 + exp(-2 a)) - 1"
 SOFTSIGN = "the slope of softsign is computed as 1 / (1 + |a|) - |a| / (1 + |a|)^2"
 MIX = "h is computed as h + (1 - z) (n - h)"
+COUPLED = "the forget gate is computed as 1 - i"
 UNSHIFTED = "softmax and log-sum-exp are computed without taking off the largest logit"
 LOG_SOFTMAX = "the loss is computed as -log(softmax)"
 LOG_SUM_EXP = "the loss is computed as logsumexp(v) - v_label, and softmax as exp(v - logsumexp(v))"
@@ -87,6 +88,8 @@ def forms(net: Net) -> Form:
         names.add(net.gate.name)
         if net.cell in ("gru", "gru_before"):
             found.append(MIX)
+        if net.cell == "cifg":
+            found.append(COUPLED)
     found += [form for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh"), (SOFTSIGN, "softsign"))
               if name in names]
     return (*found, *(_LOSSES if net.loss == "cross_entropy" else ()))
@@ -118,14 +121,22 @@ def _net(net: Net, form: Form) -> Net:
         a, gate.forward(a, p), dh, p)))  # of a: the slope keeps its digits
 
 
+def _tapes(tape: Any) -> tuple[Any, ...]:
+    """Of one cell, or of all in a stack."""
+    return tuple(tape.cell.values()) if isinstance(tape.cell, dict) else (tape.cell,)
+
+
 def _run(certified: Certified, form: Form, lifted: Lift) -> Params:
     """Every quantity that ``certified`` has, with the form in place, on lifted numbers."""
     net, batch = _net(certified.net, form), certified.batch
     params = {name: lifted(value, name) for name, value in certified.params.items()}
     outputs, tape = net.forward(params, lifted(batch.x, "x"), batch.mask)
     if MIX in form:  # h - (1 - z) h is z h, of which (1 - z) keeps the digits that 1 has
-        for cell in tape.cell.values() if isinstance(tape.cell, dict) else (tape.cell,):
+        for cell in _tapes(tape):
             cell.v[:, :, 1] = 1 - (1 - cell.v[:, :, 1])
+    if COUPLED in form:  # f is what the gradient goes back by
+        for cell in _tapes(tape):
+            cell.v[:, :, 1] = 1 - cell.v[:, :, 0]
     counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     own = [_LOSSES[part] for part in form if part in _LOSSES]
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
