@@ -72,8 +72,8 @@ class Described:
 
     @property
     def smallest(self) -> int:
-        """The smallest H, of which every other is a multiple: OPLU and the blocks of a Schur form
-        take units in pairs, and one class alone has no gradient."""
+        """The smallest H, whose multiples all will do: OPLU and the blocks of a Schur form take
+        units in pairs, and one class alone has no gradient."""
         paired = "oplu" in (self.activation, self.gate) or self.transition.startswith("schur")
         classes = (self.readout == "none" and self.loss == "cross_entropy"
                    and not self.bidirectional)
