@@ -264,10 +264,11 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "100,000 iterations, and not within 60,000.",
      lambda rows: _solved(rows, f"{ENDS}: SGD at .01")
      and (rows[f"{ENDS}: SGD at .01"] or {})["iterations"] > 60_000),
-    ("MNIST by pixels after 5,000 iterations: the rate of Table II, .00001, is one for RMSprop; "
-     "SGD with it, which the text names for the synthetic problems, is still close to chance.",
-     lambda rows: _failed(rows, f"{PIXELS}: SGD at .00001, from 0 to 1 (text)", 20)
-     and _best(rows, f"{PIXELS}: RMSprop at .00001, standardised (code)") > 25),
+    ("MNIST by pixels after 5,000 iterations: the rate of Table II, .00001, is one for RMSprop. SGD "
+     "with it, which the text names for the synthetic problems, has less than a quarter of the "
+     "answers right, and RMSprop with the same pixels more than two fifths.",
+     lambda rows: _failed(rows, f"{PIXELS}: SGD at .00001, from 0 to 1 (text)", 25)
+     and _best(rows, f"{PIXELS}: RMSprop at .00001, from 0 to 1") > 40),
     ("MNIST by pixels after 5,000 iterations: pixels from 0 to 1 are ahead of the code's "
      "standardised ones by more than ten percentage points, and ten times the printed rate by"
      " less: the scale of what enters the net matters here too.",
