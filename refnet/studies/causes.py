@@ -264,8 +264,8 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "100,000 iterations, and not within 60,000.",
      lambda rows: _solved(rows, f"{ENDS}: SGD at .01")
      and (rows[f"{ENDS}: SGD at .01"] or {})["iterations"] > 60_000),
-    ("MNIST by pixels after 5,000 iterations: the rate of Table II, .00001, is one for RMSprop. SGD "
-     "with it, which the text names for the synthetic problems, has less than a quarter of the "
+    ("MNIST by pixels after 5,000 iterations: the rate of Table II, .00001, is one for RMSprop. "
+     "SGD with it, which the text names for the synthetic problems, has less than a quarter of the "
      "answers right, and RMSprop with the same pixels more than two fifths.",
      lambda rows: _failed(rows, f"{PIXELS}: SGD at .00001, from 0 to 1 (text)", 25)
      and _best(rows, f"{PIXELS}: RMSprop at .00001, from 0 to 1") > 40),
