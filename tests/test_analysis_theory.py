@@ -101,7 +101,7 @@ def test_gradient_norms():
 @pytest.mark.parametrize("readout", ["every", "none"])
 def test_gradient_norms_are_of_the_last_step_in_both_directions(readout):
     """The reverse cell has seen all steps where it is read at the last one: a read-out of the last
-    states reads it elsewhere. Against complex steps from every start state."""
+    states reads it elsewhere. Against differences from every start state."""
     net = StackedNet(2, 3, 6, bidirectional=True, readout=readout, loss="squared_error",
                      reduction="sum")
     rng = np.random.default_rng(5)
@@ -116,13 +116,12 @@ def test_gradient_norms_are_of_the_last_step_in_both_directions(readout):
 
     def loss(h0):
         outputs = net.forward(params | h0, batch.x)[0]
-        return ((outputs[-1] - batch.y[-1]) ** 2).sum() / 2
+        return ((outputs[-1] - batch.y[-1]) ** 2).mean(axis=-1).sum()
 
     starts = {f"h0{end}": np.zeros((2, 3)) for end in ("_l0", "_l0_reverse")}
-    scale = float(loss(starts) / loss_and_gradients(net, params, last).loss)
     slopes = [(loss(starts | {name: start + step}) - loss(starts | {name: start - step}))
               for name, start in starts.items() for step in 1e-6 * np.eye(6).reshape(6, 2, 3)]
-    assert norms[0] == pytest.approx(np.linalg.norm(slopes) / 2e-6 / scale, rel=1e-6)
+    assert norms[0] == pytest.approx(np.linalg.norm(slopes) / 2e-6, rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 2)], ids=["no sequence", "no step"])

@@ -32,6 +32,14 @@ def tanh_by_exp(a):
     return (up - down) / (up + down)
 
 
+def read(p, h, y):
+    """The outputs of these states, and the gradient of the mean cross-entropy in them."""
+    v = h @ p["Why"].T + p["by"]
+    e = np.exp(v - v.max(axis=1, keepdims=True))
+    off = e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=h.dtype)[y]
+    return v, off / h.dtype.type(len(h))
+
+
 def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0):
     """A peephole-free LSTM by hand, read out at the last step, in the inputs' own type."""
     x, y, _ = batch
@@ -44,9 +52,7 @@ def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0):
         c.append(f * c[t] + i * g)
         kept.append((i, f, g, o, tanh(c[-1])))
         h.append(o * kept[t][4])
-    v = h[T] @ p["Why"].T + p["by"]
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    dv = (e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=x.dtype)[y]) / x.dtype.type(B)
+    v, dv = read(p, h[T], y)
     grads = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
     dh, dc, dx = dv @ p["Why"], np.zeros_like(c[0]), np.empty_like(x)
     for t in reversed(range(T)):
@@ -234,9 +240,7 @@ def cifg(p, batch, leak=0):
         c.append((1 - i) * c[t] + i * g)
         kept.append((i, g, o, np.tanh(c[-1])))
         h.append(o * kept[t][3])
-    v = h[T] @ p["Why"].T + p["by"]
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    dv = (e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=x.dtype)[y]) / x.dtype.type(B)
+    _, dv = read(p, h[T], y)
     grads = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
     dh, dc, dx = dv @ p["Why"], np.zeros_like(c[0]), np.empty_like(x)
     for t in reversed(range(T)):

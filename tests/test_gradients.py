@@ -219,8 +219,8 @@ def test_symmetry_oracle_rejects(bug, monkeypatch):
 @pytest.mark.parametrize("loss, y", [("squared_error", 1 + 2j), ("squared_error", 1.5),
                                      ("squared_error", 2), ("none", 1 + 2j)])
 def test_tangents_in_complex_numbers_take_any_targets(loss, y):
-    """The tangent of the loss along by is the sum of its gradient, and squared errors have the
-    Hessian I in by."""
+    """The tangent of the loss along by is the sum of its gradient, and squared errors, the
+    mean of two of them, have the Hessian I in by."""
     net = RecurrentNet(2, 3, 2, loss=loss, reduction="sum")
     rng = np.random.default_rng(0)
     params = {name: value + 1j * rng.normal(size=value.shape)

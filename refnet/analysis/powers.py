@@ -29,7 +29,7 @@ def power_norms(W: Array, steps: int) -> Array:
     """
     W = square("power_norms", W)
     scale = int(np.frexp(abs(W).max(initial=0))[1])
-    W = np.ldexp(W, -scale)
+    W = np.ldexp(W, -scale)  # entries below 1, so that no product of them overflows
     norms, power, log = np.ones(steps + 1), np.eye(len(W)), 0.0
     for n in range(1, steps + 1):
         power = W @ power

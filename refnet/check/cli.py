@@ -222,8 +222,7 @@ def _describing(parser: argparse.ArgumentParser) -> None:
                              help=text + (f" (default: {entry.default})" if entry.default else ""))
     net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
                      "and sequences; several may be given (default: 20,16,4; of a function also "
-                     "1,2,1, 3,1,2, if it need not have units in pairs, and 20,16,4 with large "
-                     "inputs)")
+                     "1,2,1, 3,1,2 if its net may have one unit, and 20,16,4 with large inputs)")
     net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
                      choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
                      f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "
