@@ -104,16 +104,15 @@ def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
         work.execute(begun, store.folder)
     assert "made again" not in status(SEEDS, store)
     for _ in range(2 // most):
+        told = []
+
+        def after(text):
+            told.append(text)
+            if len(told) == most:
+                raise KeyboardInterrupt
+
         with pytest.raises(KeyboardInterrupt):
-            left = most
-
-            def after(text):
-                nonlocal left
-                left -= 1
-                if not left:
-                    raise KeyboardInterrupt
-
-            once(SEEDS, store, repeat=True, tell=after)
+            run(SEEDS, store, executor=First(most), repeat=True, tell=after)
     assert once(SEEDS, store, repeat=True) == {} and not store.again.exists()
     assert lines(store) == 4 and len(steps) == 4 * 40  # what was begun went on
     assert once(SEEDS, store, repeat=True) == {} and lines(store) == 7
