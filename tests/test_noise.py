@@ -4,6 +4,7 @@ import ctypes
 import shutil
 import subprocess
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,27 @@ def test_sums_of_equal_terms(K):
     sigma = np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1))
     for theirs in plain_sums(values):
         assert (abs(theirs - exact) <= LIMITS[0] * sigma).all(), abs(theirs - exact) / sigma
+
+
+def test_single_terms_are_rounded_in_every_order():
+    """Two of four all but cancel, as two biases may, and their order with the others is a
+    program's own; no more is allowed than the largest partial sums explain."""
+    rng = np.random.default_rng(0)
+    terms = rng.normal(size=(4, 2000)).astype(np.float32)
+    terms[1] = -terms[0] * (1 + np.float32(0.01) * terms[1])
+    exact = terms.astype(float).sum(axis=0)
+
+    def sums(add, given):
+        for a, b, c, d in permutations(range(4)):
+            yield add(add(add(given[a], given[b]), given[c]), given[d])
+            yield add(add(given[a], given[b]), add(given[c], given[d]))
+
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        for made in sums(np.add, [noisy(one) for one in terms]):
+            sigma = np.sqrt(((np.asarray(made)["v"] - exact[:, None]) ** 2).mean(axis=1))
+            for theirs in sums(np.add, terms):
+                assert (abs(theirs - exact) <= LIMITS[0] * sigma).all()
+            assert (sigma <= 4 * U * np.sqrt((terms.astype(float) ** 2).sum(axis=0))).all()
 
 
 def test_terms_that_differ_are_not_taken_for_equal():

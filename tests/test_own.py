@@ -152,6 +152,28 @@ def test_cotangents_are_added_in_any_order(dtype):
     assert judge(net, lambda p, b: turned(p, b, 29), params, batch).verdict == "not rounding"
 
 
+def test_two_biases_are_added_in_any_order():
+    """PyTorch adds each to its own product; here the biases cancel, and the products are small."""
+    described = Described(inputs=1, outputs=2, biases=2)
+    net = described.net(1)
+
+    def apart(p, batch, kept=1):
+        h = [np.zeros((2, 1), np.float32)]
+        for x in batch.x:
+            h.append(np.tanh((x @ p["Wxh"].T + p["bh"]) + (h[-1] @ p["Whh"].T + p["bhh"]) * kept))
+        found = reference_results(net, p, batch)
+        return {**{f"d{name}": found[f"d{name}"] for name in p}, "h": np.stack(h)}
+
+    for seed in range(20):
+        params, batch = described.arrays(net, np.float32, 3, 2, seed)
+        params |= {"Wxh": params["Wxh"] / 64, "Whh": params["Whh"] / 64,
+                   "bh": np.float32([.3]), "bhh": np.float32([-.3])}
+        found = judge(net, apart, params, batch)
+        assert found.passed and not found.convention, found
+        wrong = judge(net, lambda p, b: apart(p, b, np.float32(1 + 1e-5)), params, batch)
+        assert wrong.verdict == "not rounding"
+
+
 def test_names_after_commas_may_have_spaces(tmp_path, capsys):
     place = written("numpy", tmp_path)
     command = ["check", "function", place, "--sizes", "2,3,1", "--dtypes", "float64"]

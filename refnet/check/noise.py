@@ -33,9 +33,10 @@ def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
     if isinstance(certified, CertifiedFunction):
         return lambda array, name: noisy(array) if name else source.constant(array)
     # parameters that only enter products and sums need no copy for every run; x and y do: without
-    # a loss y is the cotangent of the outputs, and nothing else is random in what it enters
+    # a loss y is the cotangent of the outputs, and nothing else is random in what it enters. Nor is
+    # there in the sum of two biases, whose terms a program may add apart
     made = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
-    return lambda array, name: (noisy(array) if made or name in ("x", "y")
+    return lambda array, name: (noisy(array) if made or name in ("x", "y") or name.startswith("bhh")
                                 else np.asarray(array, float))
 
 

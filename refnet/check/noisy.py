@@ -17,7 +17,7 @@ between, S the sum, and Q the sum of squares. The variance is
 - of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s has
   K longer partial sums, ``min(K u^2 (max((s + p)^2, s^2 + Q_s) - p^2), Q)``, Q_s the squares
   of the terms of s, if that is more than ``u^2 (s + p)^2 / 3``; likewise with s and p
-  exchanged;
+  exchanged. What is no sum is one of K = 1 term; two such have only one order;
 - of other operations: ``u^2 / 3`` times the result's square, of elementary functions ``u^2``.
 
 An arithmetic may have an accumulator of its own, whose u is that of sums; the result is then
@@ -268,8 +268,6 @@ def _history(value: Any) -> tuple[Array, Array, Array]:
 def _add(a: Any, b: Any) -> Noisy:
     source = _SOURCE.get()
     (size_a, terms_a, norm_a), (size_b, terms_b, norm_b) = _history(a), _history(b)
-    if max(terms_a.max(initial=0), terms_b.max(initial=0)) <= 1:
-        return source.rounded(np.add, (a, b), SINGLE)
     one, other = runs_of(a), runs_of(b)
     size = abs(one[..., 0] + other[..., 0])
     sigma = SINGLE * size
@@ -277,10 +275,11 @@ def _add(a: Any, b: Any) -> Noisy:
             (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
             (size_b, np.where(terms_b > 1, norm_b, 0), size_a, terms_a, norm_a)):
         # what the partial sums of ``terms`` are longer by than those of a sum that starts at 0
-        longer = np.maximum(size, np.hypot(first, start))
+        start = np.hypot(first, start)
+        longer = np.maximum(size, start)
         longer = np.sqrt(terms * np.maximum((longer - own) * (longer + own), 0))
         sigma = np.maximum(sigma, np.where(
-            (terms > 1) & (first != 0),
+            (terms_a + terms_b > 2) & (start != 0),
             np.minimum(longer * (source.sums / source.u), norm / source.u), 0))
     made = source.room(size.shape, terms_a + terms_b, np.hypot(norm_a, norm_b))
     np.add(one, other, out=runs_of(made))
