@@ -15,7 +15,7 @@ from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.nets.gradients import loss_and_gradients
 
 CLIENTS = Path(__file__).parent / "clients"
-PINNED = "6621812e543da60834901ab4d4fd7716db15e21e0309066212b9ae3466cd659e"
+PINNED = "1eee158e76d95cf749381df1294312877e9201ddbe2834f88aadc1fcfc30744c"
 
 
 @pytest.fixture(scope="module")
