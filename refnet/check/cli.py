@@ -69,9 +69,9 @@ Your function gets NumPy arrays and returns a dict of arrays (or of tensors) by 
 p is a dict: Whh (G H, H), Wxh (G H, D), bh (G H,) with the G gates of a cell stacked in the
 order i, f, g, o (lstm), i, g, o (cifg), or r, z, n (gru_before; gru, which also has bhn (H,), added
 to its Whh h of n). With several layers, both directions or --readout none the names are Whh_l0,
-Whh_l0_reverse, Whh_l1, ... The read-out is Why (C, H) and by (C,). If asked for there are h0,
-Wpi, Wpf and Wpo (H,), and bhh, which is added to bh: (G H,), but (2 H,) of the gru, for r and z.
-x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B).
+Whh_l0_reverse, Whh_l1, ... The read-out is Why (C, H) and by (C,). If asked for there are h0
+(--h0), Wpi, Wpf and Wpo (H,), and bhh, which is added to bh: (G H,), but (2 H,) of the gru, for r
+and z. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B).
 
 The dict that is returned must have d + name for every parameter (or the names after --required),
 and may have loss, outputs, h (T + 1, B, H), c and dx: all that it has is judged. At the masked

@@ -275,12 +275,11 @@ def _add(a: Any, b: Any) -> Noisy:
             (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
             (size_b, np.where(terms_b > 1, norm_b, 0), size_a, terms_a, norm_a)):
         # what the partial sums of ``terms`` are longer by than those of a sum that starts at 0
-        start = np.hypot(first, start)
-        longer = np.maximum(size, start)
+        longer = np.maximum(size, np.hypot(first, start))
         longer = np.sqrt(terms * np.maximum((longer - own) * (longer + own), 0))
         sigma = np.maximum(sigma, np.where(
-            (terms_a + terms_b > 2) & (start != 0),
-            np.minimum(longer * (source.sums / source.u), norm / source.u), 0))
+            terms_a + terms_b > 2, np.minimum(longer * (source.sums / source.u), norm / source.u),
+            0))
     made = source.room(size.shape, terms_a + terms_b, np.hypot(norm_a, norm_b))
     np.add(one, other, out=runs_of(made))
     return source.perturbed(made, source.u * sigma)
