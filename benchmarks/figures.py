@@ -49,7 +49,7 @@ def margins() -> Figure:
                       markersize=3)
     axes.set(xlabel="iteration (50 sequences each)", ylabel="accuracy on the last ten symbols",
              title="Copy task, T = 200: 128 linear units, recurrent matrix U diag(s) V',\n"
-                   "singular values s within a margin of 1, one seed")
+                   "singular values s within a margin around 1, one seed")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

@@ -1,8 +1,8 @@
 """The pages' tables and figures, made from recorded results: ``python -m benchmarks.readme``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it is typed.
-tests/test_readme.py and, for STUDIES.md, tests/test_study_tables.py check that the pages are what
-this makes of the records.
+tests/test_readme.py and, for benchmarks/README.md, tests/test_study_tables.py check that the pages
+are what this makes of the records.
 """
 
 import re
@@ -26,8 +26,8 @@ from refnet.studies.study import Study
 from refnet.studies.work import shown
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training",
-                                                  "benchmarks")]
+PAGES = [*(ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training")),
+         ROOT / "benchmarks" / "SPEED.md"]
 """Those with tables; studies.PAGE is made as a whole."""
 
 

@@ -1,4 +1,4 @@
-"""STUDIES.md, the papers' tables and figures beside ours: ``python -m benchmarks.studies``.
+"""README.md, the papers' tables and figures beside ours: ``python -m benchmarks.studies``.
 
 ``python -m benchmarks.readme`` writes it too, and draws the figures.
 Everything on the page is made from the declarations of refnet.studies and the rows recorded in
@@ -24,9 +24,11 @@ from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
 COSTS = FOLDER / "costs.json"
-PAGE = Path(__file__).parent / "STUDIES.md"
+PAGE = Path(__file__).parent / "README.md"
 
 HEAD = """# The papers' tables and figures
+
+(The speed of a training step has [a page of its own](SPEED.md).)
 
 Our numbers beside the printed ones, made by `python -m benchmarks.readme` from the rows recorded in
 `results/studies`; none of ours is typed into a table. Each recorded row carries its settings, seed,
@@ -44,7 +46,11 @@ machine and versions, and but for the oldest its commit.
   amplifies a rounding. So the same run can have two results in two studies, and what is given for
   several seeds has that in it too.
 - A curve has some of a run's evaluations, more of the early ones than of the late (but not in the
-  oldest rows, Figure 2's SRNN). Figures follow once a run has been evaluated twice.
+  oldest rows, Figure 2's SRNN), to seven digits, and to five in older rows: the singular values of
+  a margin of .001 are steps there. Figures follow once a run has been evaluated twice.
+- A curve's accuracy is that on the validation set where the protocol has one, as in all of
+  Vorontsov et al.; the table's is the test set's, at the weights that are best on the validation
+  set.
 
 The studies are listed below with the hours that their recorded runs took, and with what was
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
@@ -154,7 +160,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write STUDIES.md.")
+    parser = argparse.ArgumentParser(description="Write README.md.")
     parser.add_argument("--measure", nargs="*", metavar="NAME", help="measure what these studies "
                         "need (default: all)")
     names = parser.parse_args().measure

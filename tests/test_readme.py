@@ -13,7 +13,7 @@ from refnet.cli import main
 README = ROOT / "README.md"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_tables_are_generated_from_the_records(page):
     assert generate(page.read_text()) == page.read_text()
 
@@ -52,7 +52,7 @@ def test_the_readme_is_one_page():
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "refnet" / "README.md"],
-                         ids=lambda page: page.parent.name)
+                         ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_lead_somewhere(page):
     for place in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
         assert (page.parent / place).exists(), place

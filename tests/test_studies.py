@@ -14,7 +14,8 @@ from refnet.runs.folder import BusyError, holder
 from refnet.studies import work
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
-from refnet.studies.runner import run, status
+from refnet.studies.progress import status
+from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study
 from refnet.training import loop

@@ -21,7 +21,8 @@ from refnet.runs.folder import BusyError, hold
 from refnet.studies import catalogue, costs, runner, work
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import _rung
-from refnet.studies.runner import run, status
+from refnet.studies.progress import status
+from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, only
 from refnet.training import loop

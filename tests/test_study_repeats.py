@@ -12,7 +12,8 @@ from test_study_edges import CALLS, Distant, slow_study
 
 from refnet.runs.read import FileError
 from refnet.studies import runner, work
-from refnet.studies.runner import run, status
+from refnet.studies.progress import status
+from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, only
 from refnet.training import loop

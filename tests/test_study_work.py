@@ -13,7 +13,8 @@ from refnet.runs.folder import BusyError, hold
 from refnet.runs.read import FileError
 from refnet.studies import catalogue, runner, work
 from refnet.studies.jobs import Job
-from refnet.studies.runner import run, status
+from refnet.studies.progress import status
+from refnet.studies.runner import run
 from refnet.studies.store import Store, line_of
 from refnet.studies.study import Study
 

@@ -87,7 +87,8 @@ def _study(args: argparse.Namespace) -> int:
     from refnet.arguments import whole
     from refnet.studies.catalogue import STUDIES, find
     from refnet.studies.costs import remembered
-    from refnet.studies.runner import run, status
+    from refnet.studies.progress import jobs_of, status
+    from refnet.studies.runner import run
     from refnet.studies.store import Store
     from refnet.studies.study import only, protocols, under
     from refnet.studies.work import shown
@@ -129,22 +130,21 @@ def _study(args: argparse.Namespace) -> int:
     study = only(study, args.only)
     store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
     rows = store.rows() if args.only else {}
-    if args.only and not any(args.only in row["name"] for row in rows.values()) and not study.jobs(
-            lambda job: store.done(job, rows), args.seeds, args.quick):
+    if args.only and not jobs_of(study, lambda job: store.done(job, rows), args.seeds, args.quick):
         raise ValueError(f"--only {args.only!r}: no run has that in its name; see them with: "
                          f"refnet study {args.name} --status")
+    known = remembered(_measured(args)).get(study.name)
+    paces = known.paces if known else {}
     if args.status:
-        known = remembered(_measured(args)).get(study.name)
         words = ["refnet study", args.name, *([f"--protocol {args.protocol}"] if args.protocol
                                               else []), *["--quick"] * args.quick, "--measure"]
-        print(status(study, store, args.seeds, args.quick, known.paces if known else {},
-                     " ".join(words)))
+        print(status(study, store, args.seeds, args.quick, paces, " ".join(words)))
         return 0
     failed = {}
     if not args.table:
         executor = None if args.cluster is None else _cluster(args.cluster)
         failed = run(study, store, args.seeds, args.quick, args.workers, executor, args.repeat,
-                     lambda text: print(text, file=sys.stderr, flush=True), args.threads)
+                     lambda text: print(text, file=sys.stderr, flush=True), args.threads, paces)
     found = shown(store)
     print(f"{study.title}\n")
     if followed:

@@ -1,6 +1,7 @@
 """The tables and figures of Manchev & Spratling, under the protocol of their released code."""
 
 from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
@@ -38,7 +39,7 @@ def _experiments(found: Found, seeds: int, quick: bool) -> list[Job]:
 
 
 def _experiment_table(found: Found, seeds: int, quick: bool) -> str:
-    lines = []
+    lines, errors, near = [], [], True
     for distribution, printed in MEANS.items():
         rows = [row for seed in range(seeds)
                 if (row := found(_experiment(distribution, seed, quick))) is not None]
@@ -46,8 +47,16 @@ def _experiment_table(found: Found, seeds: int, quick: bool) -> str:
         lines.append([distribution, spread([row["mean"] for row in rows]), printed,
                       f"{min(extremes)} to {max(extremes)}" if extremes else "not run",
                       spread([100 * row["success"] for row in rows]), "100"])
-    return table(["start", "mean steps", "printed", "fewest to most", "success, %", "printed"],
+        errors += [row["sd"] / sqrt(10_000) for row in rows]
+        near &= all(abs(row["mean"] - float(printed)) < 3 * sqrt(2) * error
+                    for row, error in zip(rows, errors[-len(rows):]))
+    text = table(["start", "mean steps", "printed", "fewest to most", "success, %", "printed"],
                  lines)
+    if quick or not errors or not near:
+        return text
+    return text + (f"\nA mean of 10,000 matrices has a standard error of {max(errors):.2f}, a "
+                   f"printed one as well, and the difference of two one of "
+                   f"{sqrt(2) * max(errors):.2f}: the distances are below three of these.\n")
 
 
 BATCH, EARLY = 16, 150
@@ -159,7 +168,12 @@ STUDIES = [
                   (printed,), quick={"iterations": 15_000})
              for net, method, printed in (("FF", "plain", "11.35"), ("FF+OPEN", "open", "97.03"),
                                           ("FF+OINIT", "oinit", "96.77"))],
-         [BEST, LAST], ("accuracy", "loss"), notes=[IN_EPOCHS]),
+         [BEST, LAST], ("accuracy", "loss"), notes=[IN_EPOCHS, (
+             "FF+OINIT is above the printed number with all seeds. Testing less often cannot be "
+             "the cause, as it makes the best of all tests smaller; the study causes has a run in "
+             "the code's order, tested on as often.",
+             lambda rows: bool(rows["FF+OINIT"]) and all(
+                 (accuracy(row) or 0) > 96.77 for row in rows["FF+OINIT"]))]),
     replace(TABLE_IV, table=_still_learning),
     *TABLES,
     grid("table-ii", "Table II and Figures 3a, 3b of Manchev & Spratling: MNIST pixel by pixel, a "

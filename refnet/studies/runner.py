@@ -15,26 +15,26 @@ from contextlib import contextmanager, suppress
 from math import inf
 from multiprocessing.context import SpawnContext
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from refnet.arguments import whole
 from refnet.process import serving, settle, starting, stop
 from refnet.runs.files import discard, naming, told
 from refnet.runs.folder import BusyError
-from refnet.runs.rows import table
-from refnet.studies.costs import kind
 from refnet.studies.jobs import Job
+from refnet.studies.progress import jobs_of, progress
 from refnet.studies.store import Store
-from refnet.studies.study import Found, Study
-from refnet.studies.work import begun, execute, shown
+from refnet.studies.study import Study
+from refnet.studies.work import execute
 
-__all__ = ["run", "status"]
+__all__ = ["run"]
 
 DEATHS = 3
 """How often a run is sent again because its process died."""
 PAUSE = 2.0
 """Seconds until a run that another process is working on is tried again."""
+EVERY = 60.0
+"""Seconds from one report of the progress to the next."""
 
 
 def _begin(parent: int) -> None:
@@ -149,21 +149,6 @@ def _check(folder: Path, place: os.stat_result) -> None:
                   "nothing more is written there; start the study again where its folder is now")
 
 
-def _jobs(study: Study, find: Found, seeds: int, quick: bool) -> dict[str, Job]:
-    """All runs of the study, by key: those that are wanted, and those that a ladder has behind
-    it."""
-    climbed: dict[str, Job] = {}
-
-    def found(job: Job) -> dict[str, Any] | None:
-        row = find(job)
-        if row is not None and study.part in job.name:
-            climbed[job.key] = job
-        return row
-
-    wanted = study.jobs(found, seeds, quick)
-    return climbed | {job.key: job for job in wanted}
-
-
 @contextmanager
 def _kept(pending: dict[Future[Any], Job], store: Store, place: os.stat_result) -> Iterator[None]:
     """Whatever ends the block, the rows that have come back are added."""
@@ -181,13 +166,16 @@ def _kept(pending: dict[Future[Any], Job], store: Store, place: os.stat_result) 
 
 def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers: int = 1,
         executor: Executor | None = None, repeat: bool = False,
-        tell: Callable[[str], None] = lambda text: None, threads: int = 1) -> dict[str, str]:
+        tell: Callable[[str], None] = lambda text: None, threads: int = 1,
+        measured: Mapping[str, float] = {}) -> dict[str, str]:
     """Make all runs of the study that are not done; returns the errors of those that failed.
 
     ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
     .get_executor(retries=3)``; without one, ``workers`` processes. Workers make the store's folder
     where they are; it need be the same one only to go on with unfinished runs: rows come back to
-    here. ``threads``: of each run, to the same bits with any number.
+    here. ``threads``: of each run, to the same bits with any number. ``tell``: takes a line for
+    each run that has ended and, every minute, the progress; ``measured``: the seconds of an
+    iteration by ``refnet.studies.costs.kind``, for runs like which none has been made.
     ``repeat``: make the runs that are done once more; new rows replace old ones. After an
     interruption, or if a run failed, a call with ``repeat`` goes on with those that are left.
 
@@ -204,7 +192,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     deaths: Counter[str] = Counter()
 
     def reached(rows: dict[str, dict[str, Any]]) -> dict[str, Job]:
-        return _jobs(study, lambda job: store.done(job, rows), seeds, quick)
+        return jobs_of(study, lambda job: store.done(job, rows), seeds, quick)
 
     named: set[str] = set()
     if repeat:
@@ -218,6 +206,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
     tried = False
+    report = 0.0
     with (_place(store.folder) as place, _submitter(workers, executor) as (submit, most),
           _kept(pending, store, place)):
         while True:
@@ -244,10 +233,16 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                                 ] = job
             if not pending and not left:
                 return failed
+            if time.monotonic() >= report:
+                tell(progress({job.key: job for job in wanted}, left.keys(),
+                              [job.key for job in pending.values() if job.key in left], store,
+                              found, marks, measured))
+                report = time.monotonic() + EVERY
             if not pending:
                 time.sleep(PAUSE)
             # what is wanted changes when a run ends; before, there is only a busy one to try again
-            for future in wait(pending, PAUSE if busy else None, FIRST_COMPLETED).done:
+            for future in wait(pending, PAUSE if busy else max(report - time.monotonic(), 0),
+                               FIRST_COMPLETED).done:
                 job = pending[future]
                 busy.pop(job.key, None)
                 with _going(executor):
@@ -295,53 +290,3 @@ def _line(row: dict[str, Any]) -> str:
     return (f"{row['name']}: {row.get('state', 'done')}"
             + (f" after {row['iterations']} iterations" if "iterations" in row else "")
             + f", {row.get('seconds', 0):.0f} s")
-
-
-def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
-           measured: Mapping[str, float] = {}, command: str = "") -> str:
-    """A table of the study's runs: how far each is, and the time that it still needs, estimated
-    from those that have begun or ended, or else from ``measured``: the seconds of an iteration by
-    ``kind``. ``command``: how to measure them."""
-    find, marks = shown(store), store.repetition()
-    jobs = list(_jobs(study, find, seeds, quick).values())
-    rows = {job.key: find(job) for job in jobs}
-    paces: dict[str, list[float]] = {}
-    for job in jobs:
-        if (row := rows[job.key]) is not None and row.get("iterations", 1):
-            pace = row.get("seconds", 0) / row.get("iterations", 1)
-            paces.setdefault(kind(job), []).append(pace)
-    rows |= {job.key: begun(job, store, marks[job.key]) for job in jobs if job.key in marks}
-    again = sum(map(bool, marks.values()))
-    lines, left, unknown, short = [], 0.0, 0, 0
-    for job in jobs:
-        row = rows[job.key] or {"state": "to be made again" if marks.get(job.key) else "not run",
-                                "iterations": 0}
-        state, at, seconds = row.get("state", "done"), row.get("iterations"), row.get("seconds")
-        needs: float | None = None
-        if state in ("begun", "not run", "to be made again"):
-            known = ([seconds / at] if at and seconds else paces.get(kind(job))
-                     or [measured[key] for key in [kind(job)] if key in measured])
-            unknown += not known and job.config is not None
-            short += not known and job.config is None
-            if known:
-                needs = median(known) * ((job.config.iterations if job.config else 1) - (at or 0))
-                left += needs
-        lines.append([job.name, "damaged" if row.get("damaged") else state,
-                      f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
-                      None if needs is None else f"{_hours(needs)} at most"])
-    parts = [f"{_hours(left)} at most in one process"] * bool(left or not unknown + short)
-    parts += [f"{short} of minutes each"] * bool(short)
-    parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
-        command)] * bool(unknown)
-    going = any(row is None or row.get("state") == "begun" for row in rows.values())
-    damaged = [f"{job.name}: {row['damaged']}\n" for job in jobs
-               if (row := rows[job.key]) is not None and row.get("damaged")]
-    return (table(["run", "state", "iterations", "seconds", "left"], lines)
-            + f"\nstill to compute: {', and '.join(parts)}"
-            + "; and further runs after each that is solved" * (study.open_ended and going)
-            + "\n" + "".join(damaged)
-            + f"{again} runs are still to be made again (--repeat)\n" * bool(again))
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

@@ -48,13 +48,13 @@ def protocols(study: Study, quick: bool = False) -> list[str]:
 def under(study: Study, protocol: str) -> Study:
     """The study under another protocol of the same authors, with a folder of its own. Raises
     ValueError if there is none of that name."""
-    own = (protocols(study) or [""])[0]
-    known = [own] if study.switched is None else [
-        name for name in PROTOCOLS if name.partition("/")[0] == own.partition("/")[0]]
-    if protocol not in known or not own:
-        raise ValueError(f"--protocol {protocol}: study {study.name} can follow "
-                         + (" or ".join(known) if own else "none but its runs' own"))
-    return study if protocol == own or study.switched is None else study.switched(protocol)
+    own = protocols(study)
+    known = own * (len(own) == 1) if study.switched is None else [
+        name for name in PROTOCOLS if name.partition("/")[0] == own[0].partition("/")[0]]
+    if protocol not in known:
+        raise ValueError(f"--protocol {protocol}: study {study.name} can follow " + (
+            " or ".join(known) or ", ".join(["none but its runs' own", *own])))
+    return study if protocol == own[0] or study.switched is None else study.switched(protocol)
 
 
 def only(study: Study, text: str) -> Study:

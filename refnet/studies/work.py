@@ -151,8 +151,7 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     try:
         summary = begin(config, folder, draw=False)
     except (checkpoint.CheckpointError, FileError) as error:
-        raise FileError(f"{error}. Or remove {folder.parent}: its run is then made from its "
-                        "beginning") from None
+        raise FileError(_or_remove(error, folder)) from None
     except FileExistsError as error:  # another process has begun the run in between
         raise BusyError(str(error)) from None
     except loop.NotFiniteError as error:
@@ -164,6 +163,10 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     return {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
             "final": summary.final, "seconds": round(summary.seconds, 1),
             "curve": _curve(job, read_rows(folder / "rows.jsonl"))}
+
+
+def _or_remove(error: Exception, folder: Path) -> str:
+    return f"{error}. Or remove {folder.parent}: the study then makes this run from its beginning"
 
 
 def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
@@ -180,7 +183,7 @@ def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
         saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(job.config))
         made = Rows.counted(folder / "rows.jsonl", saved.record["rows"])[0].rows
     except (checkpoint.CheckpointError, FileError, KeyError, TypeError) as error:
-        return row | {"damaged": str(error)} if folder.exists() else None
+        return row | {"damaged": _or_remove(error, folder)} if folder.exists() else None
     return row | {"iterations": saved.position["iteration"], "seconds": saved.position["seconds"],
                   "best": saved.position["best"], "final": made[-1] if made else {},
                   "curve": _curve(job, made)}
@@ -220,4 +223,4 @@ def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _rounded(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return float(f"{value:.7g}") if isinstance(value, float) else value

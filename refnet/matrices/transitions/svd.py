@@ -1,4 +1,4 @@
-"""``W = U diag(s) V'`` with the singular values within a margin of 1.
+"""``W = U diag(s) V'`` with the singular values within a margin around 1.
 
 Source: Vorontsov et al., eqs. 8, 10, 11 (errata 24, 27, 28), 3.2.
 """
