@@ -131,12 +131,15 @@ def overview() -> str:
 
 def commits() -> str:
     """Which commits that rows name cannot be checked out."""
-    named = Counter(row["commit"][:8] for study in STUDIES.values()
-                    for row in store_of(study).rows().values())
+    full = [row["commit"] for study in STUDIES.values()
+            for row in store_of(study).rows().values()]
+    named = Counter(name[:8] for name in full)
+    changed = sum(name.endswith("+") for name in full)
     lost = [name for name in LOST if name in named]
     return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
             "are not in the history; instead, take the commit that added the row to its file. "
-            f"{named['']} rows are older than this rule and name no commit.\n")
+            f"{named['']} rows are older than this rule and name no commit.\n"
+            + f"{changed} rows were made from a tree with uncommitted changes.\n" * bool(changed))
 
 
 def section(study: Study) -> str:

@@ -312,7 +312,7 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
     damage(folder)
     row = work.begun(jobs[0], store)
     assert (row["state"], row["iterations"], row["best"]) == ("begun", 0, {})
-    assert str(folder) in row["damaged"] and "\n" not in row["damaged"]
+    assert f"Or remove {folder.parent}:" in row["damaged"] and "\n" not in row["damaged"]
     text = status(tiny_study(), store)
     assert re.search(r"seed 0 +\| damaged", text) and f"seed 0: {row['damaged']}" in text
     assert re.search(r"seed 1 +\| begun", text)

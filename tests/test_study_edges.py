@@ -331,6 +331,8 @@ def test_a_ladders_status_has_the_rungs_that_are_climbed(climbed, capsys):
     for words in (["--table"], ["--status"]):
         assert cli.main(["study", "table-i", "--seeds", "1", "--only", "plain, T = 20", *words,
                          "--folder", folder]) == 0
+    # a row of a run that the study no longer has
+    climbed.append({"key": "0" * 16, "name": "adding, T = 77", "settings": {}, "state": "solved"})
     assert cli.main(["study", "table-i", "--only", "T = 77", "--status", "--folder", folder]) == 2
     assert "no run has that in its name" in capsys.readouterr().err
 

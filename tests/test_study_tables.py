@@ -185,7 +185,8 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["study", "table-iii", "--protocol", "manchev-spratling/text", "--table"]) == 0
     told = capsys.readouterr().out
     assert "Protocol: manchev-spratling/text" in told and "97.03" in told
-    for name, protocol in (("table-iii", "vorontsov/code"), ("orthogonalisation", "x")):
+    for name, protocol in (("table-iii", "vorontsov/code"), ("orthogonalisation", "x"),
+                           ("causes", "manchev-spratling/code")):  # its runs follow several
         assert main(["study", name, "--protocol", protocol]) == 2
         assert "can follow" in capsys.readouterr().err
     assert main(["study", "table-x"]) == 2

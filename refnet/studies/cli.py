@@ -45,7 +45,8 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "study", help="rerun a published table or figure", epilog=EXAMPLES,
         description="Make the runs of a published table or figure that are not done yet, and show "
-        "our numbers\nbeside the printed ones.",
+        "our numbers\nbeside the printed ones. Every minute it is said how far the whole and "
+        "each run are,\nand the time left.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")

@@ -113,8 +113,8 @@ def progress(jobs: Mapping[str, Job], left: Collection[str], going: Collection[s
     if known:
         parts.append(f"{_hours(max([*known, sum(known) / max(len(going), 1)]))} at most left")
     if len(known) < len(left):
-        parts.append(f"{len(left) - len(known)} of which no time is known")
-    lines = [", ".join(parts)]
+        parts.append(f"no time known of {len(left) - len(known)}")
+    lines = ["; ".join(parts)]
     for key in going:
         reached, seconds = rows[key], needs[key]
         lines.append(f"  {jobs[key].name}: " + (
