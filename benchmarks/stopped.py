@@ -7,6 +7,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import re
 import resource
 import shutil
 import signal
@@ -24,6 +25,9 @@ import numpy as np
 from numba.np.ufunc import parallel
 
 Row = dict[str, Any]
+
+PROGRESS = re.compile(r"^(\d+ of \d+ runs done; .*|  .*: begun.*)\n", re.M)
+"""What a study says of how far it is."""
 
 A_RUN = str(Path(__file__).resolve().parent.parent / "tests" / "data" / "run")
 
@@ -349,7 +353,7 @@ def begun(process: "subprocess.Popen[str]") -> bool:
 def interrupted(folder: Path, arguments: list[str], delay: float, number: int = signal.SIGINT,
                 times: int = 1) -> tuple[int, str, str]:
     """Exit status, output and errors of a command that gets a signal ``delay`` seconds after its
-    first line."""
+    first line; a study's progress is left out of its errors."""
     process = start(folder, arguments)
     while process.poll() is None and not begun(process):
         time.sleep(0.001)
@@ -361,7 +365,7 @@ def interrupted(folder: Path, arguments: list[str], delay: float, number: int = 
         output, errors = process.communicate(timeout=120)
     finally:
         process.kill()
-    return process.returncode, output, errors
+    return process.returncode, output, PROGRESS.sub("", errors)
 
 
 def signals(trials: int, seed: int = 0) -> Row:
