@@ -1,12 +1,14 @@
 """What studies show: tables, ladders, costs, the command line and the recorded page."""
 
+import re
+
 import pytest
 
 from refnet.runs.read import FileError
 from refnet.studies import costs
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
-from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
+from refnet.studies.ladder import GRID, NOTES, PRINTED, _climb, _rung
 from refnet.studies.study import protocols, spread, under
 from refnet.training.protocols import PROTOCOLS
 
@@ -214,3 +216,24 @@ def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
     lines = (folder / "orthogonalisation" / "rows.jsonl").read_text().splitlines()
     (tmp_path / "orthogonalisation" / "rows.jsonl").write_text("\n".join(lines[:-2]) + "\n")
     assert studies.PAGE.read_text(encoding="utf-8") != studies.page()
+
+
+@pytest.mark.parametrize("name, reached, said", [
+    ("table-i", {"plain": 10, "open": 140}, ["far beyond the printed lengths"]),
+    ("table-i", {"plain": 10, "open": 80}, []),
+    ("table-i", {"plain": 40, "open": 140}, []),
+    ("table-i", {}, []),
+    ("table-i-text", {"plain": 40, "open": 80, "oinit": 60}, ["ends at the printed length"]),
+    ("table-i-text", {"plain": 40, "open": 90, "oinit": 60}, []),
+    ("table-i-sgd", {"plain": 10, "open": 140}, [])])
+def test_what_is_said_of_table_i_is_what_its_lengths_say(name, reached, said):
+    def found(job):
+        task, method, length, _ = re.fullmatch(
+            r"(.*), (.*), T = (\d+), seed (\d+)", job.name).groups()
+        if not task.startswith("temporal-order") or method not in reached:
+            return None
+        return {"state": "solved" if int(length) <= reached[method] else "finished", "best": {}}
+
+    text = STUDIES[name].table(found, 1, False)
+    known = [note for notes in NOTES.values() for note, _ in notes if note in text]
+    assert len(known) == len(said) and all(part in note for part, note in zip(said, known))

@@ -6,6 +6,7 @@ Checked by: tests/test_study_tables.py.
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
+from math import inf
 from typing import Any
 
 from refnet.runs.rows import table
@@ -88,7 +89,7 @@ def _table(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = COD
     if quick:
         return text
     notes = [f"\n{note}\n" for note, holds in NOTES[fixed["protocol"]]
-             if fixed.keys() == {"protocol"} and all(longest.values()) and holds(longest)]
+             if fixed.keys() == {"protocol"} and holds(longest)]
     return text + "".join(notes) + _errors(found, seeds, fixed)
 
 
@@ -99,15 +100,15 @@ NOTES: dict[str, list[tuple[str, Callable[[dict[tuple[str, str], list[float]]], 
         "With the text's SGD (study table-i-text) SRNN+OPEN ends at the printed 80 on temporal "
         "order, and the plain net ten below its 50: the optimiser makes the difference.",
         lambda longest: all(
-            min(longest[task, "open"]) > 1.4 * PRINTED[task]["open"]
-            and max(longest[task, "plain"]) < .5 * PRINTED[task]["plain"]
+            min(longest[task, "open"], default=0) > 1.4 * PRINTED[task]["open"]
+            and max(longest[task, "plain"], default=inf) < .5 * PRINTED[task]["plain"]
             for task in ("temporal-order", "temporal-order-3bit"))), (
         "Random permutation at the printed rate of .1 is a matter of luck with RMSprop (study "
         "causes, with OINIT): with SRNN+OPEN no seed gets to half of the printed length. At the "
         "plain net's .0001 seeds differ by a factor of more than five.",
-        lambda longest: max(longest["random-permutation", "open"]) < 70
-        and max(longest["random-permutation", "plain"])
-        > 5 * min(longest["random-permutation", "plain"]))],
+        lambda longest: max(longest["random-permutation", "open"], default=inf) < 70
+        and max(longest["random-permutation", "plain"], default=0)
+        > 5 * min(longest["random-permutation", "plain"], default=inf))],
     TEXT["protocol"]: [(
         "On temporal order SRNN+OPEN ends at the printed length and the plain SRNN ten below, "
         "where RMSprop (study table-i) goes on to 140 and ends at 10. SRNN+OINIT ends at half of "
