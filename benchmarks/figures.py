@@ -25,7 +25,8 @@ RESULTS = FOLDER.parent
 RATES = RESULTS / "check_rates.json"
 CODE = [Path(__file__), Path(plots.__file__),
         *(path for path in sorted(Path(studies.__file__).parent.glob("*.py"))
-          if any(word in path.read_text(encoding="utf-8") for word in ("matplotlib", "grid(")))]
+          if any(word in path.read_text(encoding="utf-8")
+                 for word in ("matplotlib", "grid(", "Cell(")))]
 """What draws, titles and labels included: a change of it makes figures stale as a change of a
 record does."""
 

@@ -26,7 +26,8 @@ from numba.np.ufunc import parallel
 
 Row = dict[str, Any]
 
-PROGRESS = re.compile(r"^(\d+ of \d+ runs done; .*|  .*: begun.*)\n", re.M)
+PROGRESS = re.compile(r"^(\d+ of \d+ runs done; .*|"
+                      r"  .*: (begun|[\d,]+ of [\d,]+ iterations).*)\n", re.M)
 """What a study says of how far it is."""
 
 A_RUN = str(Path(__file__).resolve().parent.parent / "tests" / "data" / "run")

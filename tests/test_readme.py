@@ -44,7 +44,8 @@ def test_no_figure_is_stale(name, tmp_path):
 def test_figures_know_the_code_that_draws_them():
     """Not only that of the grids: a study may draw its own."""
     assert {"figures.py", "plots.py", "grid.py", "flow.py", "spectra.py", "examples.py",
-            "manchev.py", "vorontsov.py", "causes.py", "orhan.py"} <= {path.name for path in CODE}
+            "manchev.py", "vorontsov.py", "causes.py", "controlled.py",
+            "orhan.py"} <= {path.name for path in CODE}
 
 
 def test_the_readme_is_one_page():

@@ -49,8 +49,11 @@ def under(study: Study, protocol: str) -> Study:
     """The study under another protocol of the same authors, with a folder of its own. Raises
     ValueError if there is none of that name."""
     own = protocols(study)
-    known = own * (len(own) == 1) if study.switched is None else [
-        name for name in PROTOCOLS if name.partition("/")[0] == own[0].partition("/")[0]]
+    if study.switched is None:
+        known = own if len(own) == 1 else []
+    else:
+        known = [name for name in PROTOCOLS
+                 if name.partition("/")[0] == own[0].partition("/")[0]]
     if protocol not in known:
         raise ValueError(f"--protocol {protocol}: study {study.name} can follow " + (
             " or ".join(known) or ", ".join(["none but its runs' own", *own])))

@@ -299,7 +299,10 @@ STUDIES = [
             "(study causes) the code's embedding moves the number most; with it the study "
             "table-3-code makes this table again, and with the code's other settings.",
             lambda rows: 0 < _predicted(rows["margin 100, orthogonal"]) - _predicted(
-                rows["margin 0, orthogonal"]) < .5)]), switched=lambda protocol: _TABLE_3_CODE),
+                rows["margin 0, orthogonal"]) < .5 and all(
+                    _predicted(rows[f"margin {margin}, {start}"]) < float(printed)
+                    for margin, start, (_, printed) in _printed(TABLE_3)))]
+    ), switched=lambda protocol: _TABLE_3_CODE),
     _TABLE_3_CODE,
     grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
          _rows("ptb:characters=300", _printed(TABLE_4), {"hidden": 64, "iterations": 100,
