@@ -8,7 +8,6 @@ benchmarks/results/checkpoints.json. The machine should have nothing else to do.
 
 import argparse
 import json
-import statistics
 import sys
 import time
 import tracemalloc
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peer_steps import Refnet, draw
+from benchmarks.turns import spread
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment, table
 
@@ -63,11 +63,6 @@ def peak(peer: Refnet) -> int:
     _, memory = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return memory
-
-
-def spread(values: list[float]) -> dict[str, Any]:
-    low, median, high = statistics.quantiles(values, n=4)
-    return {"median": median, "quartiles": [low, high]}
 
 
 def compare(T: int) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def resealed_meta(data: bytes, others: list[bytes], rng: np.random.Generator) ->
         arrays.pop(sorted(arrays)[rng.integers(len(arrays))])
     text = json.dumps({**meta, "sha256": _digest(arrays, meta)})
     out = io.BytesIO()
-    np.savez(out, allow_pickle=False, meta=np.array(text), **arrays)
+    np.savez(out, meta=np.array(text), **arrays)
     return out.getvalue()
 
 

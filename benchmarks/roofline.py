@@ -25,7 +25,7 @@ from benchmarks.records import processor
 from benchmarks.turns import Child, seconds
 from refnet.compiled._jit import jit
 from refnet.compiled.activations import pull, push, settings
-from refnet.compiled.layout import aligned, layout, product
+from refnet.compiled.layout import aligned, cut_up, product
 from refnet.compiled.plan import CHUNK
 from refnet.maths.activations import ACTIVATIONS
 from refnet.runs.files import write_text
@@ -63,8 +63,7 @@ def parts(T: int, D: int, H: int, B: int, dtype: Any
     """Every part as something to time, and what makes its seconds those of a training step on
     one thread."""
     dtype = np.dtype(dtype)
-    p = {"Whh": np.zeros((H, H), dtype)}
-    lay = layout("roofline", p, np.zeros((T, B, D), dtype))
+    lay = cut_up(dtype, T, B, D, H, H)
     rows, width, row = lay.rows, lay.width, H + D + 1
     wide, n = -(-row // lay.lane) * lay.lane, max(1, REPEATS * 100 ** 2 // H ** 2)
     w = aligned((row * width,), dtype)  # small numbers everywhere, so packed in any way

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.turns import spread
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment
 from refnet.training.config import Config
@@ -189,12 +190,6 @@ def measure(hidden, rounds, backend):
             if hidden in PAPER else None,
             "milliseconds": {name: spread(1e3 * values) for name, values in times.items()},
             "ratios": {name: spread(values) for name, values in ratios.items()}}
-
-
-def spread(values):
-    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return {"median": round(float(median), 3), "quartiles": [round(float(low), 3),
-                                                             round(float(high), 3)]}
 
 
 def main() -> int:

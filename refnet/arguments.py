@@ -14,7 +14,6 @@ from inspect import signature
 from math import inf
 from numbers import Real
 from os import PathLike
-from sys import float_info
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -55,10 +54,10 @@ def number(what: str, value: Any, interval: str = "[0, inf)") -> Any:
     real: bool = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
     if not real:
         raise TypeError(f"{what} is {short(value)}; need a number in {interval}")
-    if not _inside(value, interval) or (
-            not isinstance(value, float) and abs(value) > float_info.max):
+    if not _inside(value, interval):
         raise ValueError(f"{what} is {short(value, str)}; need a number in {interval}")
-    if abs(value) > MAX and value != inf:
+    size = float(value) if isinstance(value, np.floating) else value  # NumPy would cast MAX to it
+    if abs(size) > MAX and value != inf:
         raise ValueError(f"{what} is {short(value, str)}; need a number that a float64 can hold")
     return value
 

@@ -153,7 +153,7 @@ def test_exponents():
 @pytest.mark.parametrize("name", ["tanh", "relu", "oplu", "prelu"])
 def test_step_bounds(name):
     """The gain of a step, against the Jacobian by the chain rule; never above the bound."""
-    net = RecurrentNet(2, 6, 2, activation=ACTIVATIONS[name])
+    net = RecurrentNet(2, 6, 2, activation=ACTIVATIONS[name], gain=2)
     rng = np.random.default_rng(1)
     params, x = net.init(rng, np.float64), rng.normal(size=(9, 2, 2))
     found = step_bounds(net, params, x)
@@ -161,7 +161,7 @@ def test_step_bounds(name):
     assert (found.measured <= found.bound * (1 + 10 * EPS)).all()
     if name == "tanh":
         h = net.forward(params, x)[1].cell.h
-        exact = np.linalg.norm(params["Whh"] * (1 - h[3, 1] ** 2), 2)
+        exact = np.linalg.norm(2 * params["Whh"] * (1 - h[3, 1] ** 2), 2)
         assert found.measured[2, 1] == pytest.approx(exact)
     with pytest.raises(ValueError, match="simple cell"):
         step_bounds(RecurrentNet(2, 6, 2, cell="gru"), params, x)

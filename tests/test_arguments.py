@@ -2,12 +2,14 @@
 
 import ctypes
 from dataclasses import fields, replace
+from fractions import Fraction as F
 
 import numpy as np
 import pytest
 from arguments import NAMES, REFUSED, B, C, D, H, T, W, problem, refused, rng, said_well
 
 import refnet
+from refnet.arguments import number
 from refnet.batch import Batch
 from refnet.exact.convert import lift, lift_all
 from refnet.maths import linalg
@@ -53,6 +55,16 @@ def test_declared_shapes_of_rectangular_matrices(kind, shape):
     made = RecurrentNet(1, 2, 1, transition=kind).transition
     start = made.init(np.eye(*shape))
     assert {name: value.shape for name, value in start.items()} == made.shapes(*shape)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_numbers_of_numpys_types_are_taken_without_a_warning(dtype):
+    """A warning is an error here; what no float64 holds is refused."""
+    assert number("rate", dtype(0.5)) == 0.5
+    assert number("limit", dtype(np.inf), "(0, inf]") == np.inf
+    refused(lambda: number("rate", dtype(np.inf), "[0, inf)"), "rate is inf; need a number in")
+    for huge in (np.longdouble("1e400"), F(10) ** 400):
+        refused(lambda huge=huge: number("rate", huge), "need a number that a float64 can hold")
 
 
 def steps(net, params, batch):

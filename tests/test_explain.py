@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from refnet.analysis.spectra import singular_values
 from refnet.cli import main
 from refnet.explain.base import named_matrix, save
 from refnet.explain.cli import TOPICS as NAMES
@@ -59,6 +60,17 @@ def test_memory_of_normal_and_other_matrices():
     assert found[".9 orthogonal"]["J_tot"] == pytest.approx(1, abs=1e-9)
     assert found["chain, gain 1.02"]["J_tot"] > 2.9
     assert all(row[-1] < 1e-12 for row in small("memory").tables[1].rows)
+
+
+def test_a_named_matrix_is_the_initialisers():
+    row = TOPICS["memory"](size=30, matrix="gaussian").tables[0].rows[0]
+    W = named_matrix("gaussian", 30, np.random.default_rng(0))
+    assert row[2] == singular_values(W).largest
+
+
+def test_descent_from_a_large_matrix():
+    """The rows end near the manifold; a Gaussian start of sd .1 would diverge."""
+    assert TOPICS["orthogonalization"](size=200, runs=2).tables[2].rows[-1][1] < 0.1
 
 
 @pytest.mark.parametrize("size, seed", [(2, 0), (4, 1), (10, 6), (10, 36)])

@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from refnet.check import store
+from refnet.compiled import info
+from refnet.compiled._jit import JIT, jit
 from refnet.tasks import files
 from refnet.tasks.files import Source, find, load, parse_idx, unpack
 
@@ -135,7 +138,20 @@ def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert files.folders("digits") == [tmp_path / ".cache" / "refnet" / "digits"]
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert files.cache() == tmp_path / ".cache" / "refnet"
+    assert files.user_cache() == tmp_path / ".cache" / "refnet"
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch, caplog):
+    for name in ("REFNET_DATA", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "REFNET_JUDGE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert files.folders("digits") == [] and store.folder() is None
+    assert info()["cache"] == "none"
+    with pytest.raises(FileNotFoundError, match="set XDG_CACHE_HOME to a folder"):
+        get()
+    if JIT:
+        kernel, y = jit(lambda x: x[0] + 1), np.ones(1)
+        assert kernel(y) == 2 and "compiled kernels are not kept: this user has" in caplog.text
 
 
 def test_refnet_data_that_is_no_folder(monkeypatch, tmp_path):

@@ -288,6 +288,18 @@ def test_a_copied_run_goes_on_to_the_same_bits(tmp_path):
     assert rows(moved) == rows(tmp_path / "whole")
 
 
+def test_a_copy_of_links_keeps_its_rows(tmp_path):
+    """As backup programs make it: the file that both have is not written to."""
+    first = tmp_path / "run"
+    train(TINY, first)
+    copied = shutil.copytree(first, tmp_path / "copy", copy_function=os.link)
+    before = (first / "rows.jsonl").read_bytes()
+    resume(replace(TINY, iterations=50), copied)
+    assert (first / "rows.jsonl").read_bytes() == before
+    resume(replace(TINY, iterations=60), first)
+    assert (rows(copied)[:3], len(rows(copied)), len(rows(first))) == (rows(first)[:3], 5, 6)
+
+
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 @pytest.mark.parametrize("every", [1, 10, 100])
 def test_divergence_keeps_the_last_good_state(tmp_path, every):

@@ -262,7 +262,7 @@ def test_the_coupled_gate_as_a_difference_is_explained_and_named(dtype, seed):
     """As the cell is defined. A tenth of a thousandth too much in one gate is no rounding."""
     described = Described(cell="cifg")
     net = described.net(16)
-    params, batch = described.arrays(net, dtype, 20, 4, seed, large=True)
+    params, batch = described.arrays(net, dtype, 20, 4, seed, at="large")
     certified = certify(net, params, batch)
     found = compare(cifg(params, batch), certified)
     assert found.verdict == EXPLAINED and "computed as 1 - i" in found.convention
@@ -280,7 +280,7 @@ def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype):
     A slope of which the second one is a thousandth too small is no rounding."""
     described = Described(activation="softsign")
     net = described.net(16)
-    params, batch = described.arrays(net, dtype, 20, 4, 0, large=True)
+    params, batch = described.arrays(net, dtype, 20, 4, 0, at="large")
     certified = certify(net, params, batch)
 
     def theirs(factor):

@@ -87,6 +87,29 @@ def test_no_number_passes_where_the_reference_itself_overflows():
     assert judge(softplus, wrong, x).verdict == NOT_ROUNDING
 
 
+def total_exp(x):
+    return np.exp(x).sum()
+
+
+def energy(x):
+    return (x * x).sum()
+
+
+@pytest.mark.parametrize("f, x, theirs, verdict", [
+    (total_exp, [100.], (np.inf, [np.inf]), UNJUDGED),
+    (total_exp, [1000.], (np.inf, [np.inf]), UNJUDGED),
+    (energy, [1e20, 2], (np.inf, [2e20, 4]), EXPLAINED),
+    (energy, [1e20, 2], (np.inf, [2e20, 4.1]), NOT_ROUNDING),
+    (energy, [1., 2], (np.inf, [2, 4]), NOT_ROUNDING),
+    (total_exp, [100., 1], (np.inf, [np.inf, np.inf]), NOT_ROUNDING)])
+def test_an_infinity_shows_nothing_where_the_right_result_has_no_number(f, x, theirs, verdict):
+    """Of a function, in the type of its results; elsewhere it is wrong."""
+    value, dx = (np.asarray(one, np.float32) for one in theirs)
+    found = judge(f, {"value": value, "dx": dx}, np.array(x, np.float32))
+    assert found.verdict == verdict
+    assert (SHOWS_NOTHING == found.parts[0].verdict) == (x[0] != 1)
+
+
 def test_a_cotangent_for_a_net_is_refused():
     net = RecurrentNet(2, 3, 3)
     params, batch = made(net)
@@ -200,7 +223,7 @@ def test_only_what_overflows_in_the_reference_is_excused():
     """Gates without bounds and large inputs: some entries are beyond the range, others are not."""
     described = Described(cell="lstm", gate="leaky_relu")
     net = described.net(16)
-    params, batch = described.arrays(net, np.float32, 20, 4, 0, large=True)
+    params, batch = described.arrays(net, np.float32, 20, 4, 0, at="large")
     theirs = reference_results(net, params, batch)
     assert np.isfinite(theirs["dWhy"]).all()
     assert 0 < np.isfinite(theirs["dx"]).mean() < 1

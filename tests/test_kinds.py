@@ -10,7 +10,7 @@ from strategies import SMALL
 from refnet.batch import Batch
 from refnet.maths.activations import ACTIVATIONS, activation
 from refnet.maths.dual import Dual, dual_array
-from refnet.maths.kinds import join, kind, same_kind
+from refnet.maths.kinds import _fixed, fix, join, kind, same_kind
 from refnet.maths.linalg import expm, qr, solve
 from refnet.maths.numeric import clamp, constant, divided, matmul, nonpositive, tanh, times
 from refnet.matrices import stiefel
@@ -22,6 +22,23 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
 from refnet.training.optimizers import (SGD, Adam, Momentum, Nesterov, RMSprop, clip_by_norm,
                                         clip_by_value, weight_decay)
+
+
+def test_types_of_a_fixed_array_are_known_as_long_as_it_is_there():
+    """Of any other one they are read again, though it could not be written to for a while."""
+    a = objects([F(1, 2), F(1, 3)])
+    assert kind(fix(a)) is kind(a[1:]) is F
+    with pytest.raises(ValueError, match="read-only"):
+        a[0] = F(1)
+    before = len(_fixed)
+    del a
+    assert len(_fixed) == before - 1
+    b = objects([F(1, 2)])
+    for value, number in ((F(1), F), (1., float)):
+        b.flags.writeable = True
+        b[0] = value
+        b.flags.writeable = False
+        assert kind(b) is number
 
 
 def objects(values):

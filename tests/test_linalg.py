@@ -132,6 +132,9 @@ def test_factored(dtype, n, columns, monkeypatch):
             monkeypatch.setattr(threads, "_threads", lambda: count)
             found.append(made.solve(b, transposed))
             assert np.array_equal(found[0], found[-1]) and found[-1].dtype == dtype
+        swapped = Factored(a.astype(made.lu.dtype.newbyteorder())).solve(
+            b.astype(b.dtype.newbyteorder()), transposed)
+        assert np.array_equal(swapped, found[0])
         system, size = a.T if transposed else a, abs(a).sum(axis=0).max() + abs(a).sum(axis=1).max()
         allowed = n * np.finfo(dtype).eps * size * abs(found[0]).max()
         assert abs(system @ found[0] - b).max() <= allowed

@@ -270,6 +270,18 @@ def test_clip_by_norm():
     assert clip_by_norm(zero, 1) == (zero, 1, 0, 0.0)
 
 
+@pytest.mark.parametrize("size", [1e308, 1e160, 1e-150, 3e-160, 1e-300])
+def test_clip_by_norm_where_squares_are_no_normal_numbers(size):
+    grads = {"A": np.array([size, 0.0]), "B": np.array([-size])}
+    found = clip_by_norm(grads, size / 4)
+    assert found.norm == pytest.approx(2 ** 0.5 * size, rel=4 * EPS)
+    assert found.grads["A"] == pytest.approx([size / 32 ** 0.5, 0], rel=4 * EPS)
+    most = np.full(4, 1.5e308)
+    clipped = clip_by_norm({"A": most}, 1)
+    assert clipped.norm == np.inf and clipped.grads["A"] == pytest.approx([0.5] * 4, rel=4 * EPS)
+    assert clip_by_norm({"A": most}, np.inf).grads["A"] is most
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ">f4", np.float16, np.longdouble])
 def test_sum_of_squares(dtype):
     """To float64's rounding, over several arrays of any memory order and of no whole vectors, and

@@ -324,6 +324,16 @@ def test_every_quantity_is_in_the_json(tmp_path):
     assert all(part["z"] <= 6 and part["sigma"] > 0 for part in row["quantities"])
 
 
+def test_files_lie_where_they_were_named_though_the_function_goes_elsewhere(tmp_path, monkeypatch):
+    place = written("numpy", tmp_path)
+    path = Path(place.rpartition(":")[0])
+    path.write_text(f"import os\nos.chdir('/')\n{path.read_text()}")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", "function", place, *SMALL, "--json", "a.json", "--junit", "a.xml"]
+                    ) == 0
+    assert (tmp_path / "a.json").exists() and (tmp_path / "a.xml").exists()
+
+
 SCHEMA = {
     "testsuites": (set(), set(), {"testsuite"}),
     "testsuite": ({"name", "tests", "failures", "errors", "time", "timestamp", "hostname"},

@@ -256,6 +256,8 @@ def test_guard(point):
     M = point[0].astype(np.float64)
     same = guard(M)
     assert not same.repaired and same.M is M and same.defect == defect(M)
+    for P in (1, 30):  # (1 + k eps) I has the defect 2 k sqrt(P) eps
+        assert [guard(np.eye(P) * (1 + k * 2.0 ** -52)).repaired for k in (1, 3)] == [False, True]
     off = guard(M * (1 + 1e-5))
     assert off.repaired and off.defect > 1e-5 and guard(off.M).defect < 1e-9
     for hopeless in (2 * M, 0 * M, M * np.nan):

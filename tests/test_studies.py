@@ -103,6 +103,16 @@ def test_a_row_of_other_settings_under_the_same_key_does_not_count(undisturbed):
         assert (undisturbed.done(job, {job.key: row}) is not None) == counts
 
 
+def test_a_row_names_the_code_of_its_function(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = {work.code_digest()}
+    for text in ("x = 1", "x = 2"):
+        (tmp_path / "made_here.py").write_text(text)
+        work.code_digest.cache_clear()
+        digests.add(work.code_digest("made_here:f"))
+    assert len(digests) == 3
+
+
 def test_rows_carry_where_they_come_from(undisturbed):
     for row in undisturbed.rows().values():
         assert row["code"] == [work.code_digest()]

@@ -364,7 +364,7 @@ def test_steps_are_measured_as_runs_make_them(monkeypatch):
 def test_the_command_that_measures_is_one_that_does(tmp_path, capsys, monkeypatch):
     """A study under another protocol, in its quick form: the advice of --status is followed, and
     then the time is known."""
-    monkeypatch.setattr("refnet.tasks.files.cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("refnet.studies.cli.user_cache", lambda: tmp_path / "cache")
     words = ["study", "figure-2", "--protocol", "manchev-spratling/text", "--quick"]
     asked = [*words, "--status", "--folder", str(tmp_path)]
     assert cli.main(asked) == 0

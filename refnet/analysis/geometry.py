@@ -75,8 +75,9 @@ def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
        guarded=instance(bool, "True or False"))
 def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator, dtype: str,
                       rate: float = 1e-2, guarded: bool = False) -> tuple[Array, Array]:
-    """``||M'M - I||_F`` along a walk of Cayley steps with random gradients, after ``points``
-    different numbers of steps with evenly spaced logarithms: the numbers and the defects.
+    """``||M'M - I||_F`` along a walk of Cayley steps with random gradients, after numbers
+    of steps with evenly spaced logarithms: the numbers and the defects. There are ``points`` of
+    them, less those that rounding makes equal.
 
     ``dtype``: "float32" or "float64"; the defect itself is measured in float64. ``guarded``: with
     the guard that training uses, which repairs M past a bound.

@@ -62,7 +62,8 @@ def with_drawn(net: Net, params: Params, starts: tuple[str, ...], rng: np.random
 
 
 def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
-    """Inputs from N(0, 1), classes or real targets at random; T = ``steps``, B = ``batch``."""
+    """Inputs from N(0, 1), classes or real targets at random; T = ``steps``, B = ``batch``. The
+    first and the last class are among several classes, which some programs take for padding."""
     predictions: tuple[int, ...] = (batch,)
     if isinstance(net, RecurrentNet):
         x: Array = rng.normal(size=(steps, batch, net.inputs)).astype(dtype)
@@ -74,6 +75,8 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
         x, outputs = rng.normal(size=(batch, net.widths[0])).astype(dtype), net.widths[-1]
     y: Array = (rng.integers(0, outputs, predictions) if net.loss == "cross_entropy"
                 else rng.normal(size=(*predictions, outputs)).astype(dtype))
+    if net.loss == "cross_entropy" and y.size > 1:
+        y.flat[rng.choice(y.size, 2, replace=False)] = 0, outputs - 1
     return Batch(x, y)
 
 
@@ -87,8 +90,11 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
 
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
-    """Sequences of random lengths, at least one step each."""
-    return np.asarray(np.arange(steps)[:, None] < rng.integers(1, steps + 1, batch))
+    """Sequences of random lengths, at least one step each; one of them has all steps, and of
+    several another only one."""
+    lengths = rng.integers(1, steps + 1, batch)
+    lengths[:2] = (steps, 1)[:batch]
+    return np.asarray(np.arange(steps)[:, None] < rng.permutation(lengths))
 
 
 def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:

@@ -115,7 +115,7 @@ def add_commands(subparsers: Any) -> None:
         one.add_argument("--device", metavar="NAME", help="where the framework computes, such as "
                          "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)")
         _describing(one)
-        _with_large_inputs(one)
+        _with_special_inputs(one)
         _common(one, commands.judge_framework)
     own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
     own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
@@ -124,7 +124,7 @@ def add_commands(subparsers: Any) -> None:
     own.add_argument("--required", metavar="NAMES", help="what the function has to return, such "
                      "as outputs,dx (default: the gradient of every parameter)")
     _describing(own)
-    _with_large_inputs(own)
+    _with_special_inputs(own)
     _common(own, commands.judge_own)
     own = _parser(judges, "tolerances",
                   "the rtol and atol that rounding warrants for each quantity", TOLERANCES, PLAIN)
@@ -197,11 +197,16 @@ def _common(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     parser.set_defaults(run=run)
 
 
-def _with_large_inputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--large", action="store_true", help="judge a function with large inputs, "
-                        "which saturate tanh and gates and overflow exp: a mistake that shows only "
-                        "there hides behind others (default: besides usual ones, if no --sizes are "
-                        "given)")
+def _with_special_inputs(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--large", dest="at", action="store_const", const="large", default="",
+                       help="judge a function with large inputs, which saturate tanh and gates and "
+                       "overflow exp: a mistake that shows only there hides behind others "
+                       "(default: besides usual ones, if no --sizes are given)")
+    group.add_argument("--zeros", dest="at", action="store_const", const="zeros",
+                       help="judge a function with a sequence of zeros, biases and initial states "
+                       "of zero: there relu has its kink, where its derivative is taken to be 0, "
+                       "as from the left (default: the same, if a derivative jumps)")
 
 
 def _describing(parser: argparse.ArgumentParser) -> None:
@@ -223,7 +228,8 @@ def _describing(parser: argparse.ArgumentParser) -> None:
                              help=text + (f" (default: {entry.default})" if entry.default else ""))
     net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
                      "and sequences; several may be given (default: 20,16,4; of a function also "
-                     "1,2,1, 3,1,2 if its net may have one unit, and 20,16,4 with large inputs)")
+                     "7,6,1, 1,2,1, 3,1,2 and 5,3,3, as far as its net may have them, and 20,16,4 "
+                     "with large inputs and, if a derivative jumps, with zeros)")
     net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
                      choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
                      f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "

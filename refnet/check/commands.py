@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["compare_checkers", "judge_framework", "judge_keras", "judge_onnx", "judge_own",
            "judge_vectors", "list_tolerances", "measure_rates", "write_vectors"]
 
-DEFAULT = ((20, 16, 4), (1, 2, 1), (3, 1, 2))
+DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 3, 3))
 """The sizes (T, H, B) that a function is judged at, as far as its net has them, and at the first of
-them with large inputs."""
+them with large inputs, and with zeros if a derivative jumps there."""
 
 LONGEST = 69
 """The letters of the longest name of a framework's layer in one of its forms."""
@@ -97,11 +97,11 @@ def _of_layers(args: argparse.Namespace) -> "Sizes":
     """The sizes at which a framework's own layers are judged, () if none are given. Raises
     ValueError for options that only a function has."""
     from refnet.check.own import Described
-    for name, default in [*((entry.name, entry.default) for entry in fields(Described)),
-                          ("large", False)]:
-        if getattr(args, name) != default:
-            raise ValueError(f"--{name} is about a --function FILE.py:NAME, which is not given; "
-                             "without it all of the framework's own layers are judged")
+    given = [entry.name for entry in fields(Described)
+             if getattr(args, entry.name) != entry.default] + [args.at] * bool(args.at)
+    if given:
+        raise ValueError(f"--{given[0]} is about a --function FILE.py:NAME, which is not given; "
+                         "without it all of the framework's own layers are judged")
     coarse = set(args.dtypes) - {"float32", "float64", "tf32"}
     if coarse and args.judge == "jax":
         raise ValueError(f"JAX's own layers are judged in float32, float64 and tf32, not in "
@@ -152,16 +152,17 @@ def judge_own(args: argparse.Namespace) -> int:
 
 def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
                      framework: str, required: tuple[str, ...] | None = None) -> int:
-    from refnet.check.own import LARGE, Described, own_rows
+    from refnet.check.own import SAID, Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    each = [(args.sizes, args.large)] if args.sizes or args.large else [
-        (tuple(size for size in DEFAULT if size[1] % described.smallest == 0), False),
-        (DEFAULT[:1], True)]
+    each = [(args.sizes or DEFAULT[:1], args.at)] if args.sizes or args.at else [
+        (tuple(size for size in DEFAULT if size[1] % described.smallest == 0), ""),
+        (DEFAULT[:1], "large"), *[(DEFAULT[:1], "zeros")] * described.kinked]
     rows = chain.from_iterable(own_rows(
-        function, described, sizes or DEFAULT[:1], args.dtypes, args.seed, required, _progress,
-        args.function, framework, large) for sizes, large in each)
+        function, described, sizes, args.dtypes, args.seed, required, _progress,
+        args.function, framework, at) for sizes, at in each)
     names = ["outputs", *(f"d{name}" for name in described.net(described.smallest).shapes)]
-    return _finish(show(rows, _table(len(args.function) + len(LARGE), max(map(len, names)))), args)
+    return _finish(show(rows, _table(len(args.function) + max(map(len, SAID.values())),
+                                     max(map(len, names)))), args)
 
 
 def list_tolerances(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ Checked by: tests/test_forms.py.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.noise import spread
 from refnet.exact.enclose import Certified, Lift, states
+from refnet.exact.functions import CertifiedFunction
 from refnet.maths.activations import Activation
 from refnet.maths.losses import LOSSES, Loss, Scored, counted_predictions, largest, score
 from refnet.nets.gradients import Net
@@ -161,7 +162,7 @@ class _Formed(Certified):
 class _Same:
     """A certificate as a key: itself, not its contents."""
 
-    def __init__(self, certified: Certified) -> None:
+    def __init__(self, certified: Any) -> None:
         self.it = certified
 
     def __hash__(self) -> int:
@@ -173,8 +174,9 @@ class _Same:
 
 @lru_cache(maxsize=12)
 def _once(key: _Same, form: Form, dtype: Any) -> Params:
+    run = partial(_run, key.it, form) if form else key.it.run
     with np.errstate(all="ignore"):
-        theirs = _run(key.it, form, lambda array, name: np.asarray(array, dtype))
+        theirs = run(lambda array, name: np.asarray(array, dtype))
         return {name: theirs[name].astype(float) - value.value
                 for name, value in key.it.named().items()}
 
@@ -184,8 +186,9 @@ def _deviation(key: _Same, form: Form, dtype: Any) -> Params:
     return spread(_Formed(**vars(key.it), form=form), dtype)
 
 
-def once(certified: Certified, form: Form, dtype: Any) -> Params:
-    """How far one run in ``dtype`` with the form in place is from what is certified."""
+def once(certified: Certified | CertifiedFunction, form: Form, dtype: Any) -> Params:
+    """How far one run in ``dtype`` with the form in place is from what is certified. A function
+    has no forms but ()."""
     return _once(_Same(certified), form, np.dtype(dtype))
 
 

@@ -29,8 +29,10 @@ from refnet.training.specs import read_spec
 __all__ = ["EXAMPLES", "Described", "example", "own_rows", "tolerance_rows"]
 
 EXAMPLES = ("c", "jax", "numpy", "torch")
-LARGE, LARGEST = ", large inputs", 512.0
-"""What a row with large inputs says, and the largest factor: with it exp overflows in float32."""
+SAID = {"": "", "large": ", large inputs", "zeros": ", a sequence of zeros"}
+"""What a row says of its numbers, by their name in ``Described.arrays``."""
+LARGEST = 512.0
+"""The largest factor of large inputs: with it exp overflows in float32."""
 
 
 def example(name: str) -> str:
@@ -71,6 +73,12 @@ class Described:
     peepholes: bool = _option(False, "peepholes: Wpi, Wpf, Wpo (lstm) or Wpi, Wpo (cifg)")
 
     @property
+    def kinked(self) -> bool:
+        """Whether a derivative jumps somewhere."""
+        used = {self.activation} | (set() if self.cell == "rnn" else {self.gate})
+        return not all(ACTIVATIONS[name].smooth for name in used)
+
+    @property
     def smallest(self) -> int:
         """The smallest H, whose multiples all will do: OPLU and the blocks of a Schur form take
         units in pairs, and one class alone has no gradient."""
@@ -99,10 +107,12 @@ class Described:
         return StackedNet(**made, layers=self.layers, bidirectional=self.bidirectional)
 
     def arrays(self, net: RecurrentNet, judged: Any, T: int, B: int, seed: int,
-               large: bool = False) -> tuple[Params, Batch]:
+               at: str = "") -> tuple[Params, Batch]:
         """Parameters and a batch that hide nothing: no bias is zero. What is judged as an
-        arithmetic that NumPy has no type for gets its numbers in float32. ``large``: inputs that
-        saturate tanh and gates, those of sequence b times 8^(b + 1), up to LARGEST."""
+        arithmetic that NumPy has no type for gets its numbers in float32. ``at``: "large", inputs
+        that saturate tanh and gates, those of sequence b times 8^(b + 1), up to LARGEST; "zeros",
+        biases and initial states of zero, and one sequence of nothing else, so that all its
+        pre-activations are where relu has its kink."""
         kind, dtype = arithmetic(judged), stored(judged)
         rng = np.random.default_rng(seed)
         recurrent = None if net.transition is None else "orthogonal"
@@ -115,9 +125,13 @@ class Described:
             if name.split("_l")[0] in wanted:
                 shape = tuple(B if size == "B" else int(size) for size in shapes[-1])
                 params[name] = rng.uniform(-0.5, 0.5, shape).astype(dtype)
-        if large:
+        if at == "large":
             factors = np.minimum(8.0 ** np.arange(1, B + 1), LARGEST)
             batch = batch._replace(x=np.asarray(batch.x * factors[:, None], dtype))
+        if at == "zeros":
+            params |= {name: np.zeros_like(value) for name, value in params.items()
+                       if name.startswith(("bh", "h0"))}
+            batch.x[:, 0] = 0
         params, batch = held(kind, params, batch)
         return params, batch._replace(mask=random_mask(rng, T, B)) if self.mask else batch
 
@@ -125,18 +139,18 @@ class Described:
 def own_rows(function: Callable[[Params, Batch], Params], described: Described, sizes: Sizes,
              dtypes: tuple[Any, ...], seed: int = 0, required: tuple[str, ...] | None = None,
              progress: Progress | None = None, what: str = "function", framework: str = "own",
-             large: bool = False) -> Iterator[dict[str, Any]]:
-    """One row for every size (T, H, B) and type; ``function`` returns arrays by name. ``large``:
-    with large inputs (``Described.arrays``)."""
+             at: str = "") -> Iterator[dict[str, Any]]:
+    """One row for every size (T, H, B) and type; ``function`` returns arrays by name. ``at``: as
+    in ``Described.arrays``."""
     for T, H, B in sizes:
         net = described.net(H)
         for dtype in dtypes:
-            params, batch = described.arrays(net, dtype, T, B, seed, large)
+            params, batch = described.arrays(net, dtype, T, B, seed, at)
             started = perf_counter()
             verdict = judge(net, function, params, batch, dtype=dtype, required=required,
                             progress=progress)
             package = "" if framework == "own" else framework
-            yield row(framework, package, what + LARGE * large, verdict, T=T, H=H, B=B,
+            yield row(framework, package, what + SAID[at], verdict, T=T, H=H, B=B,
                       seconds=perf_counter() - started)
 
 

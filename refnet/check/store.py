@@ -26,7 +26,7 @@ import numpy as np
 from refnet.batch import Params
 from refnet.exact.recorder import outermost
 from refnet.maths.activations import ACTIVATIONS, Activation
-from refnet.runs.files import sweep, write_atomically
+from refnet.runs.files import sweep, user_cache, write_atomically
 from refnet.runs.read import DAMAGE
 from refnet.runs.unpack import npz_of
 
@@ -48,8 +48,10 @@ def folder() -> Path | None:
     chosen = os.environ.get("REFNET_JUDGE_CACHE", "")
     if chosen:
         return None if chosen == "off" else Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "refnet" / "judge"
+    try:
+        return user_cache() / "judge"
+    except FileNotFoundError:
+        return None
 
 
 def pieces(value: Any) -> Iterable[bytes]:

@@ -66,7 +66,7 @@ def target(name: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{name} cannot be written ({error.strerror or 'it is a folder'}); need a file in a "
             "folder that exists") from None
-    return path
+    return path if is_special(path) else path.absolute()  # what runs in between may change folders
 
 
 def save(path: Path | None, rows: list[dict[str, Any]], **facts: Any) -> None:

@@ -138,7 +138,7 @@ class Verdict:
                            for part in self.parts if part.hidden >= HIDDEN and part not in zero
                            and part.endless is None)
         zeros = ", ".join(part.name for part in zero)
-        endless = ", ".join(f"{part.name}{list(part.endless)}" for part in self.parts
+        endless = ", ".join(f"{part.name}{list(part.endless) or ''}" for part in self.parts
                             if part.endless is not None)
         return self.worst.note or "; ".join(filter(None, (
             endless and f"of {endless} this shows nothing: the reference, computed as it is "
@@ -263,7 +263,7 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     found = compare_values(theirs, true, sigma, usual, required)
     parts, verdict = found.parts, found.verdict
     in_numpy = all(isinstance(kind, np.dtype) for kind in types.values())
-    if verdict in (SUSPICIOUS, NOT_ROUNDING) and isinstance(certified, Certified) and in_numpy:
+    if verdict in (SUSPICIOUS, NOT_ROUNDING) and in_numpy:
         parts, convention = _formed(parts, theirs, certified, sigma, types)
         verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not convention and isinstance(certified, Certified):
@@ -378,8 +378,9 @@ def _asked(dtype: Kind) -> Any:
     return kind if kind.name in NAMED else np.dtype(kind.name)
 
 
-def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: Certified,
-            sigma: Params, types: Mapping[str, Any]) -> tuple[tuple[Judgement, ...], str]:
+def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any],
+            certified: Certified | CertifiedFunction, sigma: Params, types: Mapping[str, Any]
+            ) -> tuple[tuple[Judgement, ...], str]:
     """The judgements with a form's own spread for sigma, and the name of that form, if it
     explains all of them. What overflows where the reference does in the same type shows nothing.
     Otherwise the judgements as they are."""
@@ -394,6 +395,8 @@ def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any], certified: 
                       and _overflow_of(plain[part.name], theirs[part.name]) else part
                       for part in parts)
         return parts, f"the right result is beyond the range of {types['']} here"
+    if isinstance(certified, CertifiedFunction):
+        return parts, ""
     wrong = {part.name for part in doubtful}
     possible: list[str] = []
     for one in forms(certified.net):

@@ -23,7 +23,7 @@ import llvmlite
 import numba
 from numba.core import caching, compiler, serialize
 
-from refnet.runs.files import sweep, write_atomically
+from refnet.runs.files import sweep, user_cache, write_atomically
 
 __all__ = ["KernelCache", "cache_folder", "kernel_sources"]
 
@@ -64,10 +64,8 @@ def _version() -> str:
 
 def cache_folder() -> Path:
     """Where compiled kernels are kept: one folder for each version of the sources, in
-    NUMBA_CACHE_DIR or the user's cache folder."""
-    base = os.environ.get("NUMBA_CACHE_DIR") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "refnet")
-    return Path(base) / _version()
+    NUMBA_CACHE_DIR or the user's cache folder. Raises FileNotFoundError if there is neither."""
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or user_cache()) / _version()
 
 
 def _mine(status: os.stat_result) -> bool:
@@ -161,8 +159,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def _load(self, signature: Any, context: Any) -> Any:
         context.refresh()
-        path, key = self._place(signature, context.codegen())
         try:
+            path, key = self._place(signature, context.codegen())
             folder = os.lstat(path.parent)
             if not stat.S_ISDIR(folder.st_mode) or not _mine(folder) or folder.st_mode & 0o022:
                 return None  # saving says why
@@ -188,7 +186,11 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         return loaded
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        path, key = self._place(signature, data.codegen)
+        try:
+            path, key = self._place(signature, data.codegen)
+        except FileNotFoundError as error:
+            _say("compiled kernels are not kept: %s", error)
+            return
         if data.lifted or data.library.has_dynamic_globals or b" at 0x" in key:
             return  # holds an address of this process
         payload = serialize.dumps(data._reduce())

@@ -142,11 +142,14 @@ def cache_place() -> str:
     if _CACHE is None:
         return "none"
     from refnet.compiled._cache import cache_folder
-    return str(cache_folder())
+    try:
+        return str(cache_folder())
+    except FileNotFoundError:
+        return "none"
 
 
 def compiled_kernels() -> list[str]:
-    """The kernels compiled or loaded so far, each with its element types."""
+    """The kernels compiled or loaded so far."""
     return [f"{kernel.py_func.__module__}.{kernel.__name__}" for kernel in _KERNELS
             if kernel.signatures]
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from refnet.batch import Array, Params
+from refnet.batch import Array
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.rows import turn
 from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
 
 __all__ = ["Layout", "add_rows", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
-           "layout", "normal", "pack", "product", "spaces"]
+           "normal", "pack", "product", "spaces"]
 
 SMALL = 2 ** 18
 """Bytes up to which a recurrent matrix stays in a core's own cache from step to step, so that small
@@ -83,11 +83,6 @@ def common(where: str, *arrays: Array) -> Any:
         raise TypeError(f"{where}: the arrays make {found}; the compiled core has float32 and "
                         'float64. For any other number type take backend="reference"')
     return dtype
-
-
-def layout(where: str, p: Params, x: Array, *others: Array) -> Layout:
-    """The layout for these arrays, whose dtype is as for ``common``."""
-    return cut_up(common(where, *p.values(), x, *others), *x.shape, *p["Whh"].shape)
 
 
 @lru_cache(maxsize=32)

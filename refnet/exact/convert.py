@@ -52,8 +52,8 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
 
     ``array``: floats of any width, integers, Fraction or fmpq, of any shape; balls stay balls.
     All are taken exactly, except that a ball holds a rational such as 1/3 to the working
-    precision. Raises ValueError, with ``name`` and the entry, if one is not finite or not a
-    real number.
+    precision. Raises ValueError, with ``name`` and the entry, if one is not finite, TypeError
+    if one is not a real number.
 
     >>> lift(np.array([0.5, 0.1]), "fraction").tolist()
     [Fraction(1, 2), Fraction(3602879701896397, 36028797018963968)]
@@ -77,9 +77,6 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
         except (ValueError, OverflowError):
             raise ValueError(f"{name}: entry {index} is {array[index]}; exact numbers are finite"
                              ) from None
-        except TypeError as error:
-            raise ValueError(f"{name} is {array.dtype}, entry {index} {array[index]!r:.40}; exact "
-                             f"numbers are real: {error}") from None
     return out
 
 

@@ -16,6 +16,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
 from refnet.exact.parts import (Clock, Progress, for_each, halves, joined, packed_balls,
                                 packed_floats, side_by_side, unpacked_balls, unpacked_floats)
+from refnet.maths.kinds import fix
 from refnet.maths.kinds import kind as kind_of
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
@@ -184,9 +185,7 @@ def _has_rationals(params: Params) -> bool:
 
 def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None = None) -> Params:
     def lifted(array: Array, name: str) -> Array:
-        exact = lift(array, kind, name)
-        exact.flags.writeable = False  # what is known about it stays true
-        return exact
+        return fix(lift(array, kind, name))
 
     found = run_on(net, params, batch, lifted, divisor)
     # NumPy makes an int64 array of a lone exact zero

@@ -111,7 +111,7 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     own = [one for one in given.values() if differentiated(one)]
     if not own:
         raise TypeError("certify_function: no argument is an array of floats, so there is no "
-                        "gradient; pass integers as floats, x.astype(float)")
+                        "gradient; pass numbers as such an array, np.asarray(x, float)")
     if kind is None:
         kind = "rational" if any(one.dtype == object for one in own) else "ball"
     constants: set[float] = set()

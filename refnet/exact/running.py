@@ -19,7 +19,8 @@ __all__ = ["arguments_of", "called", "copied", "differentiated", "run_on", "reco
 
 
 def differentiated(value: Any) -> bool:
-    """Whether f has a gradient in this argument: an array of floats or Fractions, or a float."""
+    """Whether f has a gradient in this argument: an array of floats or Fractions, or a
+    NumPy float."""
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fO"
 
 

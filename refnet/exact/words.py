@@ -234,7 +234,7 @@ def from_bytes(data: bytes, start: int, shape: tuple[int, ...], itemsize: int) -
 
 
 def centres(array: Array) -> tuple[Array, float]:
-    """As ``balls.centres``."""
+    """The balls' centres, rounded to float64, and log2 of the largest radius."""
     flat = _flat(array)
     middle, wide = np.empty(array.size), np.empty(array.size)
     products.middle(*flat, middle, wide)

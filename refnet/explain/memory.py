@@ -12,18 +12,17 @@ from refnet.explain.base import Explanation, Table, label_of, named_matrix, styl
 __all__ = ["explain"]
 
 STARTS = {"chain, gain 1.02": "chain", "feedback chain": "fbchain",
-          ".9 orthogonal": "orthogonal:gain=0.9", ".9 identity": "identity:scale=0.9",
-          "Gaussian": "gaussian"}
+          ".9 orthogonal": "orthogonal:gain=0.9", ".9 identity": "identity:scale=0.9"}
 
 
 def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explanation:
     """Fisher memory curves, J_tot and the signal-to-noise ratio of initialisers."""
     rng = np.random.default_rng(seed)
-    starts = {matrix: matrix} if matrix else STARTS
+    starts = {matrix: matrix} if matrix else {
+        **STARTS, "Gaussian": f"gaussian:sd={0.9 * size ** -0.5}"}
     rows, curves, ratios, matrices, labels, closed = [], {}, {}, {}, {}, {}
     for name, spec in starts.items():
-        W = named_matrix(f"gaussian:sd={0.9 * size ** -0.5}" if spec == "gaussian" else spec, size,
-                         rng)
+        W = named_matrix(spec, size, rng)
         v = np.eye(len(W))[0]
         matrices[name] = W
         radius = spectral_radius(W)

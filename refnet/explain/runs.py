@@ -108,10 +108,13 @@ def _add_flow(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
 
 def _add_memory(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
                 panels: list[Panel]) -> None:
-    """Of the recurrent matrix that makes the candidate state, in the lowest layer."""
+    """Of the recurrent matrix that makes the candidate state, in the lowest layer, with the
+    gain."""
     p, tape = net.matrices(run.best_params)[0], net.forward(run.best_params, batch.x)[1].cell
+    layer = net
     if isinstance(net, StackedNet):
-        p, tape = net.of(p, "_l0"), tape["_l0"]
+        p, tape, layer = net.of(p, "_l0"), tape["_l0"], net.cells[0]["_l0"]
+    p = layer.layer.scaled(p)
     gate, H = net.gates.index(CELLS[net.cell].CANDIDATE), net.hidden
     slot = "Whh" if len(net.gates) == 1 else f"Whh_{net.gates[gate]}"
     W, v = p[slot].astype(float), p["Wxh"][gate * H:(gate + 1) * H, 0].astype(float)

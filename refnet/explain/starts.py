@@ -102,7 +102,8 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
                   float(sample.std() / runs ** 0.5)],
                  [f"{name}, variance", printed_variance, true.variance, float(sample.var(ddof=1)),
                   float(sample.var() * (2 / runs) ** 0.5)]]
-    start = initialize("gaussian", (m, m), rng)
+    sd = min(0.1, m ** -0.5)  # the largest singular value, about 2 sd sqrt(m), converges
+    start = initialize("gaussian", (m, m), rng, sd=sd)
     descent = orthogonalize(start)
     s = np.linalg.svd(start, compute_uv=False)
     predicted = []
@@ -124,7 +125,8 @@ def explain_orthogonalization(size: int = 100, seed: int = 0, matrix: str | None
               "(erratum 17)",
               ["rate a", "limit of s", "factor"],
               [[a, *basin(a)] for a in (0.01, 0.05, 0.1, 0.125, 0.2)]),
-        Table("Descent with rate .1 from a Gaussian start: cost, and cost by the map alone",
+        Table(f"Descent with rate .1 from a Gaussian start of sd {sd:.3g}: cost, and cost "
+              "by the map alone",
               ["step", "cost", "by the map"],
               [[i, descent.costs[i], predicted[i]]
                for i in range(0, descent.steps, max(1, descent.steps // 8))]),

@@ -19,13 +19,13 @@ Checked by: tests/test_kinds.py.
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import finalize
 
 import numpy as np
 
 from refnet.batch import Array, Params
 
-__all__ = ["PARTS", "inexact", "join", "kind", "same_kind"]
+__all__ = ["PARTS", "fix", "inexact", "join", "kind", "same_kind"]
 
 PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 """Number types made of other numbers: type -> the numbers that an entry is made of."""
@@ -34,19 +34,26 @@ _INEXACT = (float, complex, np.inexact)
 _REMEDY = "lift all of them to one type (refnet.exact.lift)"
 
 
-_fixed: WeakValueDictionary[int, Array] = WeakValueDictionary()
-_types_of: dict[int, set[type]] = {}
+_fixed: dict[int, set[type]] = {}
 
 
 def _types(array: Array) -> set[type]:
-    """The types of the entries; those of an array that cannot be written to, such as the weights
-    of a certificate at every step, are found once. A view has those of its base."""
-    base = array if array.base is None else array.base
-    if not isinstance(base, np.ndarray) or base.flags.writeable or not base.flags.owndata:
-        return set(map(type, array.ravel().tolist()))
-    if _fixed.get(id(base)) is not base:
-        _types_of[id(base)], _fixed[id(base)] = set(map(type, base.ravel().tolist())), base
-    return _types_of[id(base)]
+    """The types of the entries; a view of a fixed array has those of its base."""
+    known = _fixed.get(id(array if array.base is None else array.base))
+    return set(map(type, array.ravel().tolist())) if known is None else known
+
+
+def fix(array: Array) -> Array:
+    """The array, which can't be written to from now on; the types of its entries are found once,
+    and not at every step of a certificate.
+
+    >>> fix(np.array([Fraction(1, 2)], object)).flags.writeable
+    False
+    """
+    array.flags.writeable = False
+    _fixed[id(array)] = set(map(type, array.ravel().tolist()))
+    finalize(array, _fixed.pop, id(array))
+    return array
 
 
 def kind(*arrays: Array) -> type:

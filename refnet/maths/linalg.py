@@ -54,6 +54,11 @@ _LETTERS = dict(zip("fdFD", "sdcz"))
 """LAPACK's letters for its four dtypes."""
 
 
+def _by_columns(a: Array) -> Array:
+    """A copy as LAPACK stores it, and may overwrite it."""
+    return np.array(a, a.dtype.newbyteorder("="), order="F")
+
+
 def eye(n: int, dtype: Any) -> Array:
     """The identity (n, n) of a dtype; for objects of Python ints, exact in every field.
 
@@ -117,7 +122,7 @@ class Factored:
 
     def __init__(self, a: Array) -> None:
         n = len(a)
-        self.lu, self.pivots = np.array(a, order="F"), np.empty(n, np.intc)
+        self.lu, self.pivots = _by_columns(a), np.empty(n, np.intc)
         info = np.array(0, np.intc)
         _call(_lapack(a.dtype.char, "getrf", 6), n, n, self.lu, n, self.pivots, info)
         if info:
@@ -125,7 +130,7 @@ class Factored:
 
     def solve(self, b: Array, transposed: bool = False) -> Array:
         """``a^-1 b``, or ``a'^-1 b``, of a's dtype; large ones by columns in several threads."""
-        x, n = np.array(b, order="F"), len(self.lu)  # LAPACK stores by columns, and overwrites
+        x, n = _by_columns(b), len(self.lu)
         routine = _lapack(x.dtype.char, "getrs", 9)
 
         def part(columns: Array) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refnet.arguments import choice
 from refnet.batch import Array
 from refnet.maths.kinds import join
 from refnet.maths.numeric import divided, exp, log
@@ -132,9 +133,7 @@ def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: s
     >>> divisor
     3
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction {reduction!r} is unknown; choose one of "
-                         f"{', '.join(REDUCTIONS)}")
+    choice("reduction", reduction, REDUCTIONS)
     counted = np.asarray(mask, bool) if mask is not None and len(shape) == 2 else None
     if reduction == "mean":
         number = prod(shape) if counted is None else int(np.count_nonzero(counted))

@@ -25,7 +25,7 @@ FORMS = ("squared", "unsquared", "mean_square")
 _RULES = {"W": MATRIX, "form": one_of(FORMS), "side": optional(one_of(("rows", "columns")))}
 
 
-def _error_matrix(W: Array, form: str, side: str | None) -> tuple[Array, bool]:
+def _error_matrix(W: Array, side: str | None) -> tuple[Array, bool]:
     """E, and whether it is W' W - I."""
     columns = W.shape[0] > W.shape[1] if side is None else side == "columns"
     E = matmul(W.T, W) if columns else matmul(W, W.T)
@@ -54,7 +54,7 @@ def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
     >>> float(defect(np.diag([2.0, 1.0])))  # ||diag(4, 1) - I||^2
     9.0
     """
-    return _value(_error_matrix(inexact(W), form, side)[0], form)
+    return _value(_error_matrix(inexact(W), side)[0], form)
 
 
 @takes(**_RULES)
@@ -74,7 +74,7 @@ def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
     Checked by: tests/test_orthogonality.py::test_gradient_is_the_tangent.
     """
     W = inexact(W)
-    E, columns = _error_matrix(W, form, side)
+    E, columns = _error_matrix(W, side)
     value = _value(E, form)
     gradient = 4 * (matmul(W, E) if columns else matmul(E, W))
     if form == "mean_square":

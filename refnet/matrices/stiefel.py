@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import short
+from refnet.arguments import choice
 from refnet.batch import Array
 from refnet.maths.kinds import inexact, join
 from refnet.maths.linalg import OnePlus, expm, eye, qr
@@ -24,12 +24,6 @@ __all__ = ["METRICS", "Guarded", "RETRACTIONS", "defect", "determinant", "gradie
 
 METRICS = ("canonical", "euclidean")
 RETRACTIONS = ("cayley", "qr", "polar", "geodesic")
-
-
-def _choose(what: str, value: str, options: tuple[str, ...]) -> None:
-    if value not in options:
-        raise ValueError(f"stiefel: {what} {short(value)} is unknown; choose one of "
-                         f"{', '.join(options)}")
 
 
 def _half(a: Array) -> Array:
@@ -47,7 +41,7 @@ def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
 
     Checked by: tests/test_stiefel.py::test_gradient_is_tangent_and_descends.
     """
-    _choose("metric", metric, METRICS)
+    choice("stiefel: metric", metric, METRICS)
     K = matmul(M.T, G)
     inner = K.T if metric == "canonical" else _half(K + K.T)
     return np.asarray(G - matmul(M, inner))
@@ -67,7 +61,7 @@ def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
 
     Checked by: tests/test_stiefel.py::test_retractions_agree_to_their_order.
     """
-    _choose("retraction", retraction, RETRACTIONS)
+    choice("stiefel: retraction", retraction, RETRACTIONS)
     if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
         raise ValueError(f"stiefel.step: M is {M.shape} and its gradient {G.shape}; need one "
                          "shape (N, P), N >= P, for orthonormal columns: transpose a wide matrix")
@@ -128,7 +122,7 @@ def _cayley(M: Array, G: Array, rate: Number, metric: str) -> Array:
     At the small rates of training a system is I to a few digits: see ``linalg.OnePlus``.
     Checked by: tests/test_stiefel.py::test_small_steps_agree_with_the_solve.
     """
-    _choose("metric", metric, METRICS)
+    choice("stiefel: metric", metric, METRICS)
     N, P = M.shape
     if N == P:
         S = _square_generator(M, G, metric)
@@ -153,7 +147,7 @@ def _geodesic(M: Array, G: Array, rate: Number, metric: str) -> Array:
     direction, a = M'D: ``[M D] e^([[a, -D'D], [I, a]]) [I; 0] e^(-a)``.
     Source: Edelman, Arias & Smith (1998), 2.2.2 and 2.4.
     """
-    _choose("metric", metric, METRICS)
+    choice("stiefel: metric", metric, METRICS)
     N, P = M.shape
     if N == P:
         return matmul(M, expm(times(-rate, _square_generator(M, G, metric))).value)

@@ -183,8 +183,9 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     """Tangents of the outputs and of the loss along ``direction``, shaped as these.
 
     ``direction``: arrays by the names of the parameters and "x", each shaped as what it moves;
-    what is not named stays. Any dtype, which the tangents have. Raises ValueError for a name or
-    shape that does not fit, and as ``loss_and_gradients`` does.
+    what is not named stays. A transition's constants (base, D), whose gradient is 0 because they
+    are never trained, move as all else does. Any dtype, which the tangents have. Raises ValueError
+    for a name or shape that does not fit, and as ``loss_and_gradients`` does.
     Source: the complex step for floats (Squire & Trapp 1998), dual numbers for exact ones.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)

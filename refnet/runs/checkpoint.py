@@ -48,7 +48,7 @@ class CheckpointError(ValueError):
 class Checkpoint(NamedTuple):
     """``groups``: named dicts of arrays ("params", "optimizer", "best"); ``position``: the
     iteration, running sums and whatever else JSON holds; ``record``: what is to be known of the
-    other files; ``config``: the settings, in a checkpoint that was read."""
+    other files, and in a checkpoint that was read "config", the settings."""
 
     groups: dict[str, Params]
     position: dict[str, Any]

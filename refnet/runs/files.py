@@ -18,8 +18,8 @@ from shlex import quote
 from typing import IO
 
 __all__ = ["LOCK", "MARK", "argument", "discard", "is_special", "named", "naming", "remove",
-           "sweep", "sync_folder", "temporary", "told", "write_atomically", "write_named",
-           "write_text"]
+           "sweep", "sync_folder", "temporary", "told", "user_cache", "write_atomically",
+           "write_named", "write_text"]
 
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
@@ -43,6 +43,21 @@ REPAIRS = {
     errno.EFBIG: "; allow larger files, such as with ulimit -f unlimited",
 }
 """What may help where the operating system refuses something."""
+
+
+def user_cache() -> Path:
+    """The user's cache folder for refnet, in XDG_CACHE_HOME or ~/.cache.
+
+    Raises FileNotFoundError if there is neither, as for a user without a home folder.
+
+    >>> user_cache().name
+    'refnet'
+    """
+    home = os.environ.get("XDG_CACHE_HOME")
+    if not home and os.path.expanduser("~") == "~":
+        raise FileNotFoundError("this user has no home folder to keep a cache in; set "
+                                "XDG_CACHE_HOME to a folder for it")
+    return Path(home or os.path.expanduser("~/.cache")) / "refnet"
 
 
 def told(error: BaseException) -> str:

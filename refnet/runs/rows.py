@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refnet.process import BLAS_THREADS
-from refnet.runs.files import argument, naming
+from refnet.runs.files import argument, naming, write_named
 from refnet.runs.read import contents, json_of, reading
 from refnet.version import __version__
 
@@ -87,8 +87,8 @@ class Rows:
             logging.getLogger("refnet").warning(
                 "%s: line %d and later (%d in all) were written after the last checkpoint; they "
                 "are computed again", path, record["lines"] + 1, tail)
-            with naming(path):
-                os.truncate(path, rows.size)
+        if path.exists() and (tail or os.stat(path).st_nlink > 1):  # others keep what they link to
+            write_named(path, lambda file: file.write(contents(path, LIMIT)[:rows.size]))
         return rows
 
 

@@ -1,5 +1,6 @@
 """All studies by name."""
 
+from refnet.arguments import choice
 from refnet.studies import causes, examples, flow, manchev, orhan, vorontsov
 from refnet.studies.study import Study
 
@@ -12,6 +13,5 @@ STUDIES: dict[str, Study] = {
 
 def find(name: str) -> Study:
     """The study of that name. Raises ValueError if there is none."""
-    if name not in STUDIES:
-        raise ValueError(f"study {name!r} is unknown; choose one of {', '.join(STUDIES)}")
+    choice("study", name, STUDIES)
     return STUDIES[name]

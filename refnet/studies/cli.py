@@ -2,12 +2,14 @@
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refnet.runs.files import named
+from refnet.runs.files import named, user_cache
 
 if TYPE_CHECKING:
+    from refnet.studies.costs import Cost
     from refnet.studies.study import Study
 
 __all__ = ["add_command"]
@@ -87,7 +89,6 @@ def add_command(commands: Any) -> None:
 def _study(args: argparse.Namespace) -> int:
     from refnet.arguments import whole
     from refnet.studies.catalogue import STUDIES, find
-    from refnet.studies.costs import remembered
     from refnet.studies.progress import jobs_of, status
     from refnet.studies.runner import run
     from refnet.studies.store import Store
@@ -134,7 +135,7 @@ def _study(args: argparse.Namespace) -> int:
     if args.only and not jobs_of(study, lambda job: store.done(job, rows), args.seeds, args.quick):
         raise ValueError(f"--only {args.only!r}: no run has that in its name; see them with: "
                          f"refnet study {args.name} --status")
-    known = remembered(_measured(args)).get(study.name)
+    known = _known(args).get(study.name)
     paces = known.paces if known else {}
     if args.status:
         words = ["refnet study", args.name, *([f"--protocol {args.protocol}"] if args.protocol
@@ -173,20 +174,26 @@ def _study(args: argparse.Namespace) -> int:
 
 def _measured(args: argparse.Namespace) -> Path:
     """The file of what was measured on this machine."""
-    from refnet.tasks.files import cache
-    return cache() / ("studies-quick.json" if args.quick else "studies.json")
+    return user_cache() / ("studies-quick.json" if args.quick else "studies.json")
+
+
+def _known(args: argparse.Namespace) -> dict[str, "Cost"]:
+    """What was measured on this machine; nothing for a user without a cache."""
+    from refnet.studies.costs import remembered
+    with suppress(FileNotFoundError):
+        return remembered(_measured(args))
+    return {}
 
 
 def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     """What each study is, with its measured cost on this machine."""
     from refnet.runs.rows import table
-    from refnet.studies.costs import measure, remember, remembered
-    path = _measured(args)
+    from refnet.studies.costs import measure, remember
     jobs = {study.name: study.jobs(lambda job: None, 1, args.quick) for study in studies}
     for name, found in jobs.items() if args.measure else ():
         print(f"measuring {name}", file=sys.stderr, flush=True)
-        remember(path, {name: measure(found)})
-    costs = remembered(path)
+        remember(_measured(args), {name: measure(found)})
+    costs = _known(args)
     lines = []
     for study in studies:
         cost = costs.get(study.name)

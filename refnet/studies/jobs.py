@@ -6,7 +6,8 @@ Checked by: tests/test_studies.py.
 import hashlib
 import json
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from refnet.training.config import Config, applicable
 
 __all__ = ["Job", "code_digest"]
 
-DECISIVE = ("batch.py", "maths", "matrices", "cells", "compiled", "nets", "tasks", "training")
+DECISIVE = ("batch.py", "specs.py", "process.py", "maths", "matrices", "cells", "compiled", "nets",
+            "tasks", "training", "analysis")
 """The parts of the package that can change a run's bits."""
 
 
@@ -53,12 +55,17 @@ class Job:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=1)
-def code_digest() -> str:
-    """The hash of the source files that can change a run's bits."""
+@cache
+def code_digest(function: str = "") -> str:
+    """The hash of the source files that can change a run's bits; ``function``: as of Job, whose
+    module is one of them."""
     root = Path(refnet.__file__).parent
+    files = {path.relative_to(root).as_posix(): path for part in DECISIVE
+             for path in sorted((root / part).rglob("*.py")) or [root / part]}
+    if function:
+        module = import_module(function.partition(":")[0])
+        files[module.__name__] = Path(str(module.__file__))
     digest = hashlib.sha256()
-    for part in DECISIVE:
-        for path in sorted((root / part).rglob("*.py")) or [root / part]:
-            digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    for name, path in files.items():
+        digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]

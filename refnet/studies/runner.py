@@ -234,7 +234,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
             if not pending and not left:
                 return failed
             if time.monotonic() >= report:
-                tell(progress({job.key: job for job in wanted}, left.keys(),
+                tell(progress(jobs_of(study, found, seeds, quick), left.keys(),
                               [job.key for job in pending.values() if job.key in left], store,
                               found, marks, measured))
                 report = time.monotonic() + EVERY

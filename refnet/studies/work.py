@@ -61,7 +61,7 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
                 return row
             if mark:
                 _renew(folder, mark)
-            at, codes = commit(), _note_code(folder)
+            at, codes = commit(), _note_code(folder, job.function)
             made = (_call(job, folder) if job.config is None else
                     _train(job, job.config, folder / "run"))
     except (OSError, ValueError) as error:
@@ -110,7 +110,7 @@ def _renew(folder: Path, mark: str) -> None:
     write_text(folder / "repetition", mark)
 
 
-def _note_code(folder: Path) -> list[str]:
+def _note_code(folder: Path, function: str) -> list[str]:
     """The digests of all versions of the code that have worked on this run."""
     path = folder / "code"
     known: list[str] = []
@@ -119,8 +119,8 @@ def _note_code(folder: Path) -> list[str]:
             known = contents(path, 2 ** 20).decode().split()
             if not all(re.fullmatch("[0-9a-f]{16}", digest) for digest in known):
                 raise ValueError("is no list of digests of 16 hexadecimal digits")
-    if code_digest() not in known:
-        known.append(code_digest())
+    if (digest := code_digest(function)) not in known:
+        known.append(digest)
         write_text(path, "\n".join(known) + "\n")
     return known
 

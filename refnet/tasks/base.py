@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from refnet.arguments import SEED, short, whole
+from refnet.arguments import SEED, whole
 from refnet.batch import Array, Batch
 from refnet.maths.losses import admit_labels
 
-__all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_batch", "check_choice", "classified",
+__all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_batch", "classified",
            "evaluation_size", "one_hot", "rates", "stream"]
 
 TRAINING, EVALUATION, ORDER = 0, 1, 2
@@ -88,15 +88,6 @@ class Task(Protocol):
     def solved(self, metrics: Mapping[str, float]) -> bool:
         """Whether the figures meet ``criterion``; never, for a task that has none."""
         return False
-
-
-def check_choice(where: str, value: Any, options: tuple[Any, ...]) -> None:
-    """Raise ValueError unless ``value`` is one of ``options``.
-
-    >>> check_choice("copy: encoding", "scalar", ("one-hot", "scalar"))
-    """
-    if value not in options:
-        raise ValueError(f"{where} is {short(value)}; need one of {', '.join(map(str, options))}")
 
 
 def check_batch(index: int, size: int, seed: int, least: int = 0) -> None:

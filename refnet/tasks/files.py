@@ -13,7 +13,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,10 +21,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.runs.files import sweep, write_atomically
+from refnet.runs.files import sweep, user_cache, write_atomically
 from refnet.runs.progress import counter
 
-__all__ = ["Source", "cache", "find", "folders", "load", "parse_idx", "unpack"]
+__all__ = ["Source", "find", "folders", "load", "parse_idx", "unpack"]
 
 
 class Source(NamedTuple):
@@ -36,19 +36,10 @@ class Source(NamedTuple):
     sha256: str
 
 
-def cache() -> Path:
-    """The user's cache folder for refnet.
-
-    >>> cache().name
-    'refnet'
-    """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refnet"
-
-
 def folders(folder: str) -> list[Path]:
     """Where a data set's files are looked for, in this order.
 
-    >>> folders("mnist")[-1] == cache() / "mnist"
+    >>> folders("mnist")[-1] == user_cache() / "mnist"
     True
     """
     named = os.environ.get("REFNET_DATA")
@@ -56,7 +47,9 @@ def folders(folder: str) -> list[Path]:
         raise FileNotFoundError(f"REFNET_DATA is {named!r}, which is not a folder; set it to the "
                                 "folder that has the data sets, or unset it")
     chosen = [Path(named) / folder, Path(named)] if named else []
-    return [*chosen, cache() / folder]
+    with suppress(FileNotFoundError):
+        chosen.append(user_cache() / folder)
+    return chosen
 
 
 def find(source: Source) -> Path | None:
@@ -87,7 +80,7 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
     if found:
         with found.open("rb") as file:
             return _checked(file, source, parse, str(found))
-    target = cache() / source.folder / f"{source.name}.gz"
+    target = user_cache() / source.folder / f"{source.name}.gz"
     failures = []
     for mirror in mirrors:
         address = f"{mirror}{source.name}.gz"
@@ -104,7 +97,7 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
     looked = ", ".join(str(folder) for folder in folders(source.folder))
     raise FileNotFoundError(
         f"{source.name} is not in {looked}.{''.join(failures)} {missing} Put it, plain or gz, "
-        f"into {cache() / source.folder}, or name its folder in REFNET_DATA")
+        f"into {target.parent}, or name its folder in REFNET_DATA")
 
 
 def _checked(file: IO[bytes], source: Source, parse: Callable[[bytes, str], Any], where: str

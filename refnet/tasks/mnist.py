@@ -13,8 +13,9 @@ from math import prod
 
 import numpy as np
 
+from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_batch, check_choice, classified,
+from refnet.tasks.base import (ORDER, Task, check_batch, classified,
                                evaluation_size, rates, stream)
 from refnet.tasks.files import Source, load, parse_idx
 
@@ -131,9 +132,9 @@ class Images(Task):
     criterion = "none: it runs to its last iteration"
 
     def __post_init__(self) -> None:
-        check_choice(f"{self.name}: scaling", self.scaling, ("unit", "standard", "code"))
-        check_choice(f"{self.name}: order", self.order, ORDERS)
-        check_choice(f"{self.name}: dtype", self.dtype, ("float32", "float64"))
+        choice(f"{self.name}: scaling", self.scaling, ("unit", "standard", "code"))
+        choice(f"{self.name}: order", self.order, ORDERS)
+        choice(f"{self.name}: dtype", self.dtype, ("float32", "float64"))
         total = FILES["train-labels-idx1-ubyte"][0][0]
         if not 0 <= self.validation < total:
             raise ValueError(f"{self.name}: validation is {self.validation}; need 0 to "
@@ -201,7 +202,7 @@ class Images(Task):
         return self._batch("train", examples(count, index, size, seed, self.order))
 
     def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
-        check_choice(f"{self.name}: split", split, self.splits)
+        choice(f"{self.name}: split", split, self.splits)
         size = evaluation_size(784 // self.inputs)
         for start in range(0, len(self._data[split][1]), size):
             yield self._batch(split, slice(start, start + size))

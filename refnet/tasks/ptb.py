@@ -15,8 +15,9 @@ from math import log
 
 import numpy as np
 
+from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_batch, check_choice, classified,
+from refnet.tasks.base import (ORDER, Task, check_batch, classified,
                                evaluation_size, one_hot, stream)
 from refnet.tasks.files import Source, load
 
@@ -131,9 +132,9 @@ class Characters(Task):
     criterion = "none: it runs to its last iteration"
 
     def __post_init__(self) -> None:
-        check_choice("ptb: order", self.order, ORDERS)
-        check_choice("ptb: dtype", self.dtype, ("float32", "float64"))
-        check_choice("ptb: select", self.select, ("bpc", "accuracy"))
+        choice("ptb: order", self.order, ORDERS)
+        choice("ptb: dtype", self.dtype, ("float32", "float64"))
+        choice("ptb: select", self.select, ("bpc", "accuracy"))
         for split, chosen in self._lines.items():
             if not chosen:
                 raise ValueError(f"ptb: characters is {self.characters}, and no line of the "
@@ -184,7 +185,7 @@ class Characters(Task):
 
     def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
         """The whole split, shortest lines first."""
-        check_choice("ptb: split", split, self.splits)
+        choice("ptb: split", split, self.splits)
         rows = np.argsort(self._lengths[split], kind="stable")
         size = evaluation_size(int(self._lengths[split].max()) + 1)
         return (self._batch(split, rows[start:start + size])

@@ -15,8 +15,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (EVALUATION, TRAINING, Task, check_batch, check_choice, classified,
+from refnet.tasks.base import (EVALUATION, TRAINING, Task, check_batch, classified,
                                evaluation_size, one_hot, rates, stream)
 
 __all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder",
@@ -51,7 +52,7 @@ class Generated(Task):
         if self.samples < 1:
             raise ValueError(f"{self.name}: samples is {self.samples}; need at least 1")
         for option, known in {"dtype": ("float32", "float64"), **self.choices}.items():
-            check_choice(f"{self.name}: {option}", getattr(self, option), known)
+            choice(f"{self.name}: {option}", getattr(self, option), known)
 
     @property
     def criterion(self) -> str:
@@ -71,7 +72,7 @@ class Generated(Task):
         return self.draw(stream(seed, TRAINING, index), size)
 
     def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
-        check_choice(f"{self.name}: split", split, self.splits)
+        choice(f"{self.name}: split", split, self.splits)
         size = evaluation_size(self.steps)
         for part, start in enumerate(range(0, self.samples, size)):
             yield self.draw(stream(seed, EVALUATION, index, part),

@@ -13,7 +13,7 @@ from pathlib import Path
 from sys import float_info
 from typing import Any, NamedTuple
 
-from refnet.arguments import SEED, SIZE, short
+from refnet.arguments import SEED, SIZE, choice, short
 from refnet.runs.read import DAMAGE, contents, toml_of
 
 __all__ = ["Config", "Declaration", "OWN", "Where", "applicable", "check", "check_given",
@@ -258,9 +258,8 @@ def check_value(name: str, value: Any) -> None:
     kind = type(_FIELDS[name].default)
     if type(value) not in ((float, int) if kind is float else (kind,)):
         raise ValueError(f"{name} is {value!r}; need a {kind.__name__}")
-    if declared.choices and value not in declared.choices:
-        raise ValueError(f"{name} {value!r} is unknown; choose one of "
-                         f"{', '.join(declared.choices)}")
+    if declared.choices:
+        choice(name, value, declared.choices)
     if kind is float and not abs(value) <= float_info.max:
         raise ValueError(f"{name} is {short(value, str)}; need a finite number")
     if kind is int and value > (most := SEED if name == "seed" else SIZE):

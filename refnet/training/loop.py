@@ -307,7 +307,7 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
                              f"interrupted, with its last evaluation at {run.last_evaluation}; "
                              "need more, to end with one")
         new = {name: value for name, value in identity(Config()).items()
-               if name not in saved.record.get("config", {name})}
+               if name not in saved.record["config"]}
         if any(getattr(config, name) != value for name, value in new.items()):
             raise CheckpointError(f"{path}: was written before there were the settings "
                                   f"{', '.join(new)}, which can only have their defaults")

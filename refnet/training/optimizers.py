@@ -313,10 +313,11 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     """Scale all gradients by ``limit / norm`` if their common 2-norm exceeds ``limit``.
 
     Pascanu et al. (2013). Give it the parameters' gradients only, not that of x. The norm is
-    computed in float64 without overflow, in an order that depends on the sizes alone
-    (``refnet.compiled.elementwise.sum_of_squares``). If an entry is not finite, nothing can repair
-    the gradient: it comes back unchanged and ``norm`` says nan or inf. Floats only: ValueError for
-    exact numbers, whose norm is in general irrational.
+    computed in float64, in an order that depends on the sizes alone
+    (``refnet.compiled.elementwise.sum_of_squares``); squares that overflow or underflow don't
+    matter. If an entry is not finite in float64, nothing can repair the gradient: it comes back
+    unchanged and ``norm`` says nan or inf. Floats only: ValueError for exact numbers, whose norm
+    is in general irrational.
 
     >>> found = clip_by_norm({"W": np.array([3.0, 4.0])}, limit=1)
     >>> found.norm, found.grads["W"].round(12).tolist()
@@ -331,21 +332,21 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     from refnet.compiled.elementwise import sum_of_squares  # Numba is slow to import
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         square = sum_of_squares(grads.values())
-    # of float32 no square overflows or underflows in float64
-    if 1e-200 < square < 1e200:
-        norm = square ** 0.5
-    else:
-        flat = np.concatenate([np.zeros(0), *(g.ravel() for g in grads.values())], dtype=float)
+    scaled, unit, root = grads, 1.0, square ** 0.5
+    if not 1e-200 < square < 1e200:  # of float32 no square overflows or underflows
+        with np.errstate(over="ignore"):
+            flat = np.concatenate([np.zeros(0), *(g.ravel() for g in grads.values())], dtype=float)
         # np.max, unlike max, lets a NaN through
-        largest = float(np.abs(flat).max(initial=0))
-        if largest == 0 or not np.isfinite(largest):
-            return Clipped(grads, 1, 0, largest)
-        norm = largest * float(np.square(flat / largest).sum()) ** 0.5
+        unit = float(np.abs(flat).max(initial=0))
+        if unit == 0 or not np.isfinite(unit):
+            return Clipped(grads, 1, 0, unit)
+        scaled = {name: g / unit for name, g in grads.items()}
+        root = float(np.square(flat / unit).sum()) ** 0.5
+    norm = unit * root  # inf, of many entries near the largest number
     if norm <= limit:
         return Clipped(grads, 1, 0, norm)
-    factor = limit / norm
-    return Clipped({name: times(factor, g) for name, g in grads.items()}, factor,
-                   sum(g.size for g in grads.values()), norm)
+    return Clipped({name: times(limit / root, g) for name, g in scaled.items()},
+                   limit / unit / root, sum(g.size for g in grads.values()), norm)
 
 
 @takes(grads=ARRAYS, limit=real("(0, inf]"))

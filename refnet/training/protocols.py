@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from math import log
 from typing import Any, NamedTuple
 
+from refnet.arguments import choice
 from refnet.runs.rows import table
 from refnet.specs import merge_specs, parse_spec
 from refnet.training.config import Config, applicable, check_given, check_value
@@ -206,8 +207,7 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
     >>> settings_of("vorontsov/text", {"task": "copy"}, {})["hidden"]
     128
     """
-    if protocol not in PROTOCOLS:
-        raise ValueError(f"protocol {protocol!r} is unknown; choose one of {', '.join(PROTOCOLS)}")
+    choice("protocol", protocol, PROTOCOLS)
     tasks, rules = PROTOCOLS[protocol]
     task = parse_spec({**saved, **given}["task"])[0]
     if task not in tasks:

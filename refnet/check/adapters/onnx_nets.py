@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from refnet.arguments import choice
 from refnet.batch import Array, Params
 from refnet.check.adapters import exact_sum, reorder
 from refnet.nets.recurrent import RecurrentNet
@@ -215,6 +216,7 @@ def _alone(made: Any) -> Any:
 
 def session_run(made: Any, names: list[str], feeds: Params, runtime: str) -> list[Array]:
     """The named outputs of a model, as a runtime computes them."""
+    choice("runtime", runtime, RUNTIMES)
     onnx = _onnx()
     if runtime == "onnxruntime":
         try:
@@ -225,10 +227,8 @@ def session_run(made: Any, names: list[str], feeds: Params, runtime: str) -> lis
         quiet.log_severity_level = 4  # a refusal is raised, not printed
         session = onnxruntime.InferenceSession(made.SerializeToString(), quiet,
                                                providers=["CPUExecutionProvider"])
-    elif runtime == "onnx reference":
-        session = onnx.reference.ReferenceEvaluator(made)
     else:
-        raise ValueError(f"runtime {runtime!r} is unknown; choose one of {', '.join(RUNTIMES)}")
+        session = onnx.reference.ReferenceEvaluator(made)
     return [np.asarray(value) for value in session.run(names, feeds)]
 
 

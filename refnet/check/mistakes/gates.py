@@ -41,6 +41,16 @@ def of_the_activation(net: Net) -> Mistakes:
     if name == "tanh":
         yield mistake("tanh' is 1 - h, without the square", {
             "act'": lambda f, s: lambda a, h, dh: (1 - h) * dh})
+    if name in ("relu", "leaky_relu", "prelu"):
+        yield mistake(f"{name}' at 0 is that from the right, 1", {
+            "act'": lambda f, s: lambda a, h, dh: f(*_right_of_zero(a, h), dh)})
+    if name in ("relu", "leaky_relu"):
+        yield mistake(f"{name}' at 0 is the mean of those from both sides", {
+            "act'": lambda f, s: lambda a, h, dh: (f(a, h, dh) + f(*_right_of_zero(a, h), dh)) / 2})
+
+
+def _right_of_zero(a: Array, h: Array) -> tuple[Array, Array]:
+    return np.where(a == 0, 1, a), np.where(a == 0, 1, h)
 
 
 def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:

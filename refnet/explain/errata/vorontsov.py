@@ -98,7 +98,7 @@ def _e26(rng: Rng) -> list[Comparison]:
 
 
 @erratum(27, SOURCE, "eq. 10", "s in [1 - m, 1 + m], m in [0, 1]",
-         "s in (1 - m, 1 + m); m > 1 (10 and 100 in the experiments) makes s negative",
+         "s in (1 - m, 1 + m); m > 1 (10 and 100 in the experiments) can make s negative",
          "The sigmoid lies in (0, 1), ends excluded. For m > 1, s < 0 for small p; then -s is the "
          "singular value.")
 def _e27(rng: Rng) -> list[Comparison]:
