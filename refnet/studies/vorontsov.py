@@ -151,6 +151,15 @@ def _fallen(rows: list[dict[str, Any]], least: float, most: float) -> bool:
         "accuracy", 0)) < most for row in rows)
 
 
+def _still_learning(rows: list[dict[str, Any]], iteration: int, least: float) -> bool:
+    """Whether the best validation accuracy of each is at least so many percentage points above
+    that of its evaluations up to the iteration."""
+    return bool(rows) and all(
+        100 * (row["best"].get("accuracy", 0) - max(
+            (value for value, at in zip(row["curve"]["accuracy"], row["curve"]["iteration"])
+             if at <= iteration), default=0)) > least for row in rows)
+
+
 DISTANCES_2 = {"orthogonal": (-1.1, 1.1), "Glorot normal": (-5, -4.5), "identity": (3.5, 4.5),
                "": (-2.5, -1.5)}
 """By how many percentage points ours is above Table 2, from each start ("" is the LSTM), in the
@@ -277,7 +286,13 @@ STUDIES = [
              lambda rows: all(_fallen(rows[f"margin none, {start}"], 5, 100)
                               for start in ("Glorot normal", "identity"))
              and all(_fallen(made, 0, 3) for label, made in rows.items()
-                     if label.endswith(", orthogonal")))]),
+                     if label.endswith(", orthogonal"))), (
+             "The LSTM is almost six percentage points below the printed number, and still learns "
+             "at the end of its 150 epochs: the last fifty add more than three on the validation "
+             "set. What makes it slower than the authors' is not known; what was tried is under "
+             "the study causes.",
+             lambda rows: _apart(rows["LSTM"], 97.3, -6, -5.5)
+             and _still_learning(rows["LSTM"], 100_000, 3))]),
     grid("table-2", "Table 2 and Figures 3, 6 of Vorontsov et al.: permuted sequential MNIST",
          _rows("permuted-mnist", _printed(TABLE_2), {"iterations": 60, "evaluate_every": 60}),
          [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=[(
