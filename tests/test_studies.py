@@ -177,7 +177,7 @@ def test_a_run_that_another_process_ends_in_between_has_not_failed(tmp_path, mon
     assert work.execute(job, tmp_path) == store.rows()[job.key]
     store.path.unlink()
     with pytest.raises(FileNotFoundError):
-        monkeypatch.setattr(work, "_note_code", lambda folder: (folder / "x").read_text())
+        monkeypatch.setattr(work, "_note_code", lambda folder, function: (folder / "x").read_text())
         work.execute(job, tmp_path)
 
 

@@ -106,9 +106,9 @@ def test_a_run_that_ends_just_before_is_not_begun_anew(tmp_path, monkeypatch):
     job, store = tiny_jobs(number=1)[0], Store(tmp_path)
     row, note = work.execute(job, tmp_path), work._note_code
 
-    def late(folder):
+    def late(folder, function):
         store.append(row)
-        return note(folder)
+        return note(folder, function)
 
     monkeypatch.setattr(work, "_note_code", late)
     monkeypatch.setattr(work, "_train", None)  # would raise
@@ -264,7 +264,7 @@ def test_rows_are_read_once_when_one_is_added_meanwhile(tmp_path, monkeypatch):
 
 def test_an_error_of_a_worker_names_its_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(work.platform, "node", lambda: "far-away")
-    monkeypatch.setattr(work, "_note_code", lambda folder: (folder / "x").read_text())
+    monkeypatch.setattr(work, "_note_code", lambda folder, function: (folder / "x").read_text())
     with ThreadPoolExecutor(1) as pool:
         failed = run(slow_study(1), Store(tmp_path), executor=pool)
     assert failed["slow 0"].endswith("; check the name (on far-away)")
