@@ -158,15 +158,14 @@ def test_what_fails_there_is_done_here(capfd, monkeypatch):
 
 
 def test_the_first_precision_is_enough(monkeypatch):
-    """Of long sequences, at weights that widen balls by little and by much, for all but one of the
-    eight: it is a guess."""
-    tried, enough = [], []
+    """Of long sequences, at weights that widen balls by little and by much."""
+    tried = []
     search = enclose.search
 
     def counted(run, name, bits, *rest):
         tried.append(bits)
         found = search(run, name, bits, *rest)
-        enough.append(found[1] == bits)
+        assert found[1] == bits
         return found
 
     monkeypatch.setattr(enclose, "search", counted)
@@ -178,7 +177,7 @@ def test_the_first_precision_is_enough(monkeypatch):
         enclose.certify(net, params, random_batch(net, rng, np.float32, 120, 2))
         enclose.certify(replace(net, readout="every"), params, random_batch(
             replace(net, readout="every"), rng, np.float32, 120, 2))
-    assert max(tried) > 1.2 * min(tried) and sum(enough) >= len(tried) - 1 == 7
+    assert max(tried) > 1.2 * min(tried)
 
 
 def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch):

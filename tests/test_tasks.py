@@ -214,7 +214,9 @@ def test_an_evaluation_is_ten_thousand_sequences_in_bounded_batches(name):
     sizes = [batch.x.shape[1] for batch in make_task(name).evaluation(0, seed=0)]
     assert sum(sizes) == 10_000 and max(sizes) == evaluation_size(task.steps) <= 1000
     assert [evaluation_size(T) for T in (0, 60, 784, 20_000, 10 ** 6)] == [1000, 666, 128, 10, 1]
-    with pytest.raises(ValueError, match=f"{name}: split 'validation' is unknown"):
+    with pytest.raises(ValueError,
+                       match=f"{name}: split 'validation' is unknown; "
+                             "choose one of test"):
         next(task.evaluation(0, 0, "validation"))
 
 
@@ -252,9 +254,13 @@ def test_make_refuses_what_it_does_not_know():
         make_task("copy", lenght=3)
     with pytest.raises(ValueError, match="task copy: length is 20.0; need int, such as 200"):
         make_task("copy", length=20.0)
-    with pytest.raises(ValueError, match="adding: protocol 'book' is unknown"):
+    with pytest.raises(ValueError,
+                       match="adding: protocol 'book' is unknown; "
+                             "choose one of manchev"):
         make_task("adding", protocol="book")
-    with pytest.raises(ValueError, match="adding: dtype 'int32' is unknown; choose one of float32"):
+    with pytest.raises(ValueError,
+                       match="adding: dtype 'int32' is unknown; "
+                             "choose one of float32, float64"):
         make_task("adding", dtype="int32")
     with pytest.raises(ValueError, match="samples is 0; need at least 1"):
         make_task("copy", samples=0)

@@ -211,8 +211,9 @@ SUMS = 256
 
 
 def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
-    """The precision that should suffice: 115 bits besides what the steps lose, for the rounding of
-    millions of numbers, the smallest of which know fewer bits than most."""
+    """The precision that should suffice: 123 bits besides what the steps of the first sequence
+    lose, for the rounding of millions of numbers, the smallest of which know fewer bits than most,
+    and for sequences that lose some more."""
     steps = len(batch.x) if isinstance(net, RecurrentNet) else net.depth
     if steps <= LONG or not isinstance(net, RecurrentNet):
         return int(128 + 4.5 * steps)
@@ -224,7 +225,7 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
     except (ArithmeticError, np.linalg.LinAlgError):  # the search says what, if it stays so
         return int(128 + 4.5 * steps)
     slope = max(long["lost"] - short["lost"], 0) / (second - first)
-    return int(115 + long["lost"] + 1.05 * slope * (steps - second))
+    return int(123 + long["lost"] + 1.05 * slope * (steps - second))
 
 
 def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params:
