@@ -12,13 +12,17 @@ from numba import types
 from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, cgutils, inner
-from refnet.compiled.vector import BYTES, LINE, ROWS, fma, fma_call, number
+from refnet.compiled.vector import BYTES, LINE, REGISTERS, fma, fma_call, number
 
 __all__ = ["COLUMNS", "dots"]
 
 COLUMNS = 4
 """Columns of a tile, which are rows of the matrix; while it is computed, the lines of as many
 that follow are prefetched."""
+
+ROWS = (4, 2, 1) if REGISTERS == 32 else (3, 2, 1)
+"""Rows of a tile, such that its sums, a vector of each row and one of a column fit into the
+registers: 4 * 4 + 4 + 1 of 32, or 3 * 4 + 3 + 1 of 16."""
 
 if JIT:
     @intrinsic  # type: ignore[untyped-decorator]

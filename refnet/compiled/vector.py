@@ -18,8 +18,9 @@ from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, cgutils, populate_array
 
-__all__ = ["BYTES", "FLUSH", "ROWS", "TALL", "VECTORS", "clear", "copy_rows", "cut", "fetch",
-           "float_control", "fma", "lanes", "number", "power", "split", "tile", "whole_registers"]
+__all__ = ["BYTES", "FLUSH", "REGISTERS", "ROWS", "TALL", "VECTORS", "clear", "copy_rows", "cut",
+           "fetch", "float_control", "fma", "lanes", "number", "power", "split", "tile",
+           "whole_registers"]
 
 try:
     _FEATURES = get_host_cpu_features()
@@ -28,15 +29,15 @@ except RuntimeError:  # LLVM cannot tell on some ARM systems
 # BYTES: the size of a vector register. Zen 4 executes 64 bytes as two halves, but in half as many
 # instructions: a step takes .80 to .97 times as long as with 32, although more is padded. ROWS and
 # VECTORS: the sizes of a tile. The largest one's accumulators, a row of loaded vectors and one
-# broadcast value fit into the registers: 4 * 5 + 5 + 1 of 32 (AVX-512, NEON), or 3 * 3 + 3 + 1 of
-# 16. With 32 registers, three rows are done as two and one, and two vectors as one and one: all
-# sizes up to the largest would compile a quarter longer. TALL: the rows of one more tile, for a
-# single vector, because four sums would leave the processor idle: a multiply-add takes about four
-# cycles, and two begin in each.
+# broadcast value fit into the REGISTERS: 4 * 5 + 5 + 1 of 32 (AVX-512, NEON), or 4 * 3 + 3 + 1 of
+# 16. With 32, three rows are done as two and one, and two vectors as one and one: all sizes up to
+# the largest would compile a quarter longer. TALL: the rows of one more tile, for a single vector,
+# because four sums would leave the processor idle: a multiply-add takes about four cycles, and two
+# begin in each.
 _WIDE = bool(_FEATURES.get("avx512f"))
 BYTES = 64 if _WIDE else 32 if _FEATURES.get("avx2") else 16
-VECTORS, ROWS = (((1, 3, 4, 5), (4, 2, 1)) if _WIDE or _FEATURES.get("neon") else
-                 ((1, 2, 3), (3, 2, 1)))
+REGISTERS = 32 if _WIDE or _FEATURES.get("neon") else 16
+VECTORS, ROWS = (((1, 3, 4, 5), (4, 2, 1)) if REGISTERS == 32 else ((1, 2, 3), (4, 3, 2, 1)))
 TALL = 8
 LINE = 64
 """Bytes of a cache line."""
