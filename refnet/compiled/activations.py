@@ -54,9 +54,9 @@ def _above(x: Any) -> Any:
 
 @inner
 def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int, stride: int) -> None:
-    """``c = f(c)`` for rows that are ``stride`` apart. No side of a kink leaves its number as it is
-    in memory: LLVM would store the other side under a mask, which some processors without AVX-512
-    do ten times as slowly."""
+    """``c = f(c)`` for rows that are ``stride`` apart. On no side of a kink is what is stored the
+    same as what was loaded, if only by ``+ 0``: LLVM would store the other side alone, under a
+    mask or number by number, which without AVX-512 takes up to ten times as long."""
     whole_registers()
     for r in range(rows):
         row = cut(c, r * stride, width)  # known not to be indexed from its end
@@ -84,11 +84,11 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int, stride: i
             for i in range(width):
                 row[i] = q[i] * row[i] if row[i] <= 0 else row[i]
         elif code == OPLU:
-            for i in range(0, width - 1, 2):
-                first, second = row[i], row[i + 1]
-                keep = second - first <= 0
-                row[i] = first if keep else second
-                row[i + 1] = second if keep else first
+            for pair in range(width // 2):
+                first, second = row[2 * pair], row[2 * pair + 1]
+                keep, zero = second - first <= 0, number(0.0, first)
+                row[2 * pair] = (first if keep else second) + zero
+                row[2 * pair + 1] = (second if keep else first) + zero
         elif code == MODRELU:
             for i in range(width):
                 zero = number(0.0, row[i])
@@ -123,8 +123,7 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
     elif code == ELU:
         for i in range(n):
             least = a[i] if a[i] <= 0 else number(0.0, a[i])
-            slope = number(alpha, g[i]) * exp(least)
-            g[i] = g[i] * (slope if a[i] <= 0 else number(1.0, g[i]))
+            g[i] = g[i] * ((number(alpha, g[i]) if a[i] <= 0 else number(1.0, g[i])) * exp(least))
     elif code == PRELU:
         for r in range(rows):
             below, row = cut(a, r * width, width), cut(g, r * width, width)
@@ -132,20 +131,21 @@ def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: i
                 dq[j] += row[j] * below[j] if below[j] <= 0 else number(0.0, row[j])
                 row[j] = q[j] * row[j] if below[j] <= 0 else row[j]
     elif code == OPLU:
-        for i in range(0, n - 1, 2):
-            first, second = g[i], g[i + 1]
-            keep = a[i + 1] - a[i] <= 0
-            g[i] = first if keep else second
-            g[i + 1] = second if keep else first
+        for pair in range(n // 2):
+            first, second = g[2 * pair], g[2 * pair + 1]
+            keep, zero = a[2 * pair + 1] - a[2 * pair] <= 0, number(0.0, first)
+            g[2 * pair] = (first if keep else second) + zero
+            g[2 * pair + 1] = (second if keep else first) + zero
     elif code == MODRELU:
         for r in range(rows):
             below, row = cut(a, r * width, width), cut(g, r * width, width)
             for j in range(width):
                 zero = number(0.0, row[j])
-                off = (-below[j] if below[j] <= 0 else below[j]) + q[j] <= 0
-                signed = (zero if below[j] == 0 else -row[j]) if below[j] <= 0 else row[j]
-                dq[j] += zero if off else signed
-                row[j] = zero if off else row[j]
+                size = -below[j] if below[j] <= 0 else below[j]
+                passed = zero if size + q[j] <= 0 else row[j]
+                signed = -passed if below[j] <= 0 else passed
+                dq[j] += zero if below[j] == 0 else signed
+                row[j] = passed + zero
 
 
 @inner
