@@ -54,9 +54,10 @@ def _above(x: Any) -> Any:
 
 @inner
 def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int, stride: int) -> None:
-    """``c = f(c)`` for rows that are ``stride`` apart. On no side of a kink is what is stored the
-    same as what was loaded, if only by ``+ 0``: LLVM would store the other side alone, under a
-    mask or number by number, which without AVX-512 takes up to ten times as long."""
+    """``c = f(c)`` for rows that are ``stride`` apart. Where one side of a kink is the number as it
+    was loaded, LLVM may store the other side alone, under a mask or number by number, which
+    without AVX-512 takes up to ten times as long: hence ``+ 0`` and ``* 1``, here and in
+    ``pull``."""
     whole_registers()
     for r in range(rows):
         row = cut(c, r * stride, width)  # known not to be indexed from its end
