@@ -48,9 +48,9 @@ machine and versions, and but for the oldest its commit.
 - A curve has some of a run's evaluations, more of the early ones than of the late (but not in the
   oldest rows, Figure 2's SRNN), to seven digits, and to five in older rows: the singular values of
   a margin of .001 are steps there. Figures follow once a run has been evaluated twice.
-- A curve's accuracy is that on the validation set where the protocol has one, as in all of
-  Vorontsov et al.; the table's is the test set's, at the weights that are best on the validation
-  set.
+- A curve's accuracy is that on the validation set where the protocol has one, as on MNIST and the
+  Penn Treebank in Vorontsov et al.; the table's is the test set's, at the weights that are best on
+  the validation set.
 
 The studies are listed below with the hours that their recorded runs took, and with what was
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
@@ -134,12 +134,14 @@ def commits() -> str:
     full = [row["commit"] for study in STUDIES.values()
             for row in store_of(study).rows().values()]
     named = Counter(name[:8] for name in full)
-    changed = sum(name.endswith("+") for name in full)
+    changed = Counter(study.title for study in STUDIES.values()
+                      for row in store_of(study).rows().values() if row["commit"].endswith("+"))
     lost = [name for name in LOST if name in named]
     return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
             "are not in the history; instead, take the commit that added the row to its file. "
             f"{named['']} rows are older than this rule and name no commit.\n"
-            + f"{changed} rows were made from a tree with uncommitted changes.\n" * bool(changed))
+            + "".join(f"{count} rows were made from a tree with uncommitted changes: of {title}.\n"
+                      for title, count in changed.items()))
 
 
 def section(study: Study) -> str:

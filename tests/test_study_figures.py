@@ -46,7 +46,8 @@ def test_figure_3_of_manchev_and_spratling():
                 ("accuracy", "defect", "spectral_radius", "gradient_norm"))}}}
 
     rows = {"SRNN+OINIT": row(1), "SRNN+OPEN": row(2), "SRNN": row(3)}
-    accuracy, oinit, opened = pixel_by_pixel(rows).axes
+    accuracy, names, oinit, opened = pixel_by_pixel(rows).axes
+    assert len(names.get_legend().get_texts()) == 3
     assert [list(line.get_ydata()) for line in accuracy.lines] == [[n, n + .5] for n in (1, 2, 3)]
     batch, = {job.config.batch for job in STUDIES["table-ii"].jobs(lambda job: None, 1, False)}
     for place, shift in (oinit, 1), (opened, 2):
@@ -54,7 +55,7 @@ def test_figure_3_of_manchev_and_spratling():
         assert [list(line.get_ydata()) for line in place.lines] == [
             [shift + n, shift + n + .5] for n in (1, 2, 3)]
         assert all(list(line.get_xdata()) == [batch, 2 * batch] for line in place.lines)
-    assert len(pixel_by_pixel({"SRNN": row(0)}).axes) == 1
+    assert len(pixel_by_pixel({"SRNN": row(0)}).axes) == 2
 
 
 @pytest.mark.parametrize("norms, low, high", [([[1., 1.], [1., 1.]], "1", "1"),
@@ -120,9 +121,10 @@ def test_figures_3_and_6_of_vorontsov_et_al():
                              s_max=[1, 1.1, 1.2], s_sd=[0, .1, .2]),
             "LSTM": curve_row(**dict.fromkeys(("s_min", "s_mean", "s_max", "s_sd"), [None] * 3))}
     figure = evolution(rows)
-    losses, spectrum = figure.axes
+    losses, names, spectrum = figure.axes
     assert {line.get_marker() for line in (*losses.lines, *spectrum.lines)} == {"o"}
-    assert [line.get_label() for line in losses.lines] == ["0.1, not finished", "LSTM"]
+    assert [line.get_label() for line in losses.lines] == ["0.1, not finished", "LSTM"] == [
+        text.get_text() for text in names.get_legend().get_texts()]
     assert spectrum.get_title() == "0.1, not finished"
     lines = {line.get_label(): list(line.get_ydata()) for line in spectrum.lines}
     assert lines == {f"{name} s": values for name, values in (
@@ -254,7 +256,7 @@ def test_a_finding_is_stated_only_if_the_rows_say_so():
             return {"accuracy": .995 if label.endswith("SGD at .1") else .5}
         if label.startswith(controlled.PRIOR):
             return {"accuracy": .15 if "added" not in label else .99 if "clipped" in label
-                    else .85}
+                    else .85, "iteration": 20_000 if "SGD at .0001" in label else 1000}
         return {"accuracy": .25, "errors_text": 9990,
                 "mse": .03 if "W_xh" in label else .16 if "text" in label else .04}
 

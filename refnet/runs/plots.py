@@ -41,13 +41,18 @@ def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any)
                           edgecolor=(line.get_color(), 0.5), linewidth=0.6)
 
 
-def tidy(axes: Any, **legend: Any) -> None:
-    """A grid, a legend of small print, and ticks no closer than their numbers are wide."""
+def tidy(axes: Any, beside: Any = None, **legend: Any) -> None:
+    """A grid, a legend of small print, and ticks no closer than their numbers are wide.
+    ``beside``: other axes, which the legend has to itself."""
     if axes.get_xscale() == "linear":
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, **legend)
+    if beside is None:
+        axes.legend(fontsize=8, **legend)
+    else:
+        beside.set_axis_off()
+        beside.legend(*axes.get_legend_handles_labels(), fontsize=8, loc="center left")
 
 
 def of_seeds(counts: Collection[int]) -> str:

@@ -111,8 +111,8 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
         place.set_xlabel("update")
     figure.colorbar(image, ax=axes, shrink=.9,
                     label="||dL/dh_t|| over its largest value at that update")
-    figure.suptitle("Gradient of the last step's loss, copy task, T = "
-                    f"{row['settings']['length']}, one seed", fontsize=10)
+    figure.suptitle("Figure 2 of Vorontsov et al.: gradient of the last step's loss, copy task, "
+                    f"T = {row['settings']['length']}; one seed", fontsize=10)
     return figure
 
 

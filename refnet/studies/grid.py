@@ -12,7 +12,7 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["BENEATH", "STYLES", "Cell", "Figure", "Note", "accuracy", "drawn", "grid", "label_of",
+__all__ = ["STYLES", "Cell", "Figure", "Note", "accuracy", "drawn", "grid", "label_of",
            "last_accuracy", "solved_at"]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
@@ -62,7 +62,7 @@ def _summary(rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], floa
         return ", ".join(f"{value:{form}} so far" for value in values) or (
             "not yet" if rows else "not run")
     if values:
-        return spread(values, form)
+        return spread(values, form, len(ended))
     return "not solved" if figure is solved_at else "-"
 
 
@@ -78,7 +78,7 @@ STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1
 """Of the lines of a panel, so that one is seen that lies under another."""
 BENEATH: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (.5, -.18)}
 """Where a legend covers no curve."""
-LOGARITHMIC = ("gradient_norm", "defect", "mse")
+LOGARITHMIC = ("gradient_norm", "defect", "mse", "loss", "spectral_radius")
 RATIO = 6
 """The axis of iterations is logarithmic if the longest curve has more than this many times those of
 the shortest."""
@@ -102,6 +102,7 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
             panels: Callable[[str], str]) -> Any:
     """A panel for each column, or for each value of ``panels``; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     from refnet.runs.plots import banded, tidy, words
     names = list(dict.fromkeys(map(panels, rows)))
@@ -115,7 +116,7 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
     most = max(Counter(map(panels, rows)).values())
     beneath = BENEATH if most > 4 else {}
     canvas = Canvas(figsize=(4.5 * columns, .5 + (3.2 + .18 * most * bool(beneath)) * lines),
-                    layout="constrained")
+                    layout=ConstrainedLayoutEngine(h_pad=.1))  # legends have a frame
     axes = canvas.subplots(lines, columns, squeeze=False).ravel()
     for (name, column), here in zip(places, axes):
         ends = []
@@ -193,7 +194,8 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         text = re.sub(r" ([=o]) ", "\u00a0\\1\u00a0", f"{title}; {of_seeds(counts)}")
         width = int(13 * canvas.get_figwidth())
         lines = -(-len(text) // width)  # of about one length
-        canvas.suptitle(fill(text, min(width, len(text) // lines + 8)), fontsize=10)
+        canvas.suptitle(fill(text, min(width, len(text) // lines + 8), break_on_hyphens=False),
+                        fontsize=10)
         return canvas
 
     def switched(protocol: str) -> Study:

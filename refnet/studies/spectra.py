@@ -6,35 +6,34 @@ Checked by: tests/test_study_figures.py.
 from typing import Any
 
 from refnet.runs.rows import finite
-from refnet.studies.grid import BENEATH, label_of
+from refnet.studies.grid import STYLES, label_of
 
 __all__ = ["evolution"]
 
 
 def evolution(rows: dict[str, dict[str, Any]]) -> Any:
-    """The loss of all runs in one panel, and for each with a spectrum a panel with the mean of
-    the singular values, their standard deviation about it, the smallest and the largest."""
+    """The loss of all runs in one panel, their names beside it, and for each with a spectrum a
+    panel with the mean of the singular values, their standard deviation about it, the smallest and
+    the largest."""
     from matplotlib.figure import Figure
 
     from refnet.runs.plots import tidy, words
     spectra = {label: row for label, row in rows.items()
                if all(value is not None for value in row["curve"]["s_mean"])}
-    count = len(spectra) + 1
-    columns = min(2, count)
-    many = len(rows) > 4
-    figure = Figure(figsize=(4.5 * columns, 3.2 * -(-count // columns) + .18 * len(rows) * many),
-                    layout="constrained")
-    places = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
-    for label, row in rows.items():
-        places[0].plot(finite(row["curve"]["iteration"]), finite(row["curve"]["loss"]),
-                       label=label_of(label, [row]), marker=_marker(row), markersize=3)
-    places[0].set(xlabel="iteration", ylabel=words("loss"))
-    tidy(places[0], **BENEATH if many else {})
-    for place, (label, row) in zip(places[1:], spectra.items()):
+    count = len(spectra) + 2
+    figure = Figure(figsize=(9, 3.2 * -(-count // 2)), layout="constrained")
+    losses, names, *places = figure.subplots(-(-count // 2), 2, squeeze=False).ravel()
+    for number, (label, row) in enumerate(rows.items()):
+        losses.plot(finite(row["curve"]["iteration"]), finite(row["curve"]["loss"]),
+                    label=label_of(label, [row]), marker=_marker(row), markersize=3,
+                    linestyle=STYLES[number % len(STYLES)])
+    losses.set(xlabel="iteration", ylabel=words("loss"))
+    tidy(losses, names)
+    for place, (label, row) in zip(places, spectra.items()):
         curve = {name: finite(values) for name, values in row["curve"].items()}
         at, mean, sd = curve["iteration"], curve["s_mean"], curve["s_sd"]
         place.fill_between(at, [m - d for m, d in zip(mean, sd)], [m + d for m, d in zip(mean, sd)],
-                           color="tab:green", alpha=.3)
+                           color="tab:green", alpha=.3, label="mean s ± s.d.")
         for name, color in (("s_max", "tab:blue"), ("s_mean", "tab:green"), ("s_min", "tab:red")):
             place.plot(at, curve[name], color=color, label=words(name), marker=_marker(row),
                        markersize=3)
@@ -44,7 +43,7 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
         tidy(place, loc="upper left")
         low, high = place.get_ylim()
         place.set_ylim(low, high + .4 * (high - low))  # room for the legend
-    for place in places[count:]:
+    for place in places[len(spectra):]:
         place.remove()
     return figure
 

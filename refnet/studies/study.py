@@ -66,11 +66,13 @@ def only(study: Study, text: str) -> Study:
         job for job in study.jobs(found, seeds, quick) if text in job.name])
 
 
-def spread(values: list[float], form: str = ".2f") -> str:
-    """Mean, and the extremes if there are several; "not run" if there are none."""
+def spread(values: list[float], form: str = ".2f", of: int = 0) -> str:
+    """Mean, and the extremes if there are several; "not run" if there are none. ``of``: the number
+    of seeds that were run, if not all have a value."""
     if not values:
         return "not run"
     mean = f"{sum(values) / len(values):{form}}"
-    if len(values) == 1:
-        return f"{mean} (one seed)"
-    return f"{mean} ({min(values):{form}} to {max(values):{form}}, {len(values)} seeds)"
+    between = f"{min(values):{form}} to {max(values):{form}}, " * (len(values) > 1)
+    if len(values) < of:
+        return f"{mean} ({between}{len(values)} of {of} seeds)"
+    return f"{mean} ({between}" + ("one seed)" if len(values) == 1 else f"{len(values)} seeds)")

@@ -306,8 +306,10 @@ Not taken from the released codes:
   last, refnet the first, and on the Penn Treebank they choose by an accuracy that counts the last
   two steps of a line, whose answer is always 0. The loss that refnet records has the weight decay
   and penalties in it.
-- Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations, refnet the
-  last one's. Vorontsov et al. average batches by their number of lines, refnet characters.
+- Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations (pixel by
+  pixel, where Figure 3b has the norm of W_hh's gradient, a sixteenth of the mean over 1000: their
+  code divides by the number of images), refnet that of all parameters in the last one. Vorontsov
+  et al. average batches by their number of lines, refnet characters.
 - Images. Those of Vorontsov et al. have pixels over 256, refnet's over 255, and their permutation
   is another in every run, refnet's the same.
 - Tables II to IV of Manchev & Spratling are recorded with images shuffled in every epoch, and III
