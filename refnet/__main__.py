@@ -40,12 +40,15 @@ def main() -> int:
     from refnet.cli import main as run
     try:
         return run(sys.argv[1:])
+    except BrokenPipeError:  # nobody reads why it ended
+        return 141
     finally:
         ended()
-        try:
-            sys.stdout.flush()
-        except OSError:  # said already; or Python would try again, and say so
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+            try:
+                stream.flush()
+            except OSError:  # said already; or Python would try again, and say so
+                os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 if __name__ == "__main__":

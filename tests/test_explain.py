@@ -199,3 +199,12 @@ def test_output_that_nobody_reads_to_its_end():
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize("words", [["errata", "--markdown"], ["study", "no study"]])
+def test_an_error_that_nobody_reads(words):
+    """With standard error in the same pipe, as of `refnet study NAME 2>&1 | head -1`."""
+    with subprocess.Popen([sys.executable, "-m", "refnet", *words], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as process:
+        process.stdout.close()
+    assert process.returncode == 141

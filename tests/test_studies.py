@@ -214,6 +214,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch):
     job = Job("wild", replace(TINY, activation="relu", optimizer="sgd", rate=1e30))
     row = work.execute(job, tmp_path)
     assert row["state"] == "diverged" and "not finite" in row["reason"] and row["best"] == {}
+    assert str(tmp_path) not in row["reason"]  # the run's folder goes when there is a row
     # what it had reached before counts
     steps = iter(range(TINY.evaluate_every + 1))
 

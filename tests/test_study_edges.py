@@ -248,7 +248,7 @@ def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkey
     study = Study("two", "", lambda *ask: (asked.append(1), jobs)[1], lambda *ask: "")
     with ThreadPoolExecutor(1) as pool:
         assert run(study, store, executor=pool) == {}
-    assert len(asked) <= 4
+    assert len(asked) <= 5
 
 
 def test_rows_are_read_once_when_one_is_added_meanwhile(tmp_path, monkeypatch):
@@ -388,6 +388,65 @@ def test_a_figure_that_cannot_be_written_fails_no_table(tmp_path, monkeypatch, c
     assert cli.main(["study", "tiny", "--table", "--folder", str(tmp_path)]) == 0
     told = capsys.readouterr()
     assert "the table" in told.out and "the figure could not be written: " in told.err
+
+
+def test_a_figure_that_cannot_be_drawn_hides_no_failed_run(tmp_path, monkeypatch, capsys):
+    """As with Matplotlib's settings for a LaTeX that is not there."""
+    pytest.importorskip("refnet.runs.plots")
+
+    def undrawn(*ask):
+        raise RuntimeError("latex could not be found")
+
+    drawn = replace(tiny_study(), figure=undrawn, table=lambda *ask: "the table")
+    monkeypatch.setattr("refnet.studies.catalogue.find", lambda name: drawn)
+    monkeypatch.setattr("refnet.studies.runner.run", lambda *ask: {"one": "its error"})
+    assert cli.main(["study", "tiny", "--folder", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert "the table" in told.out and told.err.splitlines() == [
+        "Matplotlib could not draw the figure: latex could not be found", "failed: one: its error"]
+
+
+@pytest.mark.parametrize("refusal", [PermissionError(13, "Permission denied"), None])
+def test_a_cache_that_cannot_be_read_stops_no_study(tmp_path, monkeypatch, capsys, refusal):
+    """Times are all that it holds. Only what would write it refuses, and before it measures."""
+    monkeypatch.setattr("refnet.studies.cli.user_cache", lambda: tmp_path)
+    (tmp_path / "studies.json").write_text("no record")
+    if refusal:
+        def contents(*ask):
+            raise refusal
+
+        monkeypatch.setattr(costs, "contents", contents)
+    for mode, shown in (("--table", "FF+OPEN"), ("--status", "FF+OPEN"), ("--list", "table-iii")):
+        assert cli.main(["study", "table-iii", mode, "--folder", str(tmp_path / "studies")]) == 0
+        told = capsys.readouterr()
+        assert shown in told.out
+        assert "what was measured on this machine is not known: " in told.err
+    monkeypatch.setattr(costs, "measure", lambda *ask: pytest.fail("measured"))
+    assert cli.main(["study", "table-iii", "--measure"]) == 2
+    assert (tmp_path / "studies.json").read_text() == "no record"
+
+
+def test_a_name_that_no_run_has_is_answered_with_the_command_that_shows_them(tmp_path, capsys):
+    words = ["study", "table-i", "--quick", "--search"]
+    assert cli.main([*words, "--only", "no run", "--folder", str(tmp_path)]) == 2
+    command = capsys.readouterr().err.strip().partition("see them with: refnet ")[2].split()
+    assert sorted(command) == sorted([*words, "--status"])
+    assert cli.main([*command, "--folder", str(tmp_path)]) == 0
+    assert "temporal-order, plain, 0.1, T = 10" in capsys.readouterr().out
+
+
+def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(tmp_path):
+    """Between its row and the removal of its folder; but not of a run that is made again."""
+    store, study = Store(tmp_path), slow_study(2)
+    assert run(study, store) == {}
+    keys = [job.key for job in study.jobs(lambda job: None, 1, False)]
+    for key in (*keys, "another"):
+        (store.unfinished(key) / "run").mkdir(parents=True)
+        (store.unfinished(key) / "made.json").write_text("{}")
+    store.repeat(keys[:1])
+    assert run(study, store) == {}
+    assert {path.name for path in store.folder.glob("unfinished/*")} == {keys[0], "another"}
+    assert len(store.rows()) == 2
 
 
 def test_numbers_of_seeds_and_workers_are_bounded(capsys):

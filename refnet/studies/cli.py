@@ -2,11 +2,11 @@
 
 import argparse
 import sys
-from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from refnet.runs.files import named, user_cache
+from refnet.runs.files import named, told, user_cache
 
 if TYPE_CHECKING:
     from refnet.studies.costs import Cost
@@ -134,13 +134,12 @@ def _study(args: argparse.Namespace) -> int:
     rows = store.rows() if args.only else {}
     if args.only and not jobs_of(study, lambda job: store.done(job, rows), args.seeds, args.quick):
         raise ValueError(f"--only {args.only!r}: no run has that in its name; see them with: "
-                         f"refnet study {args.name} --status")
+                         + _command(args, *["--search"] * args.search,
+                                    *(["--folder", str(args.folder)] if rows else []), "--status"))
     known = _known(args).get(study.name)
     paces = known.paces if known else {}
     if args.status:
-        words = ["refnet study", args.name, *([f"--protocol {args.protocol}"] if args.protocol
-                                              else []), *["--quick"] * args.quick, "--measure"]
-        print(status(study, store, args.seeds, args.quick, paces, " ".join(words)))
+        print(status(study, store, args.seeds, args.quick, paces, _command(args, "--measure")))
         return 0
     failed = {}
     if not args.table:
@@ -167,9 +166,18 @@ def _study(args: argparse.Namespace) -> int:
             print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
         except OSError as error:  # as in a folder of somebody else
             print(f"the figure could not be written: {error}", file=sys.stderr)
+        except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
+            print(f"Matplotlib could not draw the figure: {told(error)}", file=sys.stderr)
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
     return 2 if failed else 0
+
+
+def _command(args: argparse.Namespace, *options: str) -> str:
+    """The command with the same study and these options instead of its own."""
+    protocol = [] if args.protocol is None else ["--protocol", args.protocol]
+    return " ".join(map(quote, ["refnet", "study", args.name, *protocol,
+                                *["--quick"] * args.quick, *options]))
 
 
 def _measured(args: argparse.Namespace) -> Path:
@@ -178,17 +186,25 @@ def _measured(args: argparse.Namespace) -> Path:
 
 
 def _known(args: argparse.Namespace) -> dict[str, "Cost"]:
-    """What was measured on this machine; nothing for a user without a cache."""
+    """What was measured on this machine; nothing for a user without a cache, or with one that
+    cannot be read."""
+    from refnet.runs.read import FileError
     from refnet.studies.costs import remembered
-    with suppress(FileNotFoundError):
+    try:
         return remembered(_measured(args))
+    except FileNotFoundError:
+        pass
+    except (OSError, FileError) as error:
+        print(f"what was measured on this machine is not known: {told(error)}", file=sys.stderr)
     return {}
 
 
 def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     """What each study is, with its measured cost on this machine."""
     from refnet.runs.rows import table
-    from refnet.studies.costs import measure, remember
+    from refnet.studies.costs import measure, remember, remembered
+    if args.measure:
+        remembered(_measured(args))  # a file that is damaged is told before the minutes this takes
     jobs = {study.name: study.jobs(lambda job: None, 1, args.quick) for study in studies}
     for name, found in jobs.items() if args.measure else ():
         print(f"measuring {name}", file=sys.stderr, flush=True)

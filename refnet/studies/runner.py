@@ -222,6 +222,8 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                     if found(job) is None and job.name not in failed}
             busy = {key: until for key, until in busy.items() if key in left}
             sent = {job.key for job in pending.values()}
+            if not report:
+                store.clear(job for job in reached(rows).values() if found(job) is not None)
             if left and not tried:
                 store.writable()
                 tried = True

@@ -13,7 +13,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from stat import S_ISDIR
@@ -204,6 +204,18 @@ class Store:
             write_atomically(self.again, lambda file: file.write(text))
         else:
             self.again.unlink(missing_ok=True)
+
+    def clear(self, jobs: Iterable[Job]) -> None:
+        """Remove the folders of runs that are done: a kill between a row and the removal of its
+        run's folder leaves it. In a store that is not to be written it stays."""
+        left = [job for job in jobs if self.unfinished(job.key).exists()]
+        if not left:
+            return
+        with suppress(OSError), self.held():
+            rows, again = self.rows(), self.repetition()
+            for job in left:
+                if job.key not in again and self.done(job, rows) is not None:
+                    remove(self.unfinished(job.key))
 
     def unfinished(self, key: str) -> Path:
         """The folder of a run that has not ended."""

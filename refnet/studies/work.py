@@ -158,7 +158,8 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
         rows = read_rows(folder / "rows.jsonl")
         best = json_of(contents(folder / "summary.json", LIMIT))["best"]
         return {"state": "diverged", "iterations": rows[-1]["iteration"] if rows else 0,
-                "best": best, "final": rows[-1] if rows else {}, "reason": str(error),
+                "best": best, "final": rows[-1] if rows else {},
+                "reason": str(error.__cause__ or error),  # without the folder, which goes
                 "seconds": rows[-1]["seconds"] if rows else 0, "curve": _curve(job, rows)}
     return {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
             "final": summary.final, "seconds": round(summary.seconds, 1),

@@ -415,7 +415,7 @@ def _loop(experiment: Experiment, run: Run, folder: Path, held: Held, rows: Rows
     except NotFiniteError as error:
         reason = f"{error}. {folder} keeps the run as it was at iteration {saved}"
         report("diverged", reason)
-        raise NotFiniteError(reason) from None
+        raise NotFiniteError(reason) from error
     if state == "interrupted":
         save()
     return report(state)
