@@ -8,6 +8,7 @@ Checked by: tests/test_study_figures.py.
 from typing import Any
 
 from refnet.studies.grid import Cell
+from refnet.studies.manchev import LE_ET_AL, LSTM
 from refnet.studies.vorontsov import SUMMED
 from refnet.training.protocols import preset
 
@@ -23,14 +24,15 @@ def _cells(question: str, fixed: dict[str, Any], cases: dict[str, dict[str, Any]
             for name, case in cases.items()]
 
 
-(SHORT, START, LONG, BRIEF, ADDING, ENDS, FIRST, PIXELS, MORE, MOST, RIGID, WHOLE, GATED, PTB,
- PRIOR, HELD, PULLED, LONGEST, DEEP) = (
+(SHORT, START, LONG, BRIEF, ADDING, ENDS, FIRST, PIXELS, MORE, MOST, FADED, RIGID, WHOLE, GATED,
+ PTB, PRIOR, HELD, PULLED, LONGEST, DEEP) = (
     "temporal order, SRNN, T = 20", "temporal order, SRNN+OINIT, T = 20",
     "temporal order, SRNN+OINIT, T = 120", "adding, SRNN+OINIT, T = 10",
     "adding, SRNN+OINIT, T = 100", "adding, SRNN+OINIT, T = 100, 100,000 iterations",
     "random permutation, SRNN+OINIT, T = 100", "MNIST by pixels, SRNN+OINIT",
     "MNIST by pixels, SRNN+OINIT, 100,000 iterations",
     "MNIST by pixels, SRNN+OINIT, 1,000,000 iterations",
+    "MNIST by pixels, LSTM of Le et al., 20,000 iterations",
     "MNIST by pixels, margin 0, 20 epochs", "MNIST by pixels, margin 0, 120 epochs",
     "MNIST by pixels, LSTM, 10 epochs",
     "Penn Treebank to 75 characters, margin 0, 20 epochs",
@@ -89,6 +91,8 @@ CELLS = [
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"}}),
     *_cells(MOST, {**OINIT, "iterations": 1_000_000}, {
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"}}),
+    *_cells(FADED, {**LE_ET_AL, **LSTM, "iterations": 20_000}, {
+        "weights by Glorot's rule": {"weights": "glorot_uniform"}}),
     *_cells(RIGID, {**TABLE_1, "iterations": 20_000}, {
         RECORDED: {}, "clipped at every step (code)": {"clip": "step"},
         "a start state that is learned (code)": {"learn_h0": True},

@@ -12,10 +12,13 @@ from refnet.studies.jobs import Job
 from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.study import Found, Study, spread
 
-__all__ = ["STUDIES"]
+__all__ = ["LE_ET_AL", "LSTM", "STUDIES"]
 
 PROTOCOL, TEXT = "manchev-spratling/code", "manchev-spratling/text"
 
+LE_ET_AL = {"task": "sequential-mnist:scaling=unit", "protocol": TEXT, "clip": "norm"}
+LSTM: dict[str, Any] = {"cell": "lstm:forget=1", "rate": .01, "clip_at": 1.0}
+"""Figure 3a's other nets, and the first of them."""
 MEANS = {"gaussian": "22.77", "uniform": "24.00"}
 
 
@@ -198,11 +201,10 @@ STUDIES = [
                                             ("SRNN+OPEN", "open", "91.81"),
                                             ("SRNN", "plain", "11.35"))),
              # Figure 3a's other curves
-             *(Cell(f"{net} of Le et al.", {
-                 "task": "sequential-mnist:scaling=unit", "protocol": TEXT, "clip": "norm",
-                 **settings}, quick={"iterations": 60, "evaluate_every": 60})
+             *(Cell(f"{net} of Le et al.", {**LE_ET_AL, **settings},
+                    quick={"iterations": 60, "evaluate_every": 60})
                for net, settings in (
-                   ("LSTM", {"cell": "lstm:forget=1", "rate": .01, "clip_at": 1.0}),
+                   ("LSTM", LSTM),
                    ("SRNN, clipped", {"rate": 1e-8, "clip_at": 10.0}),
                    ("IRNN", {"activation": "relu", "recurrent": "identity:scale=1", "rate": 1e-8,
                              "clip_at": 1.0})))],
