@@ -92,7 +92,8 @@ CELLS = [
     *_cells(MOST, {**OINIT, "iterations": 1_000_000}, {
         "RMSprop at .00001, from 0 to 1": {"task": "sequential-mnist:scaling=unit"}}),
     *_cells(FADED, {**LE_ET_AL, **LSTM, "iterations": 20_000}, {
-        "weights by Glorot's rule": {"weights": "glorot_uniform"}}),
+        "weights by Glorot's rule": {},
+        "weights from N(0, .001)": {"weights": "gaussian:sd=0.001"}}),
     *_cells(RIGID, {**TABLE_1, "iterations": 20_000}, {
         RECORDED: {}, "clipped at every step (code)": {"clip": "step"},
         "a start state that is learned (code)": {"learn_h0": True},
