@@ -169,11 +169,11 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "twelve below: how pixels are scaled moves the result by more than the distance, and can be "
      "its cause, but neither scale gives the printed number.",
      lambda rows: 3 < _best(rows, f"{MOST}: RMSprop at .00001, from 0 to 1") - 86.81 < 5),
-    ("The LSTM in Figure 3a of Manchev & Spratling, for which the text names no start: with weights "
-     "from N(0, .001), the start of their other nets, it always gives the same answer, 11.35%. Its "
-     "forget gates let .73 of a cell through at each step, the last rows of an image are empty, and "
-     "of the little that so small weights let in nothing is left at its end. By Glorot's rule it "
-     "has more than 15% of the answers right within the same 20,000 iterations.",
+    ("The LSTM in Figure 3a of Manchev & Spratling, for which the text names no start: with "
+     "weights from N(0, .001), the start of their other nets, it always gives the same answer, "
+     "11.35%. Its forget gates let .73 of a cell through at each step, the last rows of an image "
+     "are empty, and of the little that so small weights let in nothing is left at its end. By "
+     "Glorot's rule it has more than 15% of the answers right within the same 20,000 iterations.",
      lambda rows: _failed(rows, f"{FADED}: weights from N(0, .001)", 11.4)
      and _best(rows, f"{FADED}: weights by Glorot's rule") > 15),
     ("Table 1 of Vorontsov et al. at a margin of 0, where ours ends some six percentage points "
