@@ -226,7 +226,7 @@ STUDIES = [
              "The text has SRNN+OINIT leave 11.35% after about 60,000 examples. Here SRNN+OPEN "
              "does so between 48,000 and 64,000; SRNN+OINIT is above 25% at its first test, after "
              "16,000.",
-             lambda rows: all(list(_left(row)) == [48_000, 64_000] for row in rows["SRNN+OPEN"])
+             lambda rows: all(_left(row) == (48_000, 64_000) for row in rows["SRNN+OPEN"])
              and all(row["curve"]["accuracy"][0] > .25 for row in rows["SRNN+OINIT"])
              and all(rows[net] for net in ("SRNN+OPEN", "SRNN+OINIT"))), IN_ORDER]),
 ]

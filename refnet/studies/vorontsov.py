@@ -268,8 +268,8 @@ STUDIES = [
              and bool(rows["T = 1000, margin none"])
              and not _solved(rows["T = 1000, margin none"])
              and (_solved(made := rows["T = 500, margin none"]), len(made)) == (2, 3)), (
-             "Near that limit even whether a seed solves the task depends on the rounding: the "
-             "net at T = 500 without a margin is Figure 4's at a lambda of 0, and of the same "
+             "Near that limit two runs of the same seed, whose rounding differs, can end apart: "
+             "the net at T = 500 without a margin is Figure 4's at a lambda of 0, and of the same "
              "seeds others solve it there.",
              lambda rows: [row["state"] for row in rows["T = 500, margin none"]]
              == ["solved", "finished", "solved"])]),
