@@ -118,6 +118,20 @@ def _mean(rows: dict[str, list[dict[str, Any]]], name: str) -> float:
     return sum(known) / len(known) if known and len(known) == len(made) else float("nan")
 
 
+def _gated(rows: dict[str, list[dict[str, Any]]]) -> bool:
+    """Whether no gated net solved copy, and in every run from the first start of each pair more of
+    its symbols were right than in any from the second."""
+    made = {name.removeprefix("copy T = 80, "): runs for name, runs in rows.items()
+            if name.startswith("copy")}
+    right = {name: [accuracy(row) or 0 for row in runs] for name, runs in made.items()}
+    return all(right.values()) and not any(map(solved_at, sum(made.values(), []))) and all(
+        min(right[more]) > max(right[less]) for more, less in (
+            ("lstm, chain", "lstm, orthogonal"),
+            ("lstm, chain with ramp gates", "lstm, orthogonal"),
+            ("gru, chain with ramp gates", "gru, orthogonal"),
+            ("gru, chain with ramp gates", "gru, chain")))
+
+
 STUDIES = [
     replace(_GRID, jobs=_jobs, table=_table, switched=None),
     grid("left-open", "What the papers leave open: OINIT and OPEN together, W = D o S, non-normal "
@@ -145,5 +159,9 @@ STUDIES = [
              "with the same method. The ranges of the seeds overlap or touch.",
              lambda rows: all(_mean(rows, slow) > _mean(rows, fast) for slow, fast in (
                  ("OINIT+OPEN", "OINIT"), ("OINIT+OPEN", "OPEN"), ("D o S, OINIT", "OINIT"),
-                 ("D o S, OPEN", "OPEN"))))]),
+                 ("D o S, OPEN", "OPEN")))), (
+             "No gated net solves copy at T = 80 in 30,000 iterations. The LSTM has more of its "
+             "symbols right from a chain than from an orthogonal matrix, with ramp gates or "
+             "without; the GRU from a chain with ramp gates than from either of the other starts.",
+             _gated)]),
 ]
