@@ -9,6 +9,7 @@ from refnet.studies import costs
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.ladder import GRID, NOTES, PRINTED, _climb, _rung
+from refnet.studies.orhan import _gated
 from refnet.studies.study import protocols, spread, under
 from refnet.training.protocols import PROTOCOLS
 
@@ -241,3 +242,18 @@ def test_what_is_said_of_table_i_is_what_its_lengths_say(name, reached, said):
     text = STUDIES[name].table(found, 1, False)
     known = [note for notes in NOTES.values() for note, _ in notes if note in text]
     assert len(known) == len(said) and all(part in note for part, note in zip(said, known))
+
+
+def test_what_the_gated_nets_show_is_said_only_of_rows_that_show_it():
+    def rows(**changed):
+        right = {"lstm, orthogonal": .2, "lstm, chain": .3, "lstm, chain with ramp gates": .3,
+                 "gru, orthogonal": .5, "gru, chain": .5, "gru, chain with ramp gates": .6}
+        return {f"copy T = 80, {name}": [{"state": "finished", "iterations": 9, "best": {
+            "accuracy": value}, **changed.get(name.replace(", ", "_"), {})}]
+            for name, value in right.items()}
+
+    assert _gated(rows())
+    for worse in ({"state": "solved"}, {"best": {"accuracy": .1}}):
+        assert not _gated(rows(lstm_chain=worse))
+    assert not _gated(rows(gru_chain={"best": {"accuracy": .7}}))
+    assert not _gated({**rows(), "copy T = 80, gru, chain": []})
