@@ -220,7 +220,8 @@ def peak(net, T):
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", [cell if cell in ("rnn", "lstm") else pytest.param(
+    cell, marks=pytest.mark.slow) for cell in CELLS])
 def test_memory_grows_with_the_square_root(cell, readout):
     """Four times the steps take twice the memory (a fifth more is allowed for what does not
     depend on T), and less than a tenth of the tape without checkpoints."""
