@@ -113,8 +113,7 @@ except ChildProcessError:
 @pytest.mark.parametrize("change, ahead", [
     ("", True), ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", True),
     ("_jit.may_fork = lambda: False", False),
-    pytest.param("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False,
-                 marks=pytest.mark.slow),
+    ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
     ("_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))", False),
     ("import time; _jit.PATIENCE = 0\n"
      "_jit.Forked = lambda work: forked.Forked(lambda: time.sleep(100))", False),
