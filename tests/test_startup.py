@@ -109,18 +109,33 @@ except ChildProcessError:
 """
 
 
+TWO_KERNELS = """
+import numpy as np
+@_jit.jit
+def forward(first, last, space): space[0] = 1.5
+@_jit.jit
+def backward(first, last, space): space[0] *= 3
+def gradient():
+    spaces = np.zeros((1, 1), "f4")
+    _jit.run(forward, 1, spaces, then=lambda: _jit.run(backward, 1, spaces.copy()))
+    _jit.run(backward, 1, spaces)
+    return spaces[0, 0]
+"""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux alone")
-@pytest.mark.parametrize("change, ahead", [
-    ("", True), ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", True),
-    ("_jit.may_fork = lambda: False", False),
-    ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
-    ("_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))", False),
-    ("import time; _jit.PATIENCE = 0\n"
-     "_jit.Forked = lambda work: forked.Forked(lambda: time.sleep(100))", False),
-    ("def refuse(work): raise BlockingIOError()\n_jit.Forked = refuse", False)])
-def test_the_second_kernel_is_made_ahead(change, ahead, tmp_path):
+@pytest.mark.parametrize("program, change, ahead", [(SMALL_RUN, "", True), *(
+    (TWO_KERNELS, change, ahead) for change, ahead in [
+        ("", True), ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", True),
+        ("_jit.may_fork = lambda: False", False),
+        ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
+        ("_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))", False),
+        ("import time; _jit.PATIENCE = 0\n"
+         "_jit.Forked = lambda work: forked.Forked(lambda: time.sleep(100))", False),
+        ("def refuse(work): raise BlockingIOError()\n_jit.Forked = refuse", False)])])
+def test_the_second_kernel_is_made_ahead(program, change, ahead, tmp_path):
     """By another process, while this one compiles the first; by this one if that one fails."""
-    found = run_python(f"{SAVED}\n{change}\n{SMALL_RUN}\nprint(os.getpid(), gradient()){GONE}",
+    found = run_python(f"{SAVED}{program}\n{change}\nprint(os.getpid(), gradient()){GONE}",
                        NUMBA_CACHE_DIR=str(tmp_path / "kept"), SAVED=str(tmp_path / "saved"))
     assert found.returncode == 0, found.stderr
     here, gradient = found.stdout.split()
@@ -128,7 +143,7 @@ def test_the_second_kernel_is_made_ahead(change, ahead, tmp_path):
     assert [by for name, by in saved if name == "forward"] == [here]
     second = [by for name, by in saved if name == "backward"]
     assert here not in second if ahead else here in second
-    again = run_python(f"{SAVED}{SMALL_RUN}\nprint(gradient()){GONE}",
+    again = run_python(f"{SAVED}{program}\nprint(gradient()){GONE}",
                        NUMBA_CACHE_DIR=str(tmp_path / "kept"), SAVED=str(tmp_path / "none"))
     assert again.stdout.split() == [gradient] and not (tmp_path / "none").exists(), again.stderr
 
