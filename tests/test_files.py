@@ -1,8 +1,10 @@
 """A data set's files: where they are looked for, downloads, and every way to be wrong."""
 
 import builtins
+import errno
 import gzip
 import io
+import os
 import struct
 import sys
 import threading
@@ -210,6 +212,20 @@ def test_download(places, server, monkeypatch):
     assert steps[0] == len(packed) and steps[-1] == (len(packed), len(packed))
     assert kept(places) == [f"cache/refnet/digits/{SOURCE.name}.gz"]
     assert (get(mirrors) == IMAGES).all() and len(server.asked) == 1
+
+
+@pytest.mark.parametrize("case", ["a file in its place", "a full disk"])
+def test_a_download_that_cannot_be_kept_is_used(places, server, monkeypatch, caplog, case):
+    if case == "a full disk":
+        def full(path, write):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        monkeypatch.setattr(files, "write_atomically", full)
+    else:
+        (places / "cache" / "refnet").write_text("")
+    before = kept(places)
+    assert (get([server("a", gzip.compress(GOOD))]) == IMAGES).all()
+    assert f"{SOURCE.name} is used, but not kept for the next run: " in caplog.text
+    assert kept(places) == before
 
 
 class Recorded:

@@ -9,6 +9,7 @@ Checked by: tests/test_files.py.
 
 import gzip
 import io
+import logging
 import os
 import sys
 import zlib
@@ -21,7 +22,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.runs.files import sweep, user_cache, write_atomically
+from refnet.runs.files import sweep, told, user_cache, write_atomically
 from refnet.runs.progress import counter
 
 __all__ = ["Source", "find", "folders", "load", "parse_idx", "unpack"]
@@ -70,7 +71,7 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
     ``mirrors``: addresses of folders that have it as gz; if there are none, it is never
     downloaded. ``missing``: what to get, for the error if no file is found.
     Raises ValueError for a file that is not what it should be, FileNotFoundError if there is
-    none; a download is kept only if it is right.
+    none; a download is kept only if it is right, and used also where it cannot be kept.
 
     >>> load(Source("mnist", "no-such-file", 1, "0" * 64), len, (), "Get it.")
     Traceback (most recent call last):
@@ -90,9 +91,13 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
         except (OSError, ValueError) as error:
             failures.append(f" {address}: {error}.")
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sweep(target.parent)
-        write_atomically(target, lambda file: file.write(packed))
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sweep(target.parent)
+            write_atomically(target, lambda file: file.write(packed))
+        except OSError as error:
+            logging.getLogger("refnet").warning(
+                "%s is used, but not kept for the next run: %s", source.name, told(error))
         return parsed
     looked = ", ".join(str(folder) for folder in folders(source.folder))
     raise FileNotFoundError(
