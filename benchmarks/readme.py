@@ -158,6 +158,17 @@ def layers() -> str:
                   "largest z"], shown)
 
 
+def exponential() -> str:
+    """The polynomials of PyTorch's matrix exponential, and which of their terms are wrong."""
+    found = record("exponential")
+    return table([f"PyTorch {found['torch']}", "polynomial's degree", "1-norms",
+                  "wrong terms, of what they should be",
+                  "largest error of sin a, in unit roundoffs of a"], [
+        [row["dtype"], row["degree"], f"{row['from']:.3g} to {row['to']:.3g}",
+         ", ".join(f"A^{k}: {ratio:.3f}" for k, ratio in row["wrong terms"].items()) or "none",
+         row["sine"]] for row in found["rows"]])
+
+
 def checkers() -> str:
     found = record("check_checkers")["rows"]
     kinds = len({row["bug"] for row in found}) - 1
@@ -304,6 +315,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "frameworks": frameworks,
     "gpu": gpu,
     "layers": layers,
+    "exponential": exponential,
     "peers": peers,
     "limits": limits,
     "roofline": roofline,
