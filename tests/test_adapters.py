@@ -47,8 +47,9 @@ def onnx():
 TINY = ((4, 5, 2),)
 
 
-def test_torch_is_judged(torch):
-    rows = list(survey.torch_rows(TINY))
+@pytest.mark.parametrize("sizes", [TINY, survey.SIZES[:1]], ids=["tiny", "one step"])
+def test_torch_is_judged(torch, sizes):
+    rows = list(survey.torch_rows(sizes))
     assert len({row["what"] for row in rows}) == 13
     assert {row["dtype"] for row in rows} == {"float32", "float64"}
     assert {row["verdict"] for row in rows} == {EXPLAINED}
