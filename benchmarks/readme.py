@@ -169,6 +169,24 @@ def exponential() -> str:
          row["sine"]] for row in found["rows"]])
 
 
+def step_sums() -> str:
+    """In what PyTorch's layers add up the gradients of Whh over the steps, by cell."""
+    found, rows = record("step_sums"), []
+    for cell in dict.fromkeys(row["cell"] for row in found["rows"]):
+        own = [row for row in found["rows"] if row["cell"] == cell]
+        zs = {kind: [row["z"][kind] for row in own] for kind in own[0]["z"]}
+        rows.append([cell, *(f"{min(zs[kind]):.1f} to {max(zs[kind]):.1f}" for kind in (
+            "layer", "layer as bfloat16", "float32", "bfloat16")),
+            *(f"{sum(kind in row['same bits'] for row in own)} of {len(own)}"
+              for kind in ("float32", "bfloat16"))])
+    return table([f"PyTorch {found['torch']}", "layer", "layer, judged as bfloat16",
+                  "steps added in float32", "in bfloat16", "layer's bits are those in float32",
+                  "in bfloat16"], rows) + (
+        f"\n(On {processor(found['environment']['processor'])}; PyTorch's instructions: "
+        f"{found['capability']}; bfloat16 by oneDNN: "
+        f"{'yes' if found['oneDNN has bfloat16'] else 'no'}.)\n")
+
+
 def checkers() -> str:
     found = record("check_checkers")["rows"]
     kinds = len({row["bug"] for row in found}) - 1
@@ -316,6 +334,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu": gpu,
     "layers": layers,
     "exponential": exponential,
+    "step-sums": step_sums,
     "peers": peers,
     "limits": limits,
     "roofline": roofline,
