@@ -25,7 +25,9 @@ HIGHEST = 18
 """The highest degree; beyond its range, a matrix is scaled and its exponential squared."""
 TERMS = HIGHEST + 1
 NORMS = np.geomspace(1e-4, 4, 1000)
-"""No term of a polynomial is below the normal numbers from the smallest on."""
+"""From the smallest on, every term of its polynomial is a normal number."""
+WRONG = 1e-3
+"""A term that is further off is wrong: roundings are below 1e-6 of it, wrong terms off by .09."""
 
 
 def terms(norm: float, dtype: torch.dtype) -> Any:
@@ -47,13 +49,13 @@ def rows(dtype: torch.dtype) -> list[dict[str, Any]]:
     seen = [(norm, terms(norm, dtype)) for norm in map(float, NORMS)]
     for degree, group in groupby(seen, lambda one: int(np.flatnonzero(one[1])[-1])):
         norms, ratios = zip(*group)
-        terms_found = {k: float(np.median([ratio[k] for ratio in ratios]))
-                       for k in range(min(degree, HIGHEST) + 1)}
+        usual = {k: float(np.median([ratio[k] for ratio in ratios]))
+                 for k in range(min(degree, HIGHEST) + 1)}
         made.append({
             "dtype": str(dtype).removeprefix("torch."),
             "degree": degree if degree <= HIGHEST else "squared",
             "from": norms[0], "to": norms[-1],
-            "wrong terms": {k: ratio for k, ratio in terms_found.items() if abs(ratio - 1) > 1e-3},
+            "wrong terms": {k: ratio for k, ratio in usual.items() if abs(ratio - 1) > WRONG},
             "sine": max(sine_error(norm, dtype) for norm in norms)})
     return made
 

@@ -74,7 +74,8 @@ def judge_function(net: Net, function: Callable[[Params, Batch], Params], dtype:
 
 def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None,
                dtypes: Dtypes = DTYPES) -> Rows:
-    """torch.nn.RNN (tanh, relu), LSTM, GRU, Linear stacks, orthogonal parametrisations."""
+    """torch.nn.RNN (tanh, relu), LSTM, GRU, Linear stacks, orthogonal parametrisations (these with
+    two steps at least)."""
     for T, H, B in sizes:
         nets: dict[str, Net] = {
             "nn.RNN tanh": RecurrentNet(3, H, 5),
