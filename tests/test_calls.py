@@ -161,6 +161,32 @@ def test_a_function_is_shrunk():
     assert smallest(str(caught.value)).endswith("arguments of shape (2, 1), (1, 1)")
 
 
+def test_a_function_with_a_cotangent_is_shrunk_where_the_cotangent_is_whole():
+    """Theirs has it from elsewhere, uncut."""
+    def rows(x):
+        return (x * x).sum(axis=1)
+
+    x, cotangent = np.arange(1.0, 25).reshape(4, 6), np.array([1.0, -2, 3, 4])
+
+    def wrong(x):
+        return {"dx": 2.001 * x * cotangent[:, None]}
+
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(rows, wrong, x, cotangent=cotangent)
+    assert smallest(str(caught.value)).endswith("arguments of shape (4, 1)")
+    assert "has shape" not in str(caught.value)
+
+
+def test_another_shape_at_other_sizes_is_not_the_mistake():
+    def wrong(x, w):
+        return {name: value * 1.001 for name, value in theirs(*(
+            np.resize(one, first.shape) for one, first in zip((x, w), (X, W)))).items()}
+
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(energy, wrong, X, W)
+    assert "smallest" not in str(caught.value)
+
+
 @pytest.mark.parametrize("net, widths", [
     (FeedforwardNet((3, 6, 6, 4)), "B = 1, D = 1, H = 1, C = 2, layers = 1"),
     (StackedNet(3, 4, 8, "gru", layers=3, bidirectional=True, readout="none", loss="none",

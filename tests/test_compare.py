@@ -89,7 +89,13 @@ def test_limits():
     (lambda t: t.update(dWhh="oops"), "holds no array of real numbers"),
     (lambda t: t.update(dWhh=[[1, 2], [3]]), "holds no array of real numbers"),
     (lambda t: t.update(dWhh=np.ma.array(t["dWhh"], mask=np.eye(5))), "holds no array of real"),
+    (lambda t: t.update(dWhh=None), "None; need an array of floats"),
+    (lambda t: t.update(dWhh=t["dWhh"] + 0j), "complex64; pass its .real"),
+    (lambda t: t.update(dWhh=t["dWhh"].astype(object)), "object; pass np.asarray"),
+    (lambda t: t.update(dWhh=t["dWhh"] > 0), "bool; need numbers"),
+    (lambda t: t.update(dWhh=t["dWhh"].byteswap()), "bytes of each number in reverse"),
     (lambda t: t.update(dwhh=t["dWhh"]), "is not the name of a result"),
+    (lambda t: t.update({"out.loss": 1.0}), "did you mean loss?"),
     (lambda t: t.clear(), "is missing"),
 ])
 def test_bad_input_never_passes(small, change, note):

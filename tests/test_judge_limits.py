@@ -1,6 +1,7 @@
 """The judge where numbers end: closed gates, overflow, gradients that can only be zero, programs
 that keep something between calls; and names that no more than what they say is true."""
 
+from copy import deepcopy
 from dataclasses import replace
 from re import match
 
@@ -145,7 +146,7 @@ def test_what_a_function_keeps_between_calls():
     verdict = judge(net, accumulating, params, batch)
     assert verdict.verdict == NOT_ROUNDING and "a second call" in verdict.convention
     assert judge(net, lambda *given: fresh.append(1) or reference_results(net, *given), params,
-                 batch).passed and len(fresh) == 3
+                 batch).passed and len(fresh) == 4
 
 
 def test_an_early_name_concerns_what_is_wrong_at_full_size():
@@ -270,6 +271,48 @@ def test_what_a_function_keeps_of_its_first_inputs():
         assert verdict.verdict == NOT_ROUNDING and "kept between calls" in verdict.convention
         with pytest.raises(AssertionError, match="kept between calls"):
             assert_gradients(net, keeping(*names), params, batch)
+
+
+@pytest.mark.parametrize("masked, readout, loss", [
+    (False, "last", "cross_entropy"), (True, "every", "cross_entropy"),
+    (True, "last", "squared_error"), (True, "none", "none")])
+def test_what_a_function_keeps_of_its_first_targets_or_lengths(masked, readout, loss):
+    """As one does that plans by the shapes alone; a single label is another one, too."""
+    described = Described(readout=readout, loss=loss, mask=masked,
+                          reduction="sum" if loss == "none" else "mean")
+    net = described.net(4)
+    params, batch = described.arrays(net, np.float32, T=5, B=3 if masked else 1, seed=0)
+
+    def keeping(*names):
+        first = {}
+
+        def function(p, b):
+            kept = first.setdefault(0, deepcopy(b))
+            return reference_results(net, p, b._replace(
+                **{name: getattr(kept, name) for name in names}))
+        return function
+
+    assert judge(net, keeping(), params, batch).passed
+    for name in ("y", "mask")[:1 + masked]:
+        verdict = judge(net, keeping(name), params, batch)
+        assert verdict.verdict == NOT_ROUNDING and "with other targets" in verdict.convention, name
+
+
+def test_a_function_may_need_labels_and_lengths_as_they_come():
+    """Sequences in the order of their lengths, and a class that stands for padding."""
+    net = RecurrentNet(2, 3, 4, readout="every")
+    params, batch = made(net, T=5, B=3)
+    lengths = np.array([5, 4, 2])
+    mask = np.arange(5)[:, None] < lengths
+    batch = batch._replace(y=np.where(mask, batch.y % 3 + 1, -100), mask=mask)
+
+    def packed(p, b):
+        found = reference_results(net, p, b)
+        fit = (np.diff(b.mask.sum(axis=0)) <= 0).all() and (b.y[b.mask] > 0).all() and (
+            b.y[~mask] == -100).all()
+        return found if fit else {name: 0 * value for name, value in found.items()}
+
+    assert judge(net, packed, params, batch).passed
 
 
 def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():

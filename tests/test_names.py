@@ -290,8 +290,12 @@ def test_float32_inside_float64_is_named():
         x=judge.batch.x.astype(np.float32)))
     theirs = {"loss": found.loss, **{f"d{name}": value.astype(float)
                                      for name, value in found.gradients.items()}}
-    name = "part of the computation is in float32: the differences have its size"
+    name = ("part of the computation is in float32: the differences have its size, and all numbers "
+            "are those of float32")
     assert judge(theirs).convention == name
+    one = {**{key: np.asarray(value) for key, value in judge.right().items()},
+           "dWhh": theirs["dWhh"]}
+    assert judge(one).convention == name
     bug = {key: value * (1 + 1e-7 * np.arange(value.size).reshape(value.shape))
            for key, value in judge.right().items() if key.startswith("d")}
     assert judge({**judge.right(), **bug}).convention == ""

@@ -130,12 +130,13 @@ def safetensors(header, body=b""):
 
 
 @pytest.mark.parametrize("data, message", [
-    (b"", "should take"), (b"\xff" * 20, "should take"), (safetensors([]), "JSON object"),
-    (safetensors(b"[" * 1000), "nested"), (safetensors({"a": 1}), "'a': need a dtype"),
+    (b"", "truncated, or no"), (b"\xff" * 20, "truncated, or no"), (safetensors([]), "JSON object"),
+    (safetensors(b"[" * 1000), "nested"), (safetensors({"a": 1}), "'a': 1; need a dtype"),
     (safetensors({"a": {"dtype": ["F32"], "shape": [], "data_offsets": [0, 4]}}, bytes(4)), "need"),
     (safetensors({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, bytes(4)), "need"),
     (safetensors({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, bytes(4)), "make"),
-    (safetensors({"a": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}, bytes(4)), "need"),
+    (safetensors({"a": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}, bytes(4)),
+     "within the 4 bytes after the header: otherwise the file is truncated"),
     (safetensors({n: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for n in "ab"},
                  bytes(4)), "overlaps"),
     (safetensors({"a": {"dtype": "F32", "shape": [0, 10 ** 30], "data_offsets": [0, 0]}}),

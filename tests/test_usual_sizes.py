@@ -24,9 +24,13 @@ AT_THE_EDGES = {
     "one sequence": ("gru", " 7     6    1 ", '''
     if x.shape[1] == 1:
         found["dWhh"] = found["dWhh"] * 2'''),
-    "an odd number of sequences": ("rnn", " 5     3    3 ", '''
+    "an odd number of sequences": ("rnn", " 5     19   9 ", '''
     if x.shape[1] > 1 and x.shape[1] % 2:
         found["dWhh"] = found["dWhh"] * 1.5'''),
+    "what is left over of eights": ("gru", " 5     19   9 ", '''
+    H = p["Why"].shape[1]
+    if H > 8 and H % 8:
+        found["dbh"][H // 8 * 8:H] = found["dbh"][:H % 8]'''),
     "a sequence of zeros": ("rnn --activation relu", "a sequence of zeros", '''
     if not x[:, 0].any():
         found["dbh"] = found["dbh"] + 1e-3'''),
@@ -125,11 +129,11 @@ def test_one_class_is_no_usual_size():
 
 @pytest.mark.parametrize("options", [{"activation": "oplu"}, {"transition": "schur"}], ids=str)
 def test_units_in_pairs(options, tmp_path, capsys):
-    """No size that the net cannot have is among the usual ones, and a mistake is found."""
+    """Sizes that the net cannot have are made even, and a mistake is found."""
     (option, name), = options.items()
     described = Described(**options)
     assert described.smallest == 2
-    rows = 4 + described.kinked
+    rows = 6 + described.kinked
     (tmp_path / "mine.py").write_text(f"""
 from refnet import Batch
 from refnet.check.cases import reference_results

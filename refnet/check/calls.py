@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from refnet.arguments import optional
-from refnet.batch import Array, Params
+from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.arithmetic import Kind
 from refnet.check.cases import reference_results
 from refnet.check.conventions import Readings
@@ -111,40 +111,68 @@ def _copy(value: Any) -> Any:
 
 def _of_other_inputs(case: Case, function: Callable[..., Any], verdict: Verdict, sigma: Params
                      ) -> Verdict:
-    """The verdict, which is no pass if the function does not follow its inputs: with half of the
-    parameters and of x, a result is off by more than a quarter of the way to the former one, in
-    the norm. What they should be is computed in float64, not certified; of LARGE cases it is not,
-    as that would take longer than the verdict."""
+    """The verdict, which is no pass if the function does not follow its inputs: with others, a
+    result is off by more than a quarter of the way to the former one, in the norm. What they
+    should be is computed in float64, not certified; of LARGE cases it is not, as that would take
+    longer than the verdict."""
     if not isinstance(case.what, Net) or _size(case) > LARGE:
         return verdict
     params, batch = case.inputs
     if any(value.dtype.kind == "O" for value in map(np.asarray, (*params.values(), batch.x))):
         return verdict
+    former = {name: one.value for name, one in certificate(case).named().items()}
     # not the parts of a transition: half of an orthogonal matrix is none
     half = {name: value if "." in name else _half(value) for name, value in params.items()}
-    other = batch._replace(x=_half(batch.x))
-    try:
-        found = _results(function, (half, other))
-    except Exception:  # it runs with some numbers alone
-        return verdict
-    found = {name: value for name, given in found.items() if (value := numbers(given)) is not None
-             } if isinstance(found, Mapping) else {}
-    true = reference_results(case.what, {name: _wide(value) for name, value in half.items()},
-                             other._replace(x=_wide(other.x), y=_wide(other.y)))
-    former = {name: one.value for name, one in certificate(case).named().items()}
-
-    def follows(name: str) -> bool:
-        way = np.linalg.norm(true[name] - former[name])
-        off = np.linalg.norm(found[name] - true[name])
-        return bool(off <= way / 4 or not np.linalg.norm(sigma[name]) < way / 100)
-
-    with np.errstate(all="ignore"):
+    for what, inputs in (("half of the parameters and inputs", (half, batch._replace(
+            x=_half(batch.x)))), ("other targets", (params, _other_targets(
+                batch, former["outputs"].shape[-1])))):
+        try:
+            found = _results(function, inputs)
+        except Exception:  # it runs with some numbers alone
+            continue
+        found = {name: value for name, given in found.items()
+                 if (value := numbers(given)) is not None} if isinstance(found, Mapping) else {}
+        true = _true(case.what, *inputs)
         kept = {name for name in found.keys() & true.keys()
-                if found[name].shape == np.shape(true[name]) and not follows(name)}
-    parts = tuple(judgement(part.name, found[part.name], true[part.name], sigma[part.name])
-                  if part.name in kept else part for part in verdict.parts)
-    return replace(verdict, verdict=NOT_ROUNDING, parts=parts, convention=OTHER) if kept else (
-        verdict)
+                if found[name].shape == np.shape(true[name])
+                and not _follows(found[name], true[name], former[name], sigma[name])}
+        if kept:
+            parts = tuple(judgement(part.name, found[part.name], true[part.name],
+                                    sigma[part.name])
+                          if part.name in kept else part for part in verdict.parts)
+            return replace(verdict, verdict=NOT_ROUNDING, parts=parts,
+                           convention=OTHER.format(what))
+    return verdict
+
+
+def _follows(found: Array, true: Array, former: Array, sigma: Array) -> bool:
+    with np.errstate(all="ignore"):
+        way, off = np.linalg.norm(true - former), np.linalg.norm(found - true)
+        return bool(off <= way / 4 or not np.linalg.norm(sigma) < way / 100)
+
+
+def _true(net: Net, params: Params, batch: Batch) -> Params:
+    return reference_results(net, {name: _wide(value) for name, value in params.items()},
+                             batch._replace(x=_wide(batch.x), y=_wide(batch.y)))
+
+
+def _other_targets(batch: Batch, classes: int) -> Batch:
+    """The same x with half of the targets or, of classes, with those that count in another order
+    (if there is one alone, with the next one); with a mask, sequences end a step earlier."""
+    y, mask = np.array(batch.y), batch.mask
+    counted = np.ones(y.shape, bool)
+    if mask is not None:
+        steps = mask.astype(bool)
+        shorter = steps & (np.arange(len(steps))[:, None] < last_steps(steps) - 1)
+        steps = np.where(shorter.any(axis=0), shorter, steps)
+        mask = steps.astype(mask.dtype)
+        if y.shape == steps.shape:
+            counted = steps
+    if y.dtype.kind not in "iu":
+        return batch._replace(y=_half(y), mask=mask)
+    own = y[counted]
+    y[counted] = np.roll(own, 1) if (own != own[:1]).any() else (own + 1) % classes
+    return batch._replace(y=y, mask=mask)
 
 
 def _half(value: Any) -> Array:
@@ -159,8 +187,8 @@ def _wide(value: Any) -> Array:
     return array if array.dtype.kind in "iu" else array.astype(float)
 
 
-OTHER = ("with half of the parameters and inputs it gives another result than these have, with "
-         "those of the first call it was right: something is kept between calls")
+OTHER = ("with {} it gives another result than these have, with those of the first call it was "
+         "right: something is kept between calls")
 SECOND = ("a second call with the same inputs gives another result, the first one's was right: "
           "something is kept between calls")
 

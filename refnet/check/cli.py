@@ -90,6 +90,11 @@ exit status: 0 if all is explained by rounding (what a framework refuses to comp
 1 if not, 2 if it could not be judged or on an error
 """
 
+READ = """
+exit status: 0 if all is explained by rounding, 1 if not or if a result is missing or cannot be
+read, 2 if none could be judged or on an error
+"""
+
 PLAIN = """
 exit status: 0, or 2 on an error
 """
@@ -165,7 +170,7 @@ def add_commands(subparsers: Any) -> None:
     write.add_argument("folder", type=named, metavar="DIR", help="the folder to write "
                        "to, made if it is not there")
     write.set_defaults(run=commands.write_vectors)
-    judge = _parser(actions, "judge", "judge what a program wrote back", VECTORS)
+    judge = _parser(actions, "judge", "judge what a program wrote back", VECTORS, READ)
     judge.add_argument("folder", type=named, metavar="DIR", help="the folder that "
                        "`vectors write` wrote")
     judge.add_argument("theirs", type=named, metavar="THEIRS", help="a folder with NAME.json, "
@@ -228,8 +233,8 @@ def _describing(parser: argparse.ArgumentParser) -> None:
                              help=text + (f" (default: {entry.default})" if entry.default else ""))
     net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
                      "and sequences; several may be given (default: 20,16,4; of a function also "
-                     "7,6,1, 1,2,1, 3,1,2 and 5,3,3, as far as its net may have them, and 20,16,4 "
-                     "with large inputs and, if a derivative jumps, with zeros)")
+                     "7,6,1, 1,2,1, 3,1,2 and 5,19,9, with H + 1 where H has to be even, "
+                     "and 20,16,4 with large inputs and, if a derivative jumps, with zeros)")
     net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
                      choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
                      f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "

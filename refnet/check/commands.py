@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["compare_checkers", "judge_framework", "judge_keras", "judge_onnx", "judge_own",
            "judge_vectors", "list_tolerances", "measure_rates", "write_vectors"]
 
-DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 3, 3))
-"""The sizes (T, H, B) that a function is judged at, as far as its net has them, and at the first of
-them with large inputs, and with zeros if a derivative jumps there."""
+DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 19, 9))
+"""The sizes (T, H, B) that a function is judged at, with H made even where its net needs it, and at
+the first of them with large inputs, and with zeros if a derivative jumps there. In the last one
+vectors of 2, 4, 8 and 16 lanes are filled, and something is left over, of states and of gates."""
 
 LONGEST = 69
 """The letters of the longest name of a framework's layer in one of its forms."""
@@ -155,7 +156,7 @@ def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batc
     from refnet.check.own import SAID, Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
     each = [(args.sizes or DEFAULT[:1], args.at)] if args.sizes or args.at else [
-        (tuple(size for size in DEFAULT if size[1] % described.smallest == 0), ""),
+        (tuple((T, H + H % described.smallest, B) for T, H, B in DEFAULT), ""),
         (DEFAULT[:1], "large"), *[(DEFAULT[:1], "zeros")] * described.kinked]
     rows = chain.from_iterable(own_rows(
         function, described, sizes, args.dtypes, args.seed, required, _progress,

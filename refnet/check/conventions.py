@@ -191,7 +191,8 @@ class _Search:
             if u <= self.u or not all(self._within(6 * u, name) for name in self.given):
                 continue
             if stored:
-                return f"part of the computation is in {kind}: the differences have its size"
+                return (f"part of the computation is in {kind}: the differences have its size, "
+                        f"and all numbers are those of {kind}")
             if self.wrong & set(FORWARD) and self.wrong == set(self.given) and all(
                     self._typical(u, name) for name in self.given):
                 return (f"perhaps part of the computation is in {kind}: the differences have its "

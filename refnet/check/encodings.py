@@ -51,7 +51,8 @@ def from_json(entry: Any) -> Array:
         raise ValueError("a shape is a list of integers, and data is one flat list")
     values = [WORDS.get(value, value) if isinstance(value, str) else value for value in data]
     if not all(isinstance(value, (int, float)) for value in values):
-        raise ValueError("data holds something that is not a number, NaN or Infinity")
+        raise ValueError("data holds something that is not a number, NaN or Infinity; write one "
+                         "flat list in C order, without lists inside")
     if len(values) != prod(shape):
         raise ValueError(f"data has {len(values)} numbers, which do not make shape {shape}")
     # a float32 may be written as 1e300, an int64 may not, nor as .5 or NaN

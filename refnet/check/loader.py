@@ -23,7 +23,7 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
     function, with its type, file and line.
     """
     path, _, name = place.rpartition(":")
-    if not path or not Path(path).is_file():
+    if not path or not name or not Path(path).is_file():
         raise ValueError(f"{place}: need FILE.py:NAME, such as mine.py:gradients, with a file that "
                          "exists")
     spec = spec_from_file_location(f"own_{Path(path).stem}", path)
@@ -89,7 +89,7 @@ def _explained(place: str, path: str, error: BaseException, params: Any = None) 
     """The error, in one line, at the last line of the user's file that it came through; of a name
     that ``params``, its first argument, does not have, with those that it has."""
     if isinstance(error, SyntaxError):
-        where = f"{error.filename}:{error.lineno}"
+        where = f"{error.filename or path}:{error.lineno or 1}"
     else:
         lines = [frame for frame in extract_tb(error.__traceback__)
                  if Path(frame.filename).resolve() == Path(path).resolve()]

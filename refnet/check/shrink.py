@@ -2,8 +2,9 @@
 
 As Hypothesis shrinks: first all sizes at once, from 1 up, until it shows; then each size alone, as
 far down as it still shows, until none goes further. What does not run at a size does not show
-there. Steps and sequences are cut from what was given; a net of other widths gets new random
-parameters. Of a function's arrays, axes of one length are cut together.
+there, nor what gives results of other shapes. Steps and sequences are cut from what was given; a
+net of other widths gets new random parameters. Of a function's arrays, axes of one length are cut
+together, but for those of the cotangent, which theirs does not get.
 Checked by: tests/test_calls.py.
 """
 
@@ -70,8 +71,8 @@ def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
             except Exception:  # of their function too: it does not run at these sizes
                 pass
         found = tried[key]
-        return found is not None and any(part.name in wrong and part.verdict not in fine
-                                         for part in found.parts)
+        return found is not None and _unread(found) <= _unread(verdict) and any(
+            part.name in wrong and part.verdict not in fine for part in found.parts)
 
     now = cut.sizes
     for most in _rising(max(now.values(), default=0)):
@@ -87,6 +88,11 @@ def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
                         if shows(smaller := {**now, name: size})), now)
     found = tried.get(tuple(now.values()))
     return None if found is None else Shrunk(cut.text(now), found, len(tried))
+
+
+def _unread(verdict: Verdict) -> set[str]:
+    """The names of what is missing, of another shape or no array of numbers."""
+    return {part.name for part in verdict.parts if part.note and part.index is None}
 
 
 def _rising(end: int) -> Iterator[int]:
@@ -181,9 +187,9 @@ class _FunctionCut:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        arrays = [one for one in (*case.inputs, case.cotangent) if isinstance(one, np.ndarray)]
-        lengths = sorted({n for one in arrays for n in one.shape if n > 1}, reverse=True)
-        self.sizes: Sizes = {n: n for n in lengths}
+        arrays = [one for one in case.inputs if isinstance(one, np.ndarray)]
+        lengths = {n for one in arrays for n in one.shape if n > 1} - {*np.shape(case.cotangent)}
+        self.sizes: Sizes = {n: n for n in sorted(lengths, reverse=True)}
 
     def _cut(self, value: Any, sizes: Sizes) -> Any:
         if not isinstance(value, np.ndarray):
@@ -192,9 +198,8 @@ class _FunctionCut:
 
     def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, tuple[Any, ...]]:
         inputs = tuple(self._cut(one, sizes) for one in self.case.inputs)
-        cotangent = self._cut(self.case.cotangent, sizes)
-        return certify_function(self.case.what, *inputs, cotangent=cotangent, check=False,
-                                max_seconds=seconds), inputs
+        return certify_function(self.case.what, *inputs, cotangent=self.case.cotangent,
+                                check=False, max_seconds=seconds), inputs
 
     def text(self, sizes: Sizes) -> str:
         shapes = [str(self._cut(one, sizes).shape) for one in self.case.inputs

@@ -385,4 +385,4 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
 
 def _refused(note: str) -> Verdict:
     part = Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note=note)
-    return Verdict(NOT_ROUNDING, (part,), "", "float64")
+    return Verdict(NOT_ROUNDING, (part,), "", "")

@@ -14,6 +14,7 @@ Checked by: tests/test_compare.py; error rates: ``refnet check rates``.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -177,13 +178,15 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
 
     values = numbers(theirs)
     if values is None:
-        return refuse("holds no array of real numbers")
+        return refuse(f"holds no array of real numbers: {_unreadable(theirs)}")
     if values.shape != certified.shape:
         return refuse(f"has shape {values.shape}; need {certified.shape}")
     if not values.size:
         return Judgement(name, EXPLAINED, 0.0, 0.0, note="has no entries")
     bad = ~np.isfinite(values)
     if bad.any():
+        if _swapped(theirs, certified, sigma):
+            return refuse(SWAPPED)
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         return refuse(f"has {int(bad.sum())} entries that are not finite, the first at "
                       f"{list(index)}: {values[index]}; certified is {certified[index]}", index)
@@ -205,8 +208,38 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
     fine = SHOWS_NOTHING if blind else EXPLAINED
     verdict = fine if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
     endless = tuple(int(i) for i in np.argwhere(over)[0]) if over.any() else None
+    note = SWAPPED if verdict == NOT_ROUNDING and _swapped(theirs, certified, sigma) else ""
     return Judgement(name, verdict, worst, rms, index, float(values[index]),
-                     float(certified[index]), float(sigma[index]), hidden=hidden, endless=endless)
+                     float(certified[index]), float(sigma[index]), note, hidden=hidden,
+                     endless=endless)
+
+
+SWAPPED = ("is right with the bytes of each number in reverse: big-endian numbers were read as "
+           "little-endian ones, or the other way round")
+
+
+def _swapped(theirs: Any, certified: Array, sigma: Array) -> bool:
+    values = numbers(np.asarray(theirs).byteswap())
+    with np.errstate(over="ignore", invalid="ignore"):
+        room = LIMITS[0] * sigma
+        return values is not None and bool((abs(values - certified) <= room).all() and (
+            abs(certified) > room).any())
+
+
+def _unreadable(theirs: Any) -> str:
+    """What ``theirs``, which ``numbers`` does not read, is instead, and the repair."""
+    if np.ma.is_masked(theirs):
+        return "some of its entries are masked; give all of them"
+    try:
+        kind = np.asarray(theirs).dtype
+    except ValueError:
+        return "its rows have different lengths; give an array"
+    if theirs is None:
+        return "None; need an array of floats"
+    what = f"dtype {kind}" if isinstance(theirs, np.ndarray) else type(theirs).__name__
+    repair = {"c": "pass its .real", "O": "pass np.asarray(value, dtype=float)",
+              "b": "need numbers, not truth values"}
+    return f"{what}; {repair.get(kind.kind, 'need an array of floats')}"
 
 
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
@@ -271,7 +304,7 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
         finite = _finite(theirs, true)
         if finite.keys() == theirs.keys() & true.keys():  # nothing explains what is no number
             convention = (readings or Readings(certified, variants)).explain(
-                finite, wrong, sigma, unit(usual))
+                finite, wrong, sigma, min(unit(types.get(name, usual)) for name in wrong))
     parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
     judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
@@ -282,14 +315,19 @@ def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype
                    required: tuple[str, ...]) -> Verdict:
     """The verdict alone, from certified values and their sigma."""
     parts = [judgement(name, theirs[name], true[name], sigma[name]) if name in true else
-             Judgement(name, NOT_ROUNDING, np.inf, np.inf,
-                       note=f"is not the name of a result; these are {', '.join(true)}")
+             Judgement(name, NOT_ROUNDING, np.inf, np.inf, note=_no_result(name, true))
              for name in theirs]
     parts += [Judgement(name, NOT_ROUNDING, np.inf, np.inf, note="is missing")
               for name in required if name not in theirs]
     if not parts:
         parts = [Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note="is missing")]
     return Verdict(_worst(parts), tuple(parts), "", str(_asked(dtype)))
+
+
+def _no_result(name: str, known: Params) -> str:
+    near = get_close_matches(name, known, 1)
+    return (f"is not the name of a result; these are {', '.join(known)}"
+            + f": did you mean {''.join(near)}?" * bool(near))
 
 
 def _worst(parts: Sequence[Judgement]) -> str:
@@ -327,7 +365,7 @@ def numbers(theirs: Any) -> Array | None:
         return None
     known = (array.dtype.kind in "iu" or issubclass(array.dtype.type, np.floating)
              or array.dtype.name in NAMED)
-    with np.errstate(over="ignore", under="ignore"):  # of a wider type
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # wider; signalling NaN
         return array.astype(np.float64) if known else None
 
 

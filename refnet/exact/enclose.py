@@ -173,7 +173,8 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
                 raise ArithmeticError(
                     f"{name}: {doubt}, at {bits} bits as at fewer: more will not help. If there is "
                     "a kink exactly there, such as abs at 0 or a tie for a maximum, "
-                    "kind='rational' names it, if all of it is rational")
+                    "certify or certify_function with kind='rational' names it, if all of it is "
+                    "rational")
             raise ArithmeticError(f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
                                   "or use kind='rational' if all of it is rational")
         bits, sums = min(growth * bits, max_bits), growth * sums

@@ -36,7 +36,8 @@ ROUNDINGS = 2.0**16
 """Rounding errors allowed for each number that f computes: it may be a sum of as many terms, added
 one after the other. A mistake changes the value by some 2**-10, and eps times this is 2**-36."""
 REMEDY = ("f has a kink or a jump exactly here, stop() changes its gradient, or the "
-          "certificate is wrong; check=False leaves out this check")
+          "certificate is wrong; certify_function(..., check=False) leaves out this check, and "
+          "refnet.check.compare judges by what that returns")
 
 
 def check_differences(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Array | None,

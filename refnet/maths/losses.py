@@ -157,7 +157,8 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
     shape = outputs.shape[:-1]
     if targets.shape[:len(shape)] != shape:
         raise ValueError(f"{name}: targets have shape {targets.shape}; need {shape} first, "
-                         "one target a prediction (check the net's readout)")
+                         "one target a prediction (check the net's readout and the order of "
+                         "x's axes)")
     flat, rows = outputs, targets
     if len(shape) != 1:
         flat = outputs.reshape(prod(shape), outputs.shape[-1])

@@ -110,8 +110,9 @@ def _members(archive: zipfile.ZipFile, size: int, limit: int | None, only: str) 
 def safetensors_of(data: bytes) -> Params:
     """The arrays of a safetensors file of float16, float32, float64, int64 and bool."""
     size = int.from_bytes(data[:8], "little")
-    if len(data) < 8 + size:
-        raise ValueError(f"the header should take {size} bytes, the file has {len(data)}")
+    if len(data) < max(8 + size, 10):
+        raise ValueError(f"is truncated, or no safetensors file: it has {len(data):,} bytes; need "
+                         f"8 + {size:,}, by what should be the header's length")
     header, body = json_of(data[8:8 + size]), data[8 + size:]
     if not isinstance(header, dict):
         raise ValueError("the header is not a JSON object")
@@ -126,8 +127,10 @@ def safetensors_of(data: bytes) -> Params:
                     and all(type(n) is int and n >= 0 for n in shape):
                 dtype = np.dtype(KINDS[kind])
             case _:
-                raise ValueError(f"{name[:80]!r}: need a dtype of {', '.join(KINDS)}, a shape, and "
-                                 "data_offsets within the file")
+                raise ValueError(f"{name[:80]!r}: {str(entry)[:120]}; need a dtype of "
+                                 f"{', '.join(KINDS)}, a shape, and data_offsets within the "
+                                 f"{len(body):,} bytes after the header: otherwise the file is "
+                                 "truncated")
         if prod(shape) * dtype.itemsize != b - a:
             raise ValueError(f"{name[:80]!r}: {b - a} bytes do not make shape {shape} of {kind}")
         used += b - a
