@@ -32,7 +32,7 @@ HEAD = """# The papers' tables and figures
 
 Our numbers beside the printed ones, made by `python -m benchmarks.readme` from the rows recorded in
 `results/studies`; none of ours is typed into a table. Each recorded row carries its settings, seed,
-machine and versions, and but for the oldest its commit.
+machine and versions, and the commit that made it, which the oldest rows lack.
 
 - *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
   after any interruption, and prints the same table.
@@ -41,7 +41,8 @@ machine and versions, and but for the oldest its commit.
   512 units on the Penn Treebank are large and not kept there.)
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
   their median, with a band from the smallest to the largest value; a run that has ended keeps its
-  last value. A cell is complete with three seeds, in the study examples with five.
+  last value, and one that has not is left out where another has: the table counts it. A cell is
+  complete with three seeds, in the study examples with five.
 - Runs were made with several versions of refnet, which round in different places, and training
   amplifies a rounding. So the same run can have two results in two studies, and what is given for
   several seeds has that in it too.
@@ -55,8 +56,9 @@ machine and versions, and but for the oldest its commit.
 The studies are listed below with the hours that their recorded runs took, and with what was
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
 the hours of one process on an otherwise idle machine (`results/studies/costs.json` names it), if no
-run solves its task and so ends earlier, and the memory of the arrays of the largest run. Of Table I
-that is the first length alone. Recorded runs that took longer were made beside others.
+run solves its task and so ends earlier, and the memory of the arrays of the largest run. For
+Table I these are the runs of the first length alone. Recorded runs that took longer were made
+beside others.
 
 """
 
@@ -123,7 +125,8 @@ def overview() -> str:
         cost = costs.get(study.name)
         lines.append([f"`refnet study {study.name}`", study.title,
                       f"{len(done)}" + f" of {len(jobs)}" * (not ladder)
-                      + (f", {begun} begun" if begun else ""), f"{hours:.2f}",
+                      + (f", {begun} begun" if begun else ""),
+                      "-" if not done else f"{hours:.2f}" if hours > .01 else "minutes",
                       *(("-", "-") if cost is None else cost.texts)])
     return table(["command", "what", "runs recorded", "hours they took",
                   "hours for one seed, estimated", "memory of the largest run, MB"], lines)
@@ -134,13 +137,14 @@ def commits() -> str:
     full = [row["commit"] for study in STUDIES.values()
             for row in store_of(study).rows().values()]
     named = Counter(name[:8] for name in full)
-    changed = Counter(study.title for study in STUDIES.values()
+    changed = Counter(study.name for study in STUDIES.values()
                       for row in store_of(study).rows().values() if row["commit"].endswith("+"))
     lost = [name for name in LOST if name in named]
     return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
             "are not in the history; instead, take the commit that added the row to its file. "
-            f"{named['']} rows are older than this rule and name no commit.\n"
-            + "".join(f"{count} rows were made from a tree with uncommitted changes: of {title}.\n"
+            f"{named['']} rows, the oldest, name no commit.\n"
+            + "".join(f"{count} rows were made from a tree with uncommitted changes, those of the "
+                      f"study {title}.\n"
                       for title, count in changed.items()))
 
 

@@ -110,7 +110,7 @@ def admit(where: str, arrays: Params, shapes: Shapes, sizes: dict[str, int], bec
     decides the shapes, for the error.
     """
     if type(arrays) is not dict:
-        kind(f"{where}: the arrays", arrays, Mapping, "a dict of arrays by name")
+        kind(f"{where}: the dict of arrays", arrays, Mapping, "a dict of arrays by name")
     for name, value in arrays.items():
         need = shapes.get(name)
         if (need is None or type(value) is not np.ndarray or value.dtype.kind not in NUMBERS

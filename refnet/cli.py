@@ -2,14 +2,16 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 import traceback
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from refnet.arguments import SEED, whole
 from refnet.check.cli import add_commands
@@ -51,10 +53,24 @@ ORTHOGONALIZE_EXAMPLES = """example:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says it if a help cannot be written, as argparse does not."""
+    """Says it if a help cannot be written, as argparse does not; of wrong arguments one line, with
+    the word that may be meant."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.set_defaults(parser=self)  # of the innermost command
 
     def _print_message(self, message: str, file: Any = None) -> None:
         print(message, end="", file=file or sys.stderr, flush=True)
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with status 2."""
+        chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        flag = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        near = (get_close_matches(chosen[1], re.findall(r"[\w./-]+", chosen[2]), 1) if chosen else
+                get_close_matches(flag[1], self._option_string_actions, 1) if flag else [])
+        self.exit(2, f"{self.prog}: error: {message}" + f" (did you mean {''.join(near)}?)" * bool(
+            near) + f"; see {self.prog} --help\n")
 
 
 def main(arguments: list[str]) -> int:
@@ -82,10 +98,12 @@ def main(arguments: list[str]) -> int:
     debug = "--debug" in arguments  # before the command or after it
     called = "refnet"
     try:
-        args = parser.parse_args([argument for argument in arguments if argument != "--debug"])
+        args, more = parser.parse_known_args([one for one in arguments if one != "--debug"])
+        if more:
+            args.parser.error(f"unrecognized arguments: {' '.join(more)}")
         for name, value in vars(args).items():
             if value == []:  # argparse's reading of --option=--
-                parser.error(f"--{name.replace('_', '-')} has no value")
+                args.parser.error(f"--{name.replace('_', '-')} has no value")
         called = f"refnet {args.command}"
         if isinstance(getattr(args, "seed", None), int):
             whole("--seed", args.seed, 0, SEED)
@@ -117,8 +135,9 @@ def _add_train(commands: Any) -> None:
     from refnet.training.config import OWN, Config
     parser = commands.add_parser(
         "train", help="train a net on a task and report", epilog=TRAIN_EXAMPLES,
-        description="Train a net on a task. Writes a run folder: config.toml, rows.jsonl, "
-        "checkpoint.npz,\ncurves.png, summary.md.",
+        description="Train a net on a task. Writes a run folder: config.toml, "
+        "environment.json,\nrows.jsonl, checkpoint.npz, with OINIT oinit.json, and at the end "
+        "curves.png, summary.md,\nsummary.json.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="?", metavar="TASK", help="temporal-order, "
                         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
@@ -263,8 +282,9 @@ def _orthogonalize(args: argparse.Namespace) -> int:
             except ValueError as error:  # the options have the names of its arguments
                 said = str(error).removeprefix("orthogonalization_experiment: ")
                 raise ValueError(f"--{said}") from None
-        rows.append([distribution, args.runs, f"{result.success_rate:.2%}", f"{result.mean:.2f}",
-                     f"{result.sd:.2f}", *result.extremes,
+        found = (f"{result.mean:.2f}", f"{result.sd:.2f}", *result.extremes)
+        rows.append([distribution, args.runs, f"{result.success_rate:.2%}",
+                     *(found if result.success_rate else [None] * len(found)),
                      f"{text:.2f}" if (args.size, args.rate) == (100, 0.1) else None])
     print(table(["start", "runs", "converged", "mean steps", "sd", "fewest", "most",
                  "the paper's mean"], rows))

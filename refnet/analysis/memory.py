@@ -82,7 +82,7 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     then; J(k) for k < horizon is then defined for any W, falls with the horizon, and tends to
     the stationary J where that exists.
     Raises ValueError for a spectral radius of 1 or more without a horizon, for delays beyond the
-    horizon, or shapes that do not fit.
+    horizon, entries so large that float64 does not hold C, or shapes that do not fit.
 
     >>> fisher_memory(np.array([[0.5]]), np.array([1.0]), delays=3).round(6).tolist()
     [0.75, 0.1875, 0.046875]
@@ -97,7 +97,12 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
                          "delays up to the horizon")
     W, v = W.astype(np.float64), v.astype(np.float64)
     if horizon is not None:
-        return _fisher_memory_of(W, v, delays, float(noise), horizon)
+        try:
+            return _fisher_memory_of(W, v, delays, float(noise), horizon)
+        except np.linalg.LinAlgError:
+            raise ValueError(f"fisher_memory: W has entries up to {abs(W).max():.3g}, with which "
+                             f"the noise of {horizon} steps is beyond float64; need smaller ones: "
+                             "a matrix whose training diverged keeps no memory") from None
     C = noise_covariance(W, noise)
     signals = np.empty((len(W), delays))
     signal = v

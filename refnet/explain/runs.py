@@ -299,7 +299,8 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
                 ax.legend(fontsize=6)
 
     return Explanation(
-        f"{len(runs)} runs of {runs[0].config.task}", ", ".join(map(str, folders)),
+        f"{len(runs)} run{'s' * (len(runs) > 1)} of {runs[0].task.name}",
+        ", ".join(map(str, folders)),
         "The settings in which they differ, and the best evaluation of each.",
         [Table("Runs", ["run", *differ, "iterations done", "best at iteration", f"best {metric}"],
                rows)], draw,

@@ -131,7 +131,7 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
     Checked by: tests/test_gradients.py::test_directions_of_any_magnitude.
     """
     admit("direction", direction, {name: (value.shape,) for name, value in at.items()}, {},
-          "as what it moves has")
+          "the shape of what it is the direction of")
     along = {name: np.asarray(direction[name]) if name in direction
              else np.zeros_like(value) for name, value in at.items()}
     kinds = {value.dtype.kind for value in at.values()}

@@ -89,7 +89,8 @@ def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
 
 
 def _table(found: Found, seeds: int, quick: bool) -> str:
-    rows = {cell.label: found(cell.job(0, quick, CURVE)) for cell in CELLS}
+    rows = {cell.label + f", seed {seed}" * bool(seed): found(cell.job(seed, quick, CURVE))
+            for cell in CELLS for seed in range(2)}
     stated = [text for text, holds in FINDINGS if holds(rows)]
     ratios = [[task, FADING[task], start, spread([row["ratio"] for seed in range(seeds)
                for job in _gradients(seed) if job.arguments["task"] == task

@@ -78,8 +78,8 @@ def add_command(commands: Any) -> None:
                         help="where studies keep their rows and checkpoints (default: studies)")
     parser.add_argument("--status", action="store_true", help="show how far the runs are; "
                         "make no runs")
-    parser.add_argument("--table", action="store_true", help="show the table of what is done; make "
-                        "no runs")
+    parser.add_argument("--table", action="store_true", help="show the table of what is done, and "
+                        "draw its figure in the folder; make no runs")
     parser.add_argument("--repeat", action="store_true",
                         help="make again the runs that are done; after an interruption, or if "
                         "some failed, the same command goes on with those that are left")

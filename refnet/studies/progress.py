@@ -84,7 +84,7 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
         lines.append([job.name, "damaged" if row.get("damaged") else state,
                       f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
                       None if needs is None else f"{_hours(needs)} at most"])
-    parts = [f"{_hours(left)} at most in one process"] * bool(left or not unknown + short)
+    parts = [f"{_hours(left)} at most in one process"] * bool(left)
     parts += [f"{short} of minutes each"] * bool(short)
     parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
         command)] * bool(unknown)
@@ -92,7 +92,7 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
     damaged = [f"{job.name}: {known['damaged']}\n" for job in jobs
                if (known := rows[job.key]) is not None and known.get("damaged")]
     return (table(["run", "state", "iterations", "seconds", "left"], lines)
-            + f"\nstill to compute: {', and '.join(parts)}"
+            + f"\nstill to compute: {', and '.join(parts) or 'nothing'}"
             + "; and further runs after each that is solved" * (study.open_ended and going)
             + "\n" + "".join(damaged)
             + f"{again} runs are still to be made again (--repeat)\n" * bool(again))

@@ -229,9 +229,9 @@ def _timing_table(found: Found, seeds: int, quick: bool) -> str:
                       f"{geosgd / sgd:.2f}", spread([row["load"] for row in rows], ".1f")])
     return table(["units", "SGD, s for 1000 median steps", "printed (GTX 770)", "geoSGD",
                   "printed", "ratio", "printed", "load of the machine"], lines) + (
-        "\nThe printed times are those of a graphics processor, ours of two cores: what the linear "
-        "solves of geoSGD cost beside the products of a training step is not the same on both, and "
-        "the ratios need not agree.\n")
+        "\nThe printed times are those of a graphics processor, ours of at most two cores: what "
+        "the linear solves of geoSGD cost beside the products of a step is not the same on both, "
+        "and the ratios need not agree.\n")
 
 
 _TABLE_3_CODE = replace(grid(
@@ -262,7 +262,7 @@ STUDIES = [
              "longest sequences without a margin. Here, with 20,000 iterations and gradients "
              "clipped by their norm, margins of .1 and 1 solve T = 1000 with a minority of the "
              "seeds, and without a margin no seed solves it, nor does one of three at T = 500. "
-             "Whether it is that the code clips at every step is a question of the study causes.",
+             "What clipping at every step, as in the code, changes is in the study causes.",
              lambda rows: all(0 < 2 * _solved(rows[f"T = 1000, margin {margin}"])
                               < len(rows[f"T = 1000, margin {margin}"]) for margin in ("0.1", "1"))
              and bool(rows["T = 1000, margin none"])
@@ -303,8 +303,8 @@ STUDIES = [
          _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
          [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=[(
              "The text has singular values reach the margin only at a very large rate that does "
-             "not permit convergence. Here, at the printed rate, the largest one comes within a "
-             "hundredth of the margin to its end for margins of .001 and .01.",
+             "not permit convergence. Here, at the printed rate, the largest one reaches the "
+             "margin's end, to a hundredth of the margin, at .001 and .01.",
              _narrow_ones_at_the_margin), SHIFTED, (
              "A margin of 0, .001 or .01 ends six to eight percentage points below the printed "
              "number, the wider ones one to two. What was tried at a margin of 0 is under the "
@@ -338,9 +338,10 @@ STUDIES = [
          [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=[(
              "From orthogonal starts all margins are within about a percentage point of the "
              "printed numbers. The LSTM is about two below, and Glorot's start almost five; the "
-             "identity is four above, and has lost less than two on the validation set at its "
-             "end. All three still learn: the last third adds more than one percentage point on "
-             "the validation set for the LSTM, and more than two for the others. How far seeds "
+             "identity is four above, and ends less than two below its best on the validation "
+             "set. None of the three has come to rest: the best of the last third of a run is on "
+             "the validation set more than one percentage point above that of the first two for "
+             "the LSTM, and more than two for the others. How far seeds "
              "differ there is not known: one was run.",
              lambda rows: all(
                  _apart(rows[f"margin {margin}, {start}" if start else margin], float(number),
@@ -349,15 +350,15 @@ STUDIES = [
              and _still_learning(rows["LSTM"], 100_000, 1)
              and all(_still_learning(rows[f"margin none, {start}"], 80_000, 2)
                      for start in ("Glorot normal", "identity"))), (
-             "As in Table 1, and not as the text has it, the largest singular value comes within a "
-             "hundredth of the margin to its end for margins of .001 and .01.",
+             "As in Table 1, and not as the text has it, the largest singular value reaches "
+             "the margin's end, to a hundredth of the margin, at .001 and .01.",
              _narrow_ones_at_the_margin), SHIFTED]),
     replace(grid(
         "table-3", "Table 3 of Vorontsov et al.: Penn Treebank, sentences of up to 75 characters "
         "(recorded with lines of similar length together)",
         _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, order="shuffled"),
         _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution, notes=[(
-            "Printed are two points more at a margin of 100 than at 0; here it is less than half "
+            "The text has two points more at a margin of 100 than at 0. Here it is less than half "
             "a point, and all are below what is printed, the identity by six points. Of the causes "
             "tried at a margin of 0 (study causes) the code's embedding moves the number most; "
             "with it the study table-3-code makes this table again, and with the code's other "

@@ -242,6 +242,7 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
 
     def fill(part: Path) -> None:
         params, pretraining = experiment.start()
+        experiment.task.batch(0, config.batch, config.seed)  # it may be too large for the memory
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")

@@ -326,7 +326,7 @@ Not taken from the released codes:
   update is of the order of that cost.
 - The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 on the synthetic problems
   where the text has 100,000, and 200 epochs on MNIST where it has 100, and 1,000,000 iterations
-  pixel by pixel. Both protocols take the text's; and its batches of 16 pixel by pixel, for which
+  pixel by pixel. Both protocols take the text's limits, and its batches of 16 pixel by pixel, where
   the code's default is 20.
 - In Manchev & Spratling's code for the synthetic problems the penalty is on by default (--reg .1),
   beside OINIT too. Their Table I gives OINIT no lambda, and it has none here.
