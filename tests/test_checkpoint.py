@@ -2,6 +2,8 @@
 
 import json
 import zipfile
+from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,6 +35,23 @@ def test_round_trip_keeps_every_bit(path):
         for name, value in values.items():
             assert loaded.groups[group][name].dtype == value.dtype
             assert loaded.groups[group][name].tobytes() == value.tobytes()
+
+
+@pytest.mark.parametrize("run", [None, Path(__file__).parent / "data" / "run" / "checkpoint.npz"],
+                         ids=["new", "recorded"])
+def test_the_digest_is_as_the_format_says(path, run):
+    """By a reader written from the module's docstring alone."""
+    with np.load(run or path) as file:
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(str(arrays.pop("meta")))
+    claimed = meta.pop("sha256")
+    digest = sha256(json.dumps(meta, sort_keys=True).encode())
+    for name in sorted(arrays):
+        shape = str(arrays[name].shape or (1,))
+        digest.update(f"{name} {arrays[name].dtype.str} {shape}".encode()
+                      + arrays[name].tobytes("C"))
+    assert digest.hexdigest() == claimed
+    assert any(value.shape == () for value in arrays.values())
 
 
 def test_a_checkpoint_may_have_any_number_of_arrays(path):

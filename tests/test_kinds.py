@@ -358,3 +358,21 @@ def test_functions_that_fractions_lack(name):
         assert entries_are(F, made.matrix(parts_of)[0] + F(0))
     with pytest.raises(TypeError, match="tanh of Fraction"):
         tanh(objects(SMALL[:2]))
+
+
+def test_the_array_that_holds_no_numbers_is_the_one_named():
+    fractions, text = np.array([F(1, 2)], object), np.array(["a"], object)
+    for params, wrong in (({"W": fractions, "b": text}, "b"), ({"W": text, "b": fractions}, "W")):
+        with pytest.raises(ValueError, match=f"^{wrong} is an object array of floats, or"):
+            same_kind(params, fractions)
+
+
+def test_integers_up_to_the_largest_that_float64_holds():
+    for value, dtype, held in ((2**63, np.uint64, True), (2**64 - 2**11, np.uint64, True),
+                               (2**64 - 1, np.uint64, False), (2**63 - 1, np.int64, False)):
+        array = np.array([value], dtype)
+        if held:
+            assert int(join("y", array, "x", np.ones(1))[0]) == value
+        else:
+            with pytest.raises(ValueError, match="does not hold its entry"):
+                join("y", array, "x", np.ones(1))

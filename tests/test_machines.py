@@ -114,3 +114,12 @@ def test_threads_of_blas_are_of_the_kind_of_machine(monkeypatch):
     with starting():
         assert machine() == one
     assert machine() != one
+
+
+def test_a_machine_that_compiles_nothing_is_of_another_kind(monkeypatch):
+    """Without the compiler there is no fused multiply-add, and other bits."""
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    one = machine()
+    for value, kind in (("0", one), ("", one), ("1", one + ", not compiled")):
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", value)
+        assert machine() == kind

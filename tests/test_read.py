@@ -76,6 +76,15 @@ def test_damaged_archives_are_refused(tmp_path, damage, message):
         npz_of(path)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    path = npz(tmp_path / "x.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("a.npy", archive.read("a.npy"))
+    with pytest.raises(ValueError, match="has two arrays named 'a'"):
+        npz_of(path)
+
+
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     """300 MB of zeros in 300 kB; the same member named 1,000 times in the directory."""
     path = npz(tmp_path / "x.npz", {"a": np.zeros(300_000_000, "i1")}, np.savez_compressed)

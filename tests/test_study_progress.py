@@ -31,6 +31,9 @@ def test_the_whole_and_each_run_have_their_time_left(tmp_path):
     assert text([job.key for job in jobs[:2]])[::2] == [
         f"0 of 3 runs done; {max(2, 2.5) * seconds / 60:.1f} min at most left",
         f"  seed 1: begun, {2 * seconds / 60:.1f} min at most left"]
+    # with more processes than runs, the longest alone
+    assert text([job.key for job in jobs])[0] == (
+        f"0 of 3 runs done; {2 * seconds / 60:.1f} min at most left")
     assert text([], [jobs[0].key])[0] == f"0 of 3 runs done; {each}"  # the others have failed
     # its own pace counts, not what was measured before
     assert text([], [jobs[0].key], {costs.kind(jobs[0]): 1e6})[0].endswith(each)

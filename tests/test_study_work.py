@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,19 @@ def test_who_finds_a_run_held_writes_nothing_in_its_folder(tmp_path):
         with pytest.raises(BusyError):
             work.execute(JOB, tmp_path)
         assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(tmp_path, monkeypatch):
+    other = {"key": JOB.key, "name": JOB.name, "settings": JOB.settings, "mean": -1.0}
+
+    @contextmanager
+    def ended(folder):
+        Store(tmp_path).append(other)
+        with hold(folder):
+            yield
+
+    monkeypatch.setattr(work, "hold", ended)
+    assert work.execute(JOB, tmp_path)["mean"] == -1
 
 
 def test_what_a_run_has_made_is_kept_until_there_is_a_row(tmp_path, monkeypatch):

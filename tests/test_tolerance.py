@@ -10,7 +10,9 @@ from refnet.check.cases import random_batch, random_params, reference_results  #
 from refnet.check.kept import case_of, certificate  # noqa: E402
 from refnet.check.mistakes import mistakes  # noqa: E402
 from refnet.check.naive import run  # noqa: E402
+from refnet.check.noise import spread  # noqa: E402
 from refnet.check.tolerance import Tolerance, _fitted  # noqa: E402
+from refnet.exact.functions import certify_function  # noqa: E402
 
 
 def case(net, dtype, T=20, B=3):
@@ -79,6 +81,20 @@ def test_the_line_is_over_all_points_and_touches_some():
         best = min(max((need - r * size).max(), 0) + r * size.mean()
                    for r in np.maximum(slopes, 0).ravel())
         assert line.mean() <= best * (1 + 1e-3)
+
+
+def test_they_allow_what_they_say():
+    """6 sigma, the unit roundoff of the result and the smallest normal number, in every entry; the
+    roundoff alone is left where sigma is 0."""
+    def doubled(x):
+        return 2 * x
+
+    x = np.linspace(1, 2, 7, dtype=np.float32)
+    for dtype, u in ((np.float32, 2.0**-24), (np.float64, 2.0**-53)):
+        found = tolerances(doubled, x, cotangent=np.ones(7), dtype=dtype)["value"]
+        allowed = found.atol + found.rtol * 2 * x.astype(float)
+        sigma = spread(certify_function(doubled, x, cotangent=np.ones(7)), dtype)["value"]
+        assert (allowed >= 6 * sigma + u * 2 * x + np.finfo(dtype).tiny).all()
 
 
 def test_edges():

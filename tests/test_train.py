@@ -340,3 +340,12 @@ def test_a_start_beyond_the_range_of_its_type_is_refused(tmp_path):
     with pytest.raises(ValueError, match="the start of .* is not finite in float32: give an init"):
         train(config, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("task", ["temporal-order:samples=20", "adding:samples=20"])
+def test_of_equal_evaluations_the_first_is_the_best(task):
+    made = build(Config(task, length=20)).task
+    less, more = {made.metric: 0.25}, {made.metric: 0.5}
+    better, worse = (less, more) if made.lower_is_better else (more, less)
+    assert loop._better(made, worse, {}) and loop._better(made, better, worse)
+    assert not loop._better(made, worse, better) and not loop._better(made, worse, dict(worse))

@@ -89,7 +89,8 @@ def _cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
         cast = array.astype(dtype)
         back = cast.real.astype(array.dtype) if array.dtype.kind in "iu" else cast.astype(
             np.result_type(cast, array))
-        same = (back == array) & (abs(cast) < 2.0 ** 63 if array.dtype.kind in "iu" else True)
+        bits = {"i": 63, "u": 64}.get(array.dtype.kind)
+        same = (back == array) & (bits is None or abs(cast) < 2.0 ** bits)
     wrong = np.argwhere(~(same | (array != array)))
     if len(wrong):
         entry = tuple(int(i) for i in wrong[0])
@@ -164,8 +165,9 @@ def _exact(arrays: Iterable[tuple[str, Array]]) -> list[Array]:
             raise ValueError(f"{name}: {error}") from None
     integers = {one for one in found if issubclass(one, (int, np.integer))}
     types = list(found.keys() - integers)
-    if float in found or any(issubclass(one, (str, type(None))) for one in types):
-        name = found.get(float) or found[types[0]]
+    strange = [name for one, name in found.items() if issubclass(one, (float, str, type(None)))]
+    if strange:
+        name = strange[0]
         raise ValueError(f"{name} is an object array of floats, or of things other than numbers; "
                          f"pass {name}.astype(np.float64), or lift it (refnet.exact.lift)")
     if len(types) > 1:

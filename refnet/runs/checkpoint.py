@@ -16,7 +16,8 @@ parameters, the optimiser's state and the best parameters by their names. One mo
   ``rounding_until`` (see ``refnet.training.loop.resume``)
 - ``sha256``: of the JSON text of the other entries (keys sorted, Python's default separators),
   then, for every array in the order of their names, of "NAME DTYPE SHAPE" (such as
-  ``params/Whh <f4 (3, 3)``) and of its bytes in C order
+  ``params/Whh <f4 (3, 3)``; the SHAPE of an array without dimensions is ``(1,)``) and of its
+  bytes in C order
 
 Nothing is pickled. A truncated, foreign, older or edited file is refused before anything is
 touched. Checked by: tests/test_checkpoint.py, and tests/data/run, a run of this version.

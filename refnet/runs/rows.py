@@ -142,9 +142,9 @@ def machine() -> str:
     """The kind of machine: on two of one kind, a run has the same bits.
 
     Processor with a checksum of its features, system, the versions of NumPy, SciPy and Numba, and
-    the environment's variables by which these compute as for another processor, or by which BLAS
-    takes more than one thread. The number of cores does not matter as long as it keeps to one
-    (``refnet.settle``).
+    the environment's variables by which these compute as for another processor, by which BLAS
+    takes more than one thread, or by which Numba compiles nothing. The number of cores does not
+    matter as long as it keeps to one (``refnet.settle``).
     """
     from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
     facts = environment()
@@ -153,7 +153,8 @@ def machine() -> str:
             f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}"
             + "".join(f", {name}={os.environ[name]}" for name in KIND if os.environ.get(name))
             + "".join(f", {name}={os.environ[name]}" for name in BLAS_THREADS
-                      if os.environ.get(name, "1") != "1"))
+                      if os.environ.get(name, "1") != "1")
+            + ", not compiled" * (os.environ.get("NUMBA_DISABLE_JIT", "") not in ("", "0")))
 
 
 def _cell(value: Any) -> str:

@@ -255,9 +255,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      and (rows[f"{PULLED}: strength 1"] or {})["iterations"] < 2500
      and _failed(rows, f"{PULLED}: strength 1,000", 101)),
     ("Copy at T = 1000 with a margin of 1, where Figure 1 has gradients clipped by their norm and "
-     "one seed of three solved: clipped at every step, as in the code, the first seed is solved, and "
-     "the second gets less than a fifth of the symbols right in the same 20,000 iterations. So "
-     "this is not why most seeds fail.",
+     "one seed of three solved: clipped at every step, as in the code, the first seed is solved, "
+     "and the second gets less than a fifth of the symbols right in the same 20,000 iterations. "
+     "So this is not why most seeds fail.",
      lambda rows: _solved(rows, f"{LONGEST}: margin 1")
      and _failed(rows, f"{LONGEST}: margin 1, seed 1", 20)),
     ("Table III of Manchev & Spratling, FF+OINIT: with images in the order of the file, and tests "
