@@ -64,7 +64,7 @@ def subcommands():
         raise Found(parser)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ArgumentParser, "parse_args", stop)
+        patch.setattr(ArgumentParser, "parse_known_args", stop)
         with pytest.raises(Found) as found:
             cli.main([])
     return list(found.value.args[0]._subparsers._group_actions[0].choices)
