@@ -15,11 +15,12 @@ from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.arithmetic import Kind
 from refnet.check.cases import reference_results
 from refnet.check.conventions import Readings
+from refnet.check.given import judged_types, numbers
 from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
 from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS,
-                                  UNJUDGED, Verdict, compare, judged_types, judgement, numbers)
+                                  UNJUDGED, Verdict, compare, judgement)
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet

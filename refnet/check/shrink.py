@@ -19,9 +19,10 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.cases import random_batch, random_params
+from refnet.check.given import judged_types
 from refnet.check.kept import Case
 from refnet.check.noise import spread
-from refnet.check.verdict import Verdict, compare_values, judged_types
+from refnet.check.verdict import Verdict, compare_values
 from refnet.exact.enclose import Certified, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.nets.feedforward import FeedforwardNet

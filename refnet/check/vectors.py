@@ -20,9 +20,10 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import arithmetic
 from refnet.check.encodings import ENCODINGS, decode, encode
+from refnet.check.given import judged_types
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
-from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare, judged_types
+from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
 from refnet.exact.enclose import Certified, Enclosure, certify
 from refnet.maths.activations import ACTIVATIONS, activation
 from refnet.matrices.initializers import orthogonal

@@ -21,16 +21,16 @@ import numpy as np
 
 from refnet.arguments import SEED, Rule, count, instance, kind, optional, takes
 from refnet.batch import Array, Params
-from refnet.check.arithmetic import NAMED, Kind, arithmetic
+from refnet.check.arithmetic import Kind
 from refnet.check.conventions import Readings
 from refnet.check.forms import combined, deviation, forms, once
+from refnet.check.given import asked, judged_types, numbers, unreadable
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
 __all__ = ["AS_WRITTEN", "EXPLAINED", "NOT_ROUNDING", "RULE", "SHOWS_NOTHING", "SUSPICIOUS",
-           "UNJUDGED", "Judgement", "Verdict", "compare", "compare_values", "judged_types",
-           "judgement", "numbers"]
+           "UNJUDGED", "Judgement", "Verdict", "compare", "compare_values", "judgement"]
 
 EXPLAINED = "explained by rounding"
 SHOWS_NOTHING = "shows nothing"
@@ -178,7 +178,7 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
 
     values = numbers(theirs)
     if values is None:
-        return refuse(f"holds no array of real numbers: {_unreadable(theirs)}")
+        return refuse(f"holds no array of real numbers: {unreadable(theirs)}")
     if values.shape != certified.shape:
         return refuse(f"has shape {values.shape}; need {certified.shape}")
     if not values.size:
@@ -224,22 +224,6 @@ def _swapped(theirs: Any, certified: Array, sigma: Array) -> bool:
         room = LIMITS[0] * sigma
         return values is not None and bool((abs(values - certified) <= room).all() and (
             abs(certified) > room).any())
-
-
-def _unreadable(theirs: Any) -> str:
-    """What ``theirs``, which ``numbers`` does not read, is instead, and the repair."""
-    if np.ma.is_masked(theirs):
-        return "some of its entries are masked; give all of them"
-    try:
-        kind = np.asarray(theirs).dtype
-    except ValueError:
-        return "its rows have different lengths; give an array"
-    if theirs is None:
-        return "None; need an array of floats"
-    what = f"dtype {kind}" if isinstance(theirs, np.ndarray) else type(theirs).__name__
-    repair = {"c": "pass its .real", "O": "pass np.asarray(value, dtype=float)",
-              "b": "need numbers, not truth values"}
-    return f"{what}; {repair.get(kind.kind, 'need an array of floats')}"
 
 
 @takes(theirs=instance(Mapping, "a dict of arrays by name"),
@@ -321,7 +305,7 @@ def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype
               for name in required if name not in theirs]
     if not parts:
         parts = [Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note="is missing")]
-    return Verdict(_worst(parts), tuple(parts), "", str(_asked(dtype)))
+    return Verdict(_worst(parts), tuple(parts), "", str(asked(dtype)))
 
 
 def _no_result(name: str, known: Params) -> str:
@@ -338,82 +322,11 @@ def _worst(parts: Sequence[Judgement]) -> str:
         part.endless is not None for part in gradients) else EXPLAINED
 
 
-def _admit(theirs: Mapping[str, Any]) -> None:
-    for name, value in theirs.items():
-        if not isinstance(name, str):
-            raise TypeError(f"theirs has the name {name!r}, which is {type(name).__name__}; need "
-                            "names of results, such as 'dWhh'")
-        try:
-            np.asarray(value)
-        except ValueError:  # rows of different lengths, which the verdict says
-            pass
-        except Exception as error:
-            raise TypeError(
-                f"theirs[{name!r}] is {type(value).__name__}, which NumPy cannot read ({error}); "
-                "need an array of NumPy's: of a PyTorch tensor pass t.detach().cpu().numpy(), in "
-                "bfloat16 t.detach().cpu().float().numpy() and dtype='bfloat16'") from error
-
-
-def numbers(theirs: Any) -> Array | None:
-    """``theirs`` as float64, or None if it is not an array of real numbers, none of them masked.
-    """
-    try:
-        array = np.asarray(theirs)
-    except ValueError:
-        return None
-    if np.ma.is_masked(theirs):
-        return None
-    known = (array.dtype.kind in "iu" or issubclass(array.dtype.type, np.floating)
-             or array.dtype.name in NAMED)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # wider; signalling NaN
-        return array.astype(np.float64) if known else None
-
-
 def _finite(theirs: Mapping[str, Any], true: Params) -> Params:
     """The arrays of ``theirs`` that can be compared with anything."""
     known = {name: numbers(theirs[name]) for name in theirs if name in true}
     return {name: value for name, value in known.items()
             if value is not None and np.isfinite(value).all()}
-
-
-def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[str, Any], str]:
-    """The type in which each quantity is taken to be computed, under "" that of those that do
-    not say; and a sentence about it.
-
-    A single float64, or a list that NumPy makes float64 of, does not say: it may hold numbers of
-    Python's. Nor do integers. What is wider than float64 is judged as float64.
-    """
-    _admit(theirs)
-    if dtype is not None:
-        kind = _asked(dtype)
-        return ({"": kind, **dict.fromkeys(theirs, kind)},
-                f"every array is judged as {kind}, as asked")
-    own: dict[str, Any] = {}
-    for name, value in theirs.items():
-        if numbers(value) is not None:
-            array = np.asarray(value)
-            typed = array.ndim > 0 and not isinstance(value, (list, tuple))
-            if array.dtype.name in NAMED:
-                own[name] = NAMED[array.dtype.name]
-            elif array.dtype.kind == "f" and (typed or array.dtype != np.float64):
-                wider = np.finfo(array.dtype).eps < np.finfo(np.float64).eps
-                own[name] = np.dtype(float) if wider else array.dtype.newbyteorder("=")
-    kinds = list(own.values())
-    usual = max(kinds, key=lambda kind: (kinds.count(kind), unit(kind)),
-                default=np.dtype(np.float64))
-    untyped = [name for name in theirs if name not in own]
-    text = [f"{kind}: {', '.join(name for name in own if own[name] == kind)}"
-            for kind in dict.fromkeys(kinds)]
-    if untyped:
-        text.append(f"{usual}, as most arrays: {', '.join(untyped)} (of no type of their own)")
-    return {"": usual, **dict.fromkeys(untyped, usual), **own}, (
-        "each array is judged by its own type, " + "; ".join(text))
-
-
-def _asked(dtype: Kind) -> Any:
-    """A float type of NumPy's, or an arithmetic of ``NAMED``."""
-    kind = arithmetic(dtype)
-    return kind if kind.name in NAMED else np.dtype(kind.name)
 
 
 def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any],

@@ -1,0 +1,102 @@
+"""What another program gives: arrays of any kind, as float64, and the types they are judged by.
+
+Checked by: tests/test_compare.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.check.arithmetic import NAMED, Kind, arithmetic
+from refnet.check.noise import unit
+
+__all__ = ["asked", "judged_types", "numbers", "unreadable"]
+
+
+def numbers(theirs: Any) -> Array | None:
+    """``theirs`` as float64, or None if it is not an array of real numbers, none of them masked.
+    """
+    try:
+        array = np.asarray(theirs)
+    except ValueError:
+        return None
+    if np.ma.is_masked(theirs):
+        return None
+    known = (array.dtype.kind in "iu" or issubclass(array.dtype.type, np.floating)
+             or array.dtype.name in NAMED)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # wider; signalling NaN
+        return array.astype(np.float64) if known else None
+
+
+def unreadable(theirs: Any) -> str:
+    """What ``theirs``, which ``numbers`` does not read, is instead, and the repair."""
+    if np.ma.is_masked(theirs):
+        return "some of its entries are masked; give all of them"
+    try:
+        kind = np.asarray(theirs).dtype
+    except ValueError:
+        return "its rows have different lengths; give an array"
+    if theirs is None:
+        return "None; need an array of floats"
+    what = f"dtype {kind}" if isinstance(theirs, np.ndarray) else type(theirs).__name__
+    repair = {"c": "pass its .real", "O": "pass np.asarray(value, dtype=float)",
+              "b": "need numbers, not truth values"}
+    return f"{what}; {repair.get(kind.kind, 'need an array of floats')}"
+
+
+def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[str, Any], str]:
+    """The type in which each quantity is taken to be computed, under "" that of those that do
+    not say; and a sentence about it.
+
+    A single float64, or a list that NumPy makes float64 of, does not say: it may hold numbers of
+    Python's. Nor do integers. What is wider than float64 is judged as float64.
+    """
+    _admit(theirs)
+    if dtype is not None:
+        kind = asked(dtype)
+        return ({"": kind, **dict.fromkeys(theirs, kind)},
+                f"every array is judged as {kind}, as asked")
+    own: dict[str, Any] = {}
+    for name, value in theirs.items():
+        if numbers(value) is not None:
+            array = np.asarray(value)
+            typed = array.ndim > 0 and not isinstance(value, (list, tuple))
+            if array.dtype.name in NAMED:
+                own[name] = NAMED[array.dtype.name]
+            elif array.dtype.kind == "f" and (typed or array.dtype != np.float64):
+                wider = np.finfo(array.dtype).eps < np.finfo(np.float64).eps
+                own[name] = np.dtype(float) if wider else array.dtype.newbyteorder("=")
+    kinds = list(own.values())
+    usual = max(kinds, key=lambda kind: (kinds.count(kind), unit(kind)),
+                default=np.dtype(np.float64))
+    untyped = [name for name in theirs if name not in own]
+    text = [f"{kind}: {', '.join(name for name in own if own[name] == kind)}"
+            for kind in dict.fromkeys(kinds)]
+    if untyped:
+        text.append(f"{usual}, as most arrays: {', '.join(untyped)} (of no type of their own)")
+    return {"": usual, **dict.fromkeys(untyped, usual), **own}, (
+        "each array is judged by its own type, " + "; ".join(text))
+
+
+def asked(dtype: Kind) -> Any:
+    """A float type of NumPy's, or an arithmetic of ``NAMED``."""
+    kind = arithmetic(dtype)
+    return kind if kind.name in NAMED else np.dtype(kind.name)
+
+
+def _admit(theirs: Mapping[str, Any]) -> None:
+    for name, value in theirs.items():
+        if not isinstance(name, str):
+            raise TypeError(f"theirs has the name {name!r}, which is {type(name).__name__}; need "
+                            "names of results, such as 'dWhh'")
+        try:
+            np.asarray(value)
+        except ValueError:  # rows of different lengths, which the verdict says
+            pass
+        except Exception as error:
+            raise TypeError(
+                f"theirs[{name!r}] is {type(value).__name__}, which NumPy cannot read ({error}); "
+                "need an array of NumPy's: of a PyTorch tensor pass t.detach().cpu().numpy(), in "
+                "bfloat16 t.detach().cpu().float().numpy() and dtype='bfloat16'") from error
