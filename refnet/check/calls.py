@@ -124,9 +124,9 @@ def _of_other_inputs(case: Case, function: Callable[..., Any], verdict: Verdict,
     former = {name: one.value for name, one in certificate(case).named().items()}
     # not the parts of a transition: half of an orthogonal matrix is none
     half = {name: value if "." in name else _half(value) for name, value in params.items()}
-    for what, inputs in (("half of the parameters and inputs", (half, batch._replace(
-            x=_half(batch.x)))), ("other targets", (params, _other_targets(
-                batch, former["outputs"].shape[-1])))):
+    others = {"half of the parameters and inputs": (half, batch._replace(x=_half(batch.x))),
+              "other targets": (params, _other_targets(batch, former["outputs"].shape[-1]))}
+    for what, inputs in others.items():
         try:
             found = _results(function, inputs)
         except Exception:  # it runs with some numbers alone
