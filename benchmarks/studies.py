@@ -40,25 +40,26 @@ machine and versions, and the commit that made it, which the oldest rows lack.
   `refnet study NAME --folder benchmarks/results/studies` goes on with it on any machine. (Those of
   512 units on the Penn Treebank are large and not kept there.)
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
-  their median, with a band from the smallest to the largest value; a run that has ended keeps its
-  last value, and one that has not is left out where another has: the table counts it. A cell is
-  complete with three seeds, in the study examples with five.
+  their median, of two seeds both, with a band from the smallest to the largest value; a run that
+  has ended keeps its last value, and one that has not is left out where another has: the table
+  counts it. A cell is complete with three seeds, in the study examples with five.
 - Runs were made with several versions of refnet, which round in different places, and training
   amplifies a rounding. So the same run can have two results in two studies, and what is given for
   several seeds has that in it too.
 - A curve has some of a run's evaluations, more of the early ones than of the late (but not in the
-  oldest rows, Figure 2's SRNN), to seven digits, and to five in older rows: the singular values of
-  a margin of .001 are steps there. Figures follow once a run has been evaluated twice.
+  oldest rows, as those of Figure 2's SRNN), to seven digits, and to five in older rows: the
+  singular values of a margin of .001 are steps there. Figures follow once a run has been evaluated
+  twice.
 - A curve's accuracy is that on the validation set where the protocol has one, as on MNIST and the
   Penn Treebank in Vorontsov et al.; the table's is the test set's, at the weights that are best on
-  the validation set.
+  the validation set, but with "so far" the validation set's.
 
 The studies are listed below with the hours that their recorded runs took, and with what was
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
 the hours of one process on an otherwise idle machine (`results/studies/costs.json` names it), if no
 run solves its task and so ends earlier, and the memory of the arrays of the largest run. For
 Table I these are the runs of the first length alone. Recorded runs that took longer were made
-beside others.
+beside others; those that took about half as long, on a newer processor.
 
 """
 
@@ -93,8 +94,11 @@ evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)`
 PROTOCOLS = """## Protocols: text and released code
 
 Every run follows a named protocol (`--protocol`): either what the paper's text says and, where it
-says nothing, the plainest choice; or what the released code does. Studies, too, take `--protocol`,
-but for those whose runs have theirs written out. Text and code differ in:
+says nothing, the plainest choice; or what the released code does. (Of three things of which the
+text of Vorontsov et al. says nothing both have the code's: W_xh starts between -.01 and .01,
+RMSprop's constants are Lasagne's, and batches of the Penn Treebank mix lines of all lengths.)
+Studies, too, take `--protocol`, but for those whose runs have theirs written out. Text and code
+differ in:
 
 """
 

@@ -188,7 +188,7 @@ def test_every_setting_is_the_printed_one(protocol, authors, kind, task, method)
       for task in SYNTHETIC if task != "adding"),
     ("adding", "manchev-spratling/text", r"no \|error\| of 1e-4"),  # III-A
     ("adding", "manchev-spratling/code", r"no squared error above \.04"),
-    ("copy", "vorontsov/text", "99%"), ("copy", "vorontsov/code", "99%")])  # Figure 1
+    ("copy", "vorontsov/text", "99%"), ("copy", "vorontsov/code", "99%")])  # ours: none is printed
 def test_the_criterion_is_the_printed_one(task, protocol, criterion):
     name, options = read_spec("task", preset(task, protocol=protocol).task)
     assert re.match(f".*{criterion}", make_task(name, **options).criterion)
@@ -215,7 +215,14 @@ def test_table_4_has_its_own_epochs():
 
 
 def test_the_normal_starts_of_orhan_and_pitkow_take_a_normal_input_matrix():
-    """V from N(0, .9 / sqrt N), N = 100."""
+    """V from N(0, .9 / sqrt N), N = 100; as their code does, with any N."""
     for start in ("orthogonal", "identity"):
-        config = preset("copy", protocol="orhan-pitkow/code", recurrent=start)
-        assert parse_spec(config.input_weights) == ("gaussian", {"sd": "0.09"})
+        for hidden, sd in ((100, "0.09"), (400, "0.045")):
+            config = preset("copy", protocol="orhan-pitkow/code", recurrent=start, hidden=hidden)
+            assert parse_spec(config.input_weights) == ("gaussian", {"sd": sd})
+
+
+def test_the_embedding_of_vorontsov_is_as_wide_as_the_net():
+    for hidden in (512, 64):
+        assert preset("ptb", protocol="vorontsov/code", hidden=hidden).embedding == hidden
+    assert preset("ptb", protocol="vorontsov/code").embedding == 512

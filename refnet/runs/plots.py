@@ -29,13 +29,16 @@ def words(column: str) -> str:
 
 
 def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any) -> None:
-    """The median over the seeds of one setting, and a band from the smallest to the largest value.
+    """The median over the seeds of one setting, of two seeds both, and a band from the smallest to
+    the largest value.
 
     ``runs``: x and y of each seed; one that ended before the longest keeps its last value.
     """
     x = np.unique(np.concatenate([one for one, _ in runs]))
     y = np.stack([np.interp(x, *one) for one in runs])
-    line, = axes.plot(x, np.median(y, axis=0), label=label, **style)
+    line, = axes.plot(x, y[0] if len(runs) == 2 else np.median(y, axis=0), label=label, **style)
+    if len(runs) == 2:
+        axes.plot(x, y[1], **{**style, "color": line.get_color()})
     if len(runs) > 1:
         axes.fill_between(x, y.min(axis=0), y.max(axis=0), facecolor=(line.get_color(), 0.12),
                           edgecolor=(line.get_color(), 0.5), linewidth=0.6)

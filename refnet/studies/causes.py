@@ -11,7 +11,7 @@ from refnet.analysis.flow import gradient_norms
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.rows import table
 from refnet.studies.controlled import CELLS, CODE, CURVE, SMALL
-from refnet.studies.findings import FINDINGS
+from refnet.studies.findings import FINDINGS, SEEDS
 from refnet.studies.grid import Figure, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.study import Found, spread
@@ -38,13 +38,13 @@ FIGURES: list[Figure] = [
 _GRID = grid("causes", "Where ours and the printed numbers differ: controlled runs", CELLS,
              FIGURES, CURVE, lambda label: label.partition(":")[0])
 
-HEAD = """(text) and (code) are the protocols of that name; where a text says nothing, its protocol
-has the plainest choice. N(0, s) has the standard deviation s. An answer to adding is an error by
-the text's criterion if it is off by .0001 or more, by the code's if the squared error of half the
-sum is above .04, and by that of Hochreiter & Schmidhuber (1997), HS97, if it is off by more than
-.04. The text's and HS97's are in the scale of the run's own target, half the sum but for "on the
-sum", as is its mean squared error. On the Penn Treebank the last two steps of a line, whose answer
-is always 0, are not counted; in Table 3 they are.
+HEAD = """(text) and (code) are the protocols of that name; what the first has where a text says
+nothing is told under Protocols. N(0, s) has the standard deviation s. An answer to adding is an
+error by the text's criterion if it is off by .0001 or more, by the code's if the squared error of
+half the sum is above .04, and by that of Hochreiter & Schmidhuber (1997), HS97, if it is off by
+more than .04. The text's and HS97's are in the scale of the run's own target, half the sum but for
+"on the sum", as is its mean squared error. On the Penn Treebank the last two steps of a line, whose
+answer is always 0, are not counted; in Table 3 they are.
 """
 
 
@@ -90,7 +90,7 @@ def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
 
 def _table(found: Found, seeds: int, quick: bool) -> str:
     rows = {cell.label + f", seed {seed}" * bool(seed): found(cell.job(seed, quick, CURVE))
-            for cell in CELLS for seed in range(2)}
+            for cell in CELLS for seed in range(SEEDS)}
     stated = [text for text, holds in FINDINGS if holds(rows)]
     ratios = [[task, FADING[task], start, spread([row["ratio"] for seed in range(seeds)
                for job in _gradients(seed) if job.arguments["task"] == task

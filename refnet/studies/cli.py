@@ -55,8 +55,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--measure", action="store_true", help="with --list or NAME: measure a few "
                         "steps of each kind of run; --list shows the hours and the memory from "
                         "then on")
-    parser.add_argument("--search", action="store_true", help="with table-i: search once more the "
-                        "grid that the printed rates and lambdas come from")
+    parser.add_argument("--search", action="store_true", help="with table-i: search a grid that "
+                        "has the printed rates and lambdas in it")
     parser.add_argument("--protocol", metavar="NAME", help="make the runs under the other "
                         "protocol of the same authors: their text's or their code's")
     parser.add_argument("--protocols", action="store_true", help="show where the papers' texts and "

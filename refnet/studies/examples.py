@@ -36,7 +36,7 @@ _TABLE = grid(
      ("best mean squared error", lambda row: row["best"].get("mse"), ".4f")], CURVE, notes=[(
          "The nets of temporal order have the protocol's optimiser, the rate .0001 for all, the "
          "squared penalty of the text, and OINIT for W_hh alone as in the text. The LSTM has 64 "
-         "units, Adam at .002, and the adding task of Vorontsov et al.", lambda rows: True)])
+         "units, Adam at .002, and the adding task of Vorontsov et al.", None)])
 
 
 def _figure(found: Found, seeds: int, quick: bool) -> Any:

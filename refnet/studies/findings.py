@@ -11,11 +11,12 @@ from refnet.studies.controlled import (ADDING, BRIEF, CELLS, CURVE, DEEP, ENDS, 
                                        RECORDED, RIGID, SHORT, START, WHOLE)
 from refnet.studies.grid import Cell, accuracy
 
-__all__ = ["FINDINGS"]
+__all__ = ["FINDINGS", "SEEDS"]
 
 Rows = dict[str, dict[str, Any] | None]
-"""The row of each cell's first seed by label, that of its second by label and ", seed 1"; None
-while there is none."""
+"""The row of each cell's first seed by label, those of the others by label and ", seed 1" and
+so on; None while there is none."""
+SEEDS = 3
 
 
 def _solved(rows: Rows, label: str) -> bool:
@@ -97,8 +98,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
     ("With the rate printed for OINIT, .0001, the code's RMSprop solves T = 20 more than ten times "
      "as fast as the text's SGD, which starts with W_hh alone made orthogonal: of Table I's rates "
      "the plain net's suits SGD, and OINIT's suits RMSprop.",
-     lambda rows: _slower(rows, f"{START}: SGD at .0001 (text)",
-                          f"{START}: RMSprop at .0001 (code)", 10)),
+     lambda rows: all(_slower(rows, f"{START}: SGD at .0001 (text){seed}",
+                              f"{START}: RMSprop at .0001 (code){seed}", 10)
+                      for seed in ("", ", seed 1", ", seed 2"))),
     ("With OINIT at T = 120 less than half of the answers are right after 8,000 iterations (Table "
      "I allows 100,000): with RMSprop at .001, .0001 and .00001, with SGD at .01 and .0001, and "
      "whether all matrices or W_hh alone are made orthogonal. None of these makes the start slow.",
@@ -127,6 +129,7 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "at T = 100 after 30,000 iterations, but less than 60% with the penalty that the code adds by"
      " default. Table I prints T = 240, and no lambda, for OINIT: hardly with that penalty.",
      lambda rows: _solved(rows, f"{FIRST}: RMSprop at .1 (code)")
+     and (rows[f"{FIRST}: RMSprop at .1 (code)"] or {})["iterations"] <= 1000
      and _best(rows, f"{FIRST}: the code's SGD at .1") > 99
      and _failed(rows, f"{FIRST}: the code's SGD at .1, with its default penalty of .1", 60)),
     ("That adding at T = 100 is not solved in 8,000 iterations is not due to its criterion, its "
@@ -144,9 +147,9 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      lambda rows: _solved(rows, f"{ENDS}: SGD at .01, W_xh from N(0, .01)")
      and _failed(rows, f"{ENDS}: SGD at .01", 101)),
     ("From the published start adding at T = 100 is solved by the criterion of the code within "
-     "100,000 iterations, and not within 60,000.",
+     "100,000 iterations, and not within 80,000.",
      lambda rows: _solved(rows, f"{ENDS}: SGD at .01")
-     and (rows[f"{ENDS}: SGD at .01"] or {})["iterations"] > 60_000),
+     and (rows[f"{ENDS}: SGD at .01"] or {})["iterations"] > 80_000),
     ("MNIST by pixels after 5,000 iterations: the rate of Table II, .00001, suits RMSprop. "
      "SGD with it, which the text names for the synthetic problems, has less than a quarter of the "
      "answers right (and W_hh alone made orthogonal, as in the text), RMSprop with the same pixels "
@@ -200,7 +203,7 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "every step, which the code has for its other nets, are behind at their best and end more "
      "than thirty percentage points below that; at ten times the printed rate less than half of "
      "the answers are right; and standardised pixels are ahead by less than five percentage "
-     "points. None of these explains the distance after ten epochs.",
+     "points. None of these, in ten epochs, gains what is missing after 150.",
      lambda rows: _gain(rows, "clipped at every step", GATED, RECORDED) < 0
      and _lost(rows, f"{GATED}: clipped at every step") > 30
      and 0 < _gain(rows, "pixels standardised", GATED, RECORDED) < 5
@@ -229,7 +232,7 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "the code's SGD, which has Nesterov's momentum of .9 and clips at every step. With a "
      "sequence's losses added it gets more than 80%, and 99% if gradients are also clipped at "
      "every step, as in the code, instead of by their norm: within these iterations the printed "
-     "rate works with a sum alone. (At ten times the rate, and with the code's SGD, the net still "
+     "rate works only with a sum. (At ten times the rate, and with the code's SGD, the net still "
      "learns at their end.) The study figure-4 does both. RMSprop, as in Figure 1, needs neither.",
      lambda rows: all(_failed(rows, f"{PRIOR}: {name}", 100 / 3) for name in (
          "SGD at .00001 (text)", "SGD at .0001", "inputs in one channel (code)",
@@ -237,7 +240,7 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      and all(_learns(rows, f"{PRIOR}: {name}") for name in (
          "SGD at .0001", "Nesterov's momentum of .9, clipped at every step (code)"))
      and _best(rows, f"{PRIOR}: losses of a sequence added") > 80
-     and _best(rows, f"{PRIOR}: losses of a sequence added, clipped at every step (code)") > 98
+     and _solved(rows, f"{PRIOR}: losses of a sequence added, clipped at every step (code)")
      and _solved(rows, f"{PRIOR}: RMSprop at .0001 (Figure 1)")),
     ("Figure 4, the penalty on the factorised net at T = 500, has a best strength. From 10,000 and "
      "100 down to 1 the net learns more than four times as fast, as the text says of a weaker "
@@ -245,7 +248,8 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "long as at 1. The text does not name its strengths; those of the study figure-4 begin at 1, "
      "near the best one.",
      lambda rows: all(_slower(rows, f"{HELD}: lambda = {slow}", f"{HELD}: lambda = 1", times)
-                      for slow, times in (("10,000", 4), ("100", 4), ("0", 5)))),
+                      for slow, times in (("10,000", 4), ("100", 4), ("0", 5)))
+     and not _slower(rows, f"{HELD}: lambda = 10,000", f"{HELD}: lambda = 100", 1)),
     ("Figure 4, the prior on the singular values: where losses are added over 220 steps, strengths "
      "from 1 down, those of the study figure-4, are too weak to matter. At 1 this seed solves the "
      "task in less than 2,500 iterations; at 1,000 (beside a mean over the steps this would be a "
@@ -259,7 +263,8 @@ FINDINGS: list[tuple[str, Callable[[Rows], bool]]] = [
      "and the second gets less than a fifth of the symbols right in the same 20,000 iterations. "
      "So this is not why most seeds fail.",
      lambda rows: _solved(rows, f"{LONGEST}: margin 1")
-     and _failed(rows, f"{LONGEST}: margin 1, seed 1", 20)),
+     and _failed(rows, f"{LONGEST}: margin 1, seed 1", 20)
+     and not _solved(rows, f"{LONGEST}: margin 1, seed 2")),
     ("Table III of Manchev & Spratling, FF+OINIT: with images in the order of the file, and tests "
      "six times as often, as in the code, the best accuracy is less than a tenth of a percentage "
      "point above the printed 96.77%, and below that of all three seeds with shuffled images. So "

@@ -17,8 +17,9 @@ __all__ = ["STYLES", "Cell", "Figure", "Note", "accuracy", "drawn", "grid", "lab
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
-Note = tuple[str, Callable[[dict[str, list[dict[str, Any]]]], bool]]
-"""A sentence beneath the table, and whether the rows that have ended, by label, say so."""
+Note = tuple[str, Callable[[dict[str, list[dict[str, Any]]]], bool] | None]
+"""A sentence beneath the table, and whether the rows that have ended, by label, say so; None if it
+is of the cells' settings alone, and so of the study under any protocol."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
     each; but if ``panels`` gives the labels different values, with a panel for each of these
     values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
     rows by label. There is none before a run has been evaluated twice. ``notes``: where ours and
-    the text differ, and settings that are no protocol's."""
+    the text differ, which is not said under another protocol than the cells', and settings that are
+    no protocol's."""
     def chosen(quick: bool) -> list[Cell]:
         return [cell for cell in cells if cell.quick or not quick]
 
@@ -177,7 +179,7 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         header = ["run"]
         for place, (column, _, _) in enumerate(figures):
             header += [column] + ["printed"] * (place < printed)
-        said = [text for text, holds in notes if not quick and holds(ended)]
+        said = [text for text, holds in notes if not quick and (holds is None or holds(ended))]
         return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
 
     def figure(found: Found, seeds: int, quick: bool) -> Any:
@@ -203,6 +205,6 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         moved = [replace(cell, settings={**cell.settings, "protocol": protocol})
                  if cell.settings.get("protocol") == own else cell for cell in cells]
         return grid(f"{name}-{protocol.partition('/')[2]}", title, moved, figures, curve, panels,
-                    draw, notes)
+                    draw, [note for note in notes if note[1] is None])
 
     return Study(name, title, jobs, made, figure if curve else None, switched=switched)

@@ -2,7 +2,8 @@
 
 A protocol is a list of rules, each with the runs that it is for and the settings that it gives;
 later rules replace earlier ones. ``AUTHORS/text`` has what the text says and, where the text says
-nothing, the plainest choice; ``AUTHORS/code`` has what the released code does. Tables that print
+nothing, the plainest choice (of Vorontsov et al. the code's, where _VORONTSOV has one);
+``AUTHORS/code`` has what the released code does. Tables that print
 a rate or another parameter for each cell have one rule per cell, in both protocols.
 
 Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
@@ -11,7 +12,7 @@ Checked by: tests/test_protocols.py, tests/test_printed_settings.py.
 """
 
 from collections.abc import Mapping
-from math import log
+from math import log, sqrt
 from typing import Any, NamedTuple
 
 from refnet.arguments import choice
@@ -26,7 +27,7 @@ __all__ = ["APART", "DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences",
 
 class Rule(NamedTuple):
     """``settings`` for certain runs: those in which each setting in ``when`` has the name, or one
-    of the names, that are given there."""
+    of the names, that are given there. A function among them takes the number of units."""
 
     when: dict[str, str | tuple[str, ...]]
     settings: dict[str, Any]
@@ -112,7 +113,8 @@ _ORHAN = [
         "weights": "glorot_uniform", "input_weights": "identity:scale=0.9",
         "optimizer": "rmsprop:form=keras,place=outside", "rate": 1e-4, "clip": "norm",
         "clip_at": 10.0, "iterations": 375_000, "evaluate_every": 3750}),
-    Rule({"recurrent": ("orthogonal", "identity")}, {"input_weights": "gaussian:sd=0.09"}),
+    Rule({"recurrent": ("orthogonal", "identity")},
+         {"input_weights": lambda hidden: f"gaussian:sd={.9 / sqrt(hidden)}"}),
     Rule({"task": "copy"}, {"length": 480}),
     Rule({"task": "adding"}, {"length": 750, "activation": "relu",
                               "task": {"protocol": "orhan-pitkow"}}),
@@ -157,7 +159,8 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
         Rule({"task": ("sequential-mnist", "permuted-mnist")}, {"order": "drawn"}),
         # its loss is in bits: the same steps in nats have what stands beside the loss times ln 2
         Rule({"task": "ptb"}, {
-            "embedding": 512, "weight_decay": 1e-4 * log(2), "clip_at": 30 * log(2),
+            "embedding": lambda hidden: hidden,
+            "weight_decay": 1e-4 * log(2), "clip_at": 30 * log(2),
             "optimizer": f"rmsprop:form=lasagne,eps={1e-6 * log(2) ** 2}"}),
         Rule({"task": "ptb", "cell": "lstm"}, {"clip_at": log(2)}),
         # the spectrum's rate stays 1e-4 where the others' is 1e-3, but not without a margin
@@ -225,7 +228,7 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
             if name == "task":
                 value = parse_spec(own.get("task", task))[1] | value
                 value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
-            own[name] = value
+            own[name] = value(settings["hidden"]) if callable(value) else value
         settings = vars(Config()) | own | dict(saved) | _merged(own | dict(saved), given)
         facts = _facts(settings)
     return settings
@@ -287,6 +290,8 @@ def preset(task: str, **given: Any) -> Config:
 
 
 APART = """
+On the Penn Treebank without a margin Vorontsov et al.'s code has a spectrum_factor of 1.
+
 Not taken from the released codes:
 
 - Vorontsov et al. move U and V by steps along A = G'W - W'G, no direction of descent, every one
