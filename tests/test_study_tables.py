@@ -7,8 +7,9 @@ import pytest
 from refnet.runs.read import FileError
 from refnet.studies import costs
 from refnet.studies.catalogue import STUDIES, find
+from refnet.studies.controlled import CELLS, PTB
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
-from refnet.studies.ladder import GRID, NOTES, PRINTED, _climb, _rung
+from refnet.studies.ladder import CODE, GRID, NOTES, PRINTED, TEXT, _climb, _rung
 from refnet.studies.orhan import _gated
 from refnet.studies.study import protocols, spread, under
 from refnet.training.protocols import PROTOCOLS
@@ -246,6 +247,19 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
         return [found for seed in range(3)
                 if (found := store.done(jobs[f"{label}, seed {seed}"], rows))]
 
+    def longest(study, method, seeds, fixed):
+        store = studies.store_of(find(study))
+        rows = store.rows()
+        return [_climb(lambda job: store.done(job, rows), "temporal-order", method, seed, False,
+                       fixed)[0] for seed in range(seeds)]
+
+    def moved(question, first):
+        """Which of a question's runs is farthest from its first one."""
+        cells = [cell.label for cell in CELLS if cell.label.startswith(f"{question}:")]
+        start, *others = (accuracy(made("causes", label)[0]) for label in cells)
+        assert cells[0].endswith(first)
+        return max(zip(others, cells[1:]), key=lambda pair: abs(pair[0] - start))[1]
+
     def solved(study, label):
         return [row["state"] == "solved" for row in made(study, label)]
 
@@ -264,7 +278,17 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
              all(solved("figure-4", f"prior T = 200, strength {strength}") == [True] * 3
                  for strength in ("1", "0"))),
             ("where ours ends some six percentage points below the printed number",
-             5.5 < 77.18 - accuracy(made("table-1", "margin 0, orthogonal")[0]) < 6.5)]:
+             5.5 < 77.18 - accuracy(made("table-1", "margin 0, orthogonal")[0]) < 6.5),
+            ("which the code's protocol reaches in the mean of its seeds",
+             sum(longest("table-i", "oinit", 3, CODE)) == 3 * 120),
+            ("(study table-i) goes on to 140 and ends at 10",
+             max(longest("table-i", "open", 3, CODE)) == 140
+             and set(longest("table-i", "plain", 3, CODE)) == {10}),
+            ("(study table-i-text, one seed) the plain net ends ten below its 50",
+             longest("table-i-text", "plain", 1, TEXT) == [40]),
+            ("SRNN+OPEN ends at the printed 80", longest("table-i-text", "open", 1, TEXT) == [80]),
+            ("(study causes) the code's embedding moves the number most",
+             moved(PTB, "as recorded in Table 3").endswith("embedding of 512 (code)"))]:
         assert said in page and holds, said
 
 
