@@ -47,8 +47,8 @@ class Problem(NamedTuple):
 
 def draw(T: int, D: int, H: int, B: int, cell: str = "rnn") -> Problem:
     """Float32 values in float64 arrays, so that every dtype starts from the same numbers;
-    orthogonal recurrent or hidden matrices, so that the gradient neither vanishes nor explodes. A
-    feedforward net's inputs (B, D) have no T."""
+    orthogonal recurrent or hidden matrices, so that the gradient does not explode. A feedforward
+    net's inputs (B, D) have no T."""
     rng = np.random.default_rng(0)
     flat = cell == FEEDFORWARD
     net: Net = (FeedforwardNet((D, *[H] * DEPTH, CLASSES)) if flat

@@ -9,9 +9,9 @@ not quiet. The machine should have nothing else to do.
 
 Yardsticks in the same rounds are a large product, and the roofline: a step takes at least its
 arithmetic at the processor's peak (benchmarks.machine), and at least the time to write and read
-back its tape. PyTorch is timed as it is, and in processes of its own that call
-``torch.set_flush_denormal(True)`` before anything else, so that their threads count subnormal
-numbers as 0, as JAX's and refnet's do; NumPy has no such switch.
+back its tape and, in a feedforward net, its matrices. PyTorch is timed as it is, and in processes
+of its own that call ``torch.set_flush_denormal(True)`` before anything else, so that their threads
+count subnormal numbers as 0, as JAX's and refnet's do; NumPy has no such switch.
 """
 
 import argparse

@@ -6,6 +6,7 @@ are in the cache; and after an edit that makes the program wrong, which the verd
 Medians over ROUNDS rounds, each with a new cache, go to results/verdicts.json.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description="Write results/verdicts.json.").parse_args()
     rows = []
     for cell, sizes, number in CASES:
         rounds = []

@@ -212,8 +212,8 @@ def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
     """``||W^k v||^2 / tr C_k`` for k = 0 .. steps - 1: the power of an input k steps after it
     against that of the noise of k + 1 steps, ``C_k = noise sum_(j <= k) W^j W^j'``.
 
-    Defined for any W; an orthogonal one has ``1 / (noise H (k + 1))``, and a matrix that amplifies
-    the input's direction more than the mean direction does better (Orhan's argument).
+    Defined for any W; an orthogonal one has ``|v|^2 / (noise H (k + 1))``, and a matrix that
+    amplifies the input's direction more than the mean direction does better (Orhan's argument).
     Raises ValueError for shapes that do not fit.
     Checked by: tests/test_analysis.py::test_signal_to_noise.
 

@@ -1,6 +1,6 @@
 """The simple recurrent net: ``h[t+1] = f(Wxh x[t] + Whh h[t] + bh)``.
 
-Source: Elman (1990); Manchev & Spratling, eq. 1 and eq. 4 as corrected (the Jacobian is
+Source: Elman (1990); Manchev & Spratling, eq. 1, and after eq. 4 as corrected (the Jacobian is
 ``dh_t/dh_{t-1} = diag(f'(a_t)) Whh``: derivative of f, at the pre-activation, on the left).
 """
 
@@ -82,7 +82,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     the left-hand one. ``clip``: each entry of da[t] is brought into [-clip, clip] before it
     is used and carried, as in Vorontsov et al.'s code (the result is then not a gradient);
     "clipped" is the number of entries that this changed, ().
-    Source: Werbos (1990); Manchev & Spratling, eq. 4 as corrected.
+    Source: Werbos (1990); Manchev & Spratling, eq. 4, and after it as corrected.
 
     >>> from refnet.maths.activations import ACTIVATIONS
     >>> act = ACTIVATIONS["identity"]

@@ -99,6 +99,9 @@ PLAIN = """
 exit status: 0, or 2 on an error
 """
 
+VARIED = ("20,16,4 7,6,1 1,2,1 3,1,2 5,19,9, with H + 1 where H has to be even, and 20,16,4 with "
+          "large inputs and, if a derivative jumps, with zeros")
+
 VECTORS = """example:
   refnet vectors write golden
   ./my_program golden results        (any language: golden/manifest.json says how)
@@ -119,7 +122,8 @@ def add_commands(subparsers: Any) -> None:
                          "loss(p, x, y, mask), instead of the framework's own layers")
         one.add_argument("--device", metavar="NAME", help="where the framework computes, such as "
                          "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)")
-        _describing(one)
+        _describing(one, "of its cells 1,4,1 50,32,4 200,32,8, of its other layers 6,4,3; with "
+                    f"--function {VARIED}")
         _with_special_inputs(one)
         _common(one, commands.judge_framework)
     own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
@@ -128,12 +132,12 @@ def add_commands(subparsers: Any) -> None:
                      "a correct function named gradients, to start from")
     own.add_argument("--required", metavar="NAMES", help="what the function has to return, such "
                      "as outputs,dx (default: the gradient of every parameter)")
-    _describing(own)
+    _describing(own, VARIED)
     _with_special_inputs(own)
     _common(own, commands.judge_own)
     own = _parser(judges, "tolerances",
                   "the rtol and atol that rounding warrants for each quantity", TOLERANCES, PLAIN)
-    _describing(own)
+    _describing(own, "20,16,4")
     _common(own, commands.list_tolerances, verdicts=False)
     onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer",
                    f"example:{ONNX}{SIGMAS}")
@@ -148,8 +152,8 @@ def add_commands(subparsers: Any) -> None:
                     SIGMAS)
     _common(keras, commands.judge_keras)
     rates = _parser(judges, "rates", "measure how often the verdict is wrong",
-                    "example:\n  refnet check rates --nets 400\n      more than 4,000 correct "
-                    "results of twenty implementations and 7,000 planted bugs, in half an hour\n",
+                    "example:\n  refnet check rates --nets 400\n      more than 6,000 correct "
+                    "results of twenty implementations and 8,000 planted bugs, in half an hour\n",
                     "\nexit status: 0 if no verdict is wrong, 1 if one is, 2 on an error\n")
     rates.add_argument("--nets", type=size, default=400, metavar="N", help="random nets, each run "
                        "by every implementation that is written for it (default: 400)")
@@ -164,7 +168,7 @@ def add_commands(subparsers: Any) -> None:
                        "also has the seconds that each took\n", PLAIN)
     _common(checkers, commands.compare_checkers, verdicts=False)
 
-    vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS)
+    vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS, READ)
     actions = vectors.add_subparsers(dest="action", metavar="ACTION", required=True)
     write = _parser(actions, "write", "write the catalogue with its manifest", VECTORS, PLAIN)
     write.add_argument("folder", type=named, metavar="DIR", help="the folder to write "
@@ -214,7 +218,7 @@ def _with_special_inputs(parser: argparse.ArgumentParser) -> None:
                        "as from the left (default: the same, if a derivative jumps)")
 
 
-def _describing(parser: argparse.ArgumentParser) -> None:
+def _describing(parser: argparse.ArgumentParser, default: str) -> None:
     """The options that say which net a function computes, and the sizes to run it at."""
     from refnet.check.arithmetic import NAMED
     from refnet.check.own import Described
@@ -232,9 +236,7 @@ def _describing(parser: argparse.ArgumentParser) -> None:
             net.add_argument(flag, default=entry.default, choices=choices or None, metavar="NAME",
                              help=text + (f" (default: {entry.default})" if entry.default else ""))
     net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
-                     "and sequences; several may be given (default: 20,16,4; of a function also "
-                     "7,6,1, 1,2,1, 3,1,2 and 5,19,9, with H + 1 where H has to be even, "
-                     "and 20,16,4 with large inputs and, if a derivative jumps, with zeros)")
+                     f"and sequences; several may be given (default: {default})")
     net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
                      choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
                      f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "

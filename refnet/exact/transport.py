@@ -17,7 +17,7 @@ over u. The norms of products of many A are far below the product of their norms
 in float64 for 2, 4, 8, ... steps, with bounds of all that is rounded. Then the balls get these
 radii. Bounds are held as their log2, rounded upwards by SLACK.
 
-Source: Moore, Kearfott & Cloud (2009), 6.1, mean value form; Lohner (1987), who moves the error of
+Source: Moore, Kearfott & Cloud (2009), 6.4, mean value form; Lohner (1987), who moves the error of
 an enclosure by products of Jacobians; rounding of matrix products: Higham (2002), 3.5.
 Checked by: tests/test_transport.py.
 """

@@ -92,7 +92,7 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
                        fontsize=8)
 
     return Explanation(
-        "Memory in noise", "Orhan (errata 35, 36); Ganguli, Huh & Sompolinsky (2008); "
+        "Memory in noise", "Orhan (erratum 36); Ganguli, Huh & Sompolinsky (2008); "
         "Orhan & Pitkow (2020)",
         "h[t] = W h[t-1] + v s[t] + noise. An orthogonal matrix keeps the signal, and the noise of "
         "every step with it; a non-normal one can amplify the direction of the signal more than "

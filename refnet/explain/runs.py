@@ -25,7 +25,7 @@ __all__ = ["analyse", "compare"]
 SEQUENCES, DELAYS, HORIZON, COLUMNS = 16, 20, 40, 3
 WATCHED = (("gradients", "", "gradient_norm", "gradient norm"),
            ("matrices", "spectral_radius", "spectral_radius", "spectral radius"),
-           ("matrices", "defect", "defect", "defect ||WW' - I||^2"))
+           ("matrices", "defect", "defect", "defect ||WW' - I||^2 (tall: W'W)"))
 """What a watched run has of each matrix: part, key, the column of unwatched runs, title."""
 
 Panel = Callable[[Any], None]

@@ -22,7 +22,8 @@ Rng = np.random.Generator
 
 
 def gaussian(shape: Shape, rng: Rng, sd: float = 0.1) -> Array:
-    """Entries N(0, sd^2). Manchev & Spratling take sd .1 in II-A, .001 for MNIST.
+    """Entries N(0, sd^2). Manchev & Spratling take sd .1 in II-A; for MNIST .001, but .01 for
+    OINIT pixel by pixel.
 
     >>> gaussian((2, 3), np.random.default_rng(0)).shape
     (2, 3)

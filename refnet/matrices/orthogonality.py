@@ -99,8 +99,8 @@ class Descent:
     @property
     def steps(self) -> int:
         """The number of steps as Manchev & Spratling count them: the check that stops counts as
-        one. After it their code makes one more update, of the order of the cost that stopped it,
-        and ``orthogonalize`` does not: W is the matrix whose cost was checked."""
+        one. After it their code makes one more update, of the order of the root of the cost that
+        stopped it, and ``orthogonalize`` does not: W is the matrix whose cost was checked."""
         return len(self.costs)
 
     @property
@@ -114,7 +114,8 @@ def _refuse_hopeless(W: Array, rate: Number, form: str, name: str) -> None:
 
     A step of rate a on the squared form keeps the singular vectors and maps every singular
     value, s -> s (1 + 4 a (1 - s^2)). With 1 + 4 a = r this is the cubic map r s - 4 a s^3:
-    +-1 attracts if and only if r < 2; beyond s^2 = 1 + 1 / (2 a) |s| grows; 0 stays 0.
+    +-1 attracts geometrically if and only if r < 2 (at r = 2 like 1 / sqrt(steps), above it
+    repels); beyond s^2 = 1 + 1 / (2 a) |s| grows; 0 stays 0.
     Below that bound all other s end at +-1 (preimages of 0 excepted, which have measure 0).
     """
     where = f"orthogonalize: {name} {W.shape}"
@@ -133,8 +134,8 @@ def _refuse_hopeless(W: Array, rate: Number, form: str, name: str) -> None:
     a = float(rate) / (min(W.shape) ** 2 if form == "mean_square" else 1)
     scale = "" if form == "squared" else f" ({a:.3g} for the sum of squares)"
     if a >= 0.25:
-        raise ValueError(f"{where}: the rate is {rate}{scale}; from 1/4 on the orthogonal "
-                         "matrices repel the descent: 1/8 converges fastest")
+        raise ValueError(f"{where}: the rate is {rate}{scale}; from 1/4 on the descent "
+                         "does not converge, or far too slowly: 1/8 converges fastest")
     if s[0] ** 2 >= 1 + 1 / (2 * a):
         limit = float(rate) / a / (2 * (s[0] ** 2 - 1))
         raise ValueError(

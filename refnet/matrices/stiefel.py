@@ -224,8 +224,8 @@ def guard(M: Array) -> Guarded:
 
     The bound is ``4 sqrt(P) eps``: the rounding of a perfect M's entries alone gives a defect
     of about .3 sqrt(P) eps, and 4 leaves some hundred steps between repairs. A repair is a
-    Newton-Schulz step towards the polar factor, ``M - M (M'M - I) / 2``, which takes a defect d
-    to about 3/4 d^2.
+    Newton-Schulz step towards the polar factor, ``M - M (M'M - I) / 2``, which takes a small
+    defect d to at most about 3/4 d^2.
 
     float32, float64, longdouble. Raises ValueError if the defect is above 1/2 or not a
     number: rounding does not do that, and which matrix was meant is not known.

@@ -1,7 +1,7 @@
 """MNIST: as images, as sequences of pixels, and as permuted sequences.
 
 Source: LeCun, Cortes and Burges' handwritten digits, 60,000 to train and 10,000 to test, as
-IDX files; Manchev & Spratling, III-B and C; Vorontsov et al., 3.1.
+IDX files; Manchev & Spratling, III-B and C; Vorontsov et al., 3.
 
 Checked by: tests/test_mnist.py.
 """

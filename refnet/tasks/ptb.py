@@ -1,6 +1,6 @@
 """The Penn Treebank by characters: predict the next one in every line.
 
-Mikolov's word-level preprocessing read as characters, as Vorontsov et al. (3.1 and their
+Mikolov's word-level preprocessing read as characters, as Vorontsov et al. (3 and their
 released code) do: 49 symbols, the newline among them and ``<unk>`` one of them. A line
 keeps its leading and trailing space and ends with the newline. The text is licensed: it is
 never downloaded.

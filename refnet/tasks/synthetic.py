@@ -1,7 +1,7 @@
 """The generated tasks: long time lags, drawn for every batch.
 
 Temporal order, 3-bit temporal order, adding and random permutation (Manchev & Spratling,
-III-A, after Hochreiter & Schmidhuber, 1997); copy and adding (Vorontsov et al., 3.1; Orhan,
+III-A, after Hochreiter & Schmidhuber, 1997); copy and adding (Vorontsov et al., 3; Orhan,
 2019). Where a text and its released code make different data, ``protocol`` says which is meant.
 Positions are 0-based and ranges half-open; q = int(length / 10).
 

@@ -43,7 +43,8 @@ _PLAIN = Rule({}, {
     "rate": .01, "manifold_rate": 1e-6, "weight_decay": 0.0, "clip": "none", "clip_at": 1.0,
     "batch": 20, "iterations": 100_000, "evaluate_every": 100})
 """The plainest choice where a text says nothing; every protocol begins with it. OINIT's rate and
-cost are Manchev & Spratling's, II-A; their text names no number of steps, and 100 is the code's."""
+cost are Manchev & Spratling's, II-A; their text names no number of steps, and 100 is the code's,
+which counts the last check too."""
 
 SYNTHETIC = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation")
 
@@ -328,7 +329,7 @@ Not taken from the released codes:
 - Precision. Manchev & Spratling's code computes in float64. refnet's dtype is float32 wherever it
   is not given.
 - Their OINIT makes one more update after the cost is below its threshold, refnet's does not; the
-  update is of the order of that cost.
+  update is of the order of the root of that cost.
 - The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 on the synthetic problems
   where the text has 100,000, and 200 epochs on MNIST where it has 100, and 1,000,000 iterations
   pixel by pixel. Both protocols take the text's limits, and its batches of 16 pixel by pixel, where

@@ -34,12 +34,12 @@ def _matrix(W: Array) -> dict[str, float]:
 def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, Any]:
     """Facts for a row, on an evaluation batch.
 
-    "matrices": for each by name the summary of its singular values, its defect ||W W' - I||^2 and,
-    if square, its spectral radius and Henrici's departure from normality. "gradients": the norm of
-    the loss's gradient (without penalties) in each parameter over the whole batch, and
-    "gradient_norm", that of all together. Of a recurrent net of one direction "flow": ||dL/dh_t||
-    for the loss of the last step, of the first sequences, at the times "flow_at" from 0 to the
-    longest one's last step.
+    "matrices": for each by name the summary of its singular values, its defect ||W W' - I||^2 (if
+    tall ||W'W - I||^2) and, if square, its spectral radius and Henrici's departure from normality.
+    "gradients": the norm of the loss's gradient (without penalties) in each parameter over the
+    whole batch, and "gradient_norm", that of all together. Of a recurrent net of one direction
+    "flow": ||dL/dh_t|| for the loss of the last step, of the first sequences, at the times
+    "flow_at" from 0 to the longest one's last step.
 
     >>> from refnet.training.config import Config
     >>> from refnet.training.experiment import build

@@ -3,7 +3,7 @@
 //
 //   node net.js DIR OUT
 //
-// Runs every such case of DIR and writes OUT/NAME.json.
+// Runs every such case of DIR and writes OUT/NAME.json; the folder OUT has to be there.
 // Everything follows the manifest's "conventions"; no formula was taken from elsewhere.
 "use strict";
 const fs = require("fs");

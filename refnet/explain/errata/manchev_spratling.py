@@ -76,8 +76,9 @@ def _e2(rng: Rng) -> list[Comparison]:
     measured = state_jacobians(net, params, x[:, None])[0, 0]
     return [Comparison("dh_1/dh_0 of a softsign net, by its backward pass", measured,
                        W1.T @ np.diag(softsign(h)), slopes(W1 @ h) @ W1),
-            Comparison("the same, by dual numbers", jacobian(lambda s: softsign(W1 @ s), h),
-                       W1.T @ slopes(W1 @ h), slopes(W1 @ h) @ W1)]
+            Comparison("the same by dual numbers; printed, with f' for f",
+                       jacobian(lambda s: softsign(W1 @ s), h), W1.T @ slopes(W1 @ h),
+                       slopes(W1 @ h) @ W1)]
 
 
 @erratum(3, SOURCE, "eq. 6", "y = softmax(h W + b)", "y = softmax(W h + b)",
@@ -312,8 +313,8 @@ def _e16(rng: Rng) -> list[Comparison]:
 @erratum(17, SOURCE, "II-A", "the descent always converges to minima of high quality if W is large",
          "it needs a rate below 1/4, full rank, and s_max^2 < 1 + 1 / (2 rate), at any size",
          "W - 4 a (W W' - I) W keeps the singular vectors and maps s to s (1 + 4 a (1 - s^2)). 0 "
-         "is a fixed point; 1 attracts if |1 - 8 a| < 1; beyond the bound |s| grows. A larger W "
-         "does not help: s_max^2 of n x n entries N(0, 1/n) tends to 4.")
+         "is a fixed point; 1 attracts geometrically if |1 - 8 a| < 1; beyond the bound |s| grows. "
+         "A larger W does not help: s_max^2 of n x n entries N(0, 1/n) tends to 4.")
 def _e17(rng: Rng) -> list[Comparison]:
     success = {rate: orthogonalization_experiment("glorot_normal", runs=10, rate=rate,
                                                   seed=int(rng.integers(2 ** 31))).success_rate
