@@ -39,6 +39,8 @@ class Transition(Protocol):
     ``rates``: factors on the optimiser's learning rate, by part; absent ones are 1.
     ``orthogonalised``: the part that OINIT and OPEN act on; None: OPEN acts on the matrix made.
     ``rectangular``: whether it can make matrices that are not square.
+
+    Checked by: tests/test_transitions.py.
     """
 
     @property

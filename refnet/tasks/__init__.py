@@ -30,6 +30,8 @@ def options(name: str) -> dict[str, Any]:
 
     >>> "length" in options("temporal-order")
     True
+
+    Checked by: tests/test_tasks.py.
     """
     choice("task", name, TASKS)
     return {option.name: option.default for option in fields(TASKS[name])}

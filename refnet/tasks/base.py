@@ -23,6 +23,7 @@ class Task(Protocol):
     Batches are pure functions of the task's options, the seed and an index, so that a run
     resumes from its position alone. A class that inherits from this one gets ``batches`` and
     ``solved``; one that does not has to define everything here.
+    Checked by: tests/test_tasks.py.
     """
 
     @property

@@ -141,6 +141,9 @@ class Orthogonal(Manifold):
     A wide W has orthonormal rows; it moves as its transpose does.
     Source: Vorontsov et al., eq. 9 as corrected (errata 25, 31), for Cayley steps.
     Checked by: tests/test_transitions.py::test_retract_descends_and_reports.
+
+    >>> Orthogonal().init(np.diag([3.0, 2.0]))["M"].round(9).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
     @property
@@ -185,6 +188,10 @@ class Product(Manifold):
     is zero.
     Source: Manchev & Spratling, IV.
     Checked by: tests/test_transitions.py::test_push_equals_pull.
+
+    >>> doubled = Product(low=2, high=2)
+    >>> doubled.matrix(doubled.init(np.eye(2)))[0].tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
     """
 
     low: float = 0.5

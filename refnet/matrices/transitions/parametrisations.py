@@ -70,6 +70,10 @@ class MatrixExponential(Turned):
     Source: Lezcano-Casado & Martinez-Rubio (2019).
     Checked by: tests/test_transitions.py::test_complex_step,
     ::test_parametrisations_stay_orthogonal.
+
+    >>> parts = {"A": np.array([[0, 0], [np.pi / 2, 0]]), "base": np.eye(2)}
+    >>> MatrixExponential().matrix(parts)[0].round(9).tolist() == [[0, -1], [1, 0]]
+    True
     """
 
     @property
@@ -116,6 +120,10 @@ class CayleyMap(Turned):
     Source: Cayley (1846); as a parametrisation, torch's ``parametrizations.orthogonal``.
     Checked by: tests/test_transitions.py::test_push_equals_pull,
     ::test_rational_parametrisations_are_exactly_orthogonal.
+
+    >>> parts = {"A": np.array([[0.0, 0.0], [1.0, 0.0]]), "base": np.eye(2)}
+    >>> CayleyMap().matrix(parts)[0].tolist()
+    [[0.0, 1.0], [-1.0, 0.0]]
     """
 
     def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
@@ -138,6 +146,10 @@ class ScaledCayley(Plain):
     Source: Helfrich, Willmott & Ye (2018).
     Checked by: tests/test_transitions.py::test_push_equals_pull,
     ::test_scaled_cayley_reaches_what_the_cayley_map_cannot.
+
+    >>> parts = {"A": np.array([[0.0, 0.0], [1.0, 0.0]]), "D": np.array([1.0, -1.0])}
+    >>> ScaledCayley().matrix(parts)[0].tolist() == [[0, -1], [-1, 0]]
+    True
     """
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
@@ -194,6 +206,10 @@ class Householder(Plain):
     Source: Mhammedi et al. (2017), in the compact form of Joffrain et al. (2006).
     Checked by: tests/test_transitions.py::test_push_equals_pull,
     ::test_rational_parametrisations_are_exactly_orthogonal.
+
+    >>> parts = {"V": np.array([[1.0, 0.0]]), "D": np.ones(2)}
+    >>> Householder().matrix(parts)[0].tolist()
+    [[-1.0, 0.0], [0.0, 1.0]]
     """
 
     @property

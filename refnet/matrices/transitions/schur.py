@@ -37,6 +37,11 @@ class Schur(Manifold):
     in the paper. ``step``, ``metric``: see Manifold.
     For floats and balls; not for rational numbers, whose cosines are not rational.
     Checked by: tests/test_transitions.py::test_complex_step.
+
+    >>> parts = {"P": np.eye(2), "g": np.array([2.0]), "a": np.array([np.pi / 2]),
+    ...          "T": np.zeros((2, 2))}
+    >>> Schur().matrix(parts)[0].round(9).tolist()
+    [[0.0, -2.0], [2.0, 0.0]]
     """
 
     modulus_penalty: Number = 0
