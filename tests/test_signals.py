@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import pytest
 
 from benchmarks.stopped import COMMANDS, interrupted
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
+NEEDED = {"check": ("flint", "torch", "jax", "onnx", "onnxruntime"), "vectors": ("flint",),
+          "explain": ("matplotlib",), "analyse": ("matplotlib",), "compare": ("matplotlib",)}
 
 
 @pytest.mark.parametrize("name, delay, number", [
@@ -23,6 +26,9 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason=
     ("errata", 1, signal.SIGTERM), ("analyse", 0.1, signal.SIGINT), ("compare", 0, signal.SIGINT),
     ("runs", 0, signal.SIGINT)])
 def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
+    missing = [module for module in NEEDED.get(name, ()) if find_spec(module) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} (extras) not installed")
     status, output, errors = interrupted(tmp_path, COMMANDS[name], delay, number)
     assert status == 128 + number, errors
     if "--resume" not in output:  # a run that had begun says how to go on instead
