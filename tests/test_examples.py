@@ -29,6 +29,9 @@ from refnet.training.config import Config, to_toml
 from refnet.training.protocols import configure
 from refnet.training.specs import KINDS
 
+for package, extra in (("flint", "certify"), ("matplotlib", "cli"), ("rich", "cli")):
+    pytest.importorskip(package, reason=f"{package} (extra {extra}) is not installed")
+
 ROOT = Path(refnet.__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "refnet").rglob("*.md")),
          *sorted((ROOT / "benchmarks").glob("*.md"))]

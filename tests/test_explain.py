@@ -171,6 +171,7 @@ def command(*arguments):
 
 
 def test_commands(tmp_path):
+    pytest.importorskip("matplotlib")
     status, out, _ = command("explain", "powers", "--size", "6", "--matrix", "chain:gain=2",
                              "--figure", str(tmp_path / "f.png"))
     assert status == 0 and "chain:gain=2" in out and (tmp_path / "f.png").exists()

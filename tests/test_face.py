@@ -81,6 +81,8 @@ def test_every_function_has_an_example_that_runs(name):
     made = PUBLIC[name]
     if name.startswith(("refnet.check", "refnet.exact")):
         pytest.importorskip("flint")
+    if name == "refnet.training.summary.draw_curves":
+        pytest.importorskip("matplotlib")
     if name in DATA and not folders(DATA[name])[0].is_dir():
         pytest.skip(f"needs the data set {DATA[name]}")
     tests = doctest.DocTestFinder(recurse=False).find(
@@ -114,6 +116,7 @@ SEEN = ("refnet.nets.recurrent.RecurrentNet", "dict[", "refnet.exact.enclose.Cer
 
 def test_a_client_sees_types(tmp_path):
     """Also that a name which is not there is an error."""
+    pytest.importorskip("rich", reason="rich (extra cli), whose types are read, is not installed")
     client = tmp_path / "client.py"
     client.write_text(CLIENT)
     root = Path(refnet.__file__).parent.parent
