@@ -37,8 +37,7 @@ machine and versions, and the commit that made it, which the oldest rows lack.
 - *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
   after any interruption, and prints the same table.
 - *so far*, *not finished*: a run that has begun. Its checkpoint lies in `results/studies`, and
-  `refnet study NAME --folder benchmarks/results/studies` goes on with it on any machine. (Those of
-  512 units on the Penn Treebank are large and not kept there.)
+  `refnet study NAME --folder benchmarks/results/studies` goes on with it on any machine.
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
   their median, of two seeds both, with a band from the smallest to the largest value; a run that
   has ended keeps its last value, and one that has not is left out where another has: the table
