@@ -20,7 +20,7 @@ FEW = {"kills": 6, "signals": 6, "full disks": 2, "small file systems": 2,
     pytest.param(name, marks=pytest.mark.slow) if name in SLOW else
     name for name in campaign.PARTS])
 def test_few_trials(name, tmp_path, monkeypatch):
-    if name == "files":
+    if name in ("files", "denied"):
         pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     if name == "small file systems":
         try:

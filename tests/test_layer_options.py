@@ -87,6 +87,7 @@ def test_clipped_ends_and_nan():
 @pytest.mark.parametrize("name", ["softsign", "tanh", "relu"])
 def test_gates_by_name(name):
     """Other gates on both backends, certified; and they are not the sigmoid."""
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     net = RecurrentNet(2, 4, 3, cell="lstm", gate=name)
     assert net.gate is ACTIVATIONS[name]
     params, batch = float_case(net, dtype=np.float32)

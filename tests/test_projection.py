@@ -67,6 +67,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize("readout", ["last", "every"])
 def test_one_layer_segments_and_certificate(readout):
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     net = RecurrentNet(2, 4, 3, cell="lstm", readout=readout, projection=2, learn_h0=True)
     params, batch = float_case(net, T=90, dtype=np.float32)
     certified = certify(net, params, batch)

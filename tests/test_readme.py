@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import CODE, FIGURES, RESULTS, digest
-from benchmarks.readme import PAGES, ROOT, TABLES, generate
-from refnet.cli import main
+pytest.importorskip("matplotlib", reason="matplotlib (extra cli) is not installed")
+
+from benchmarks.figures import CODE, FIGURES, RESULTS, digest  # noqa: E402
+from benchmarks.readme import PAGES, ROOT, TABLES, generate  # noqa: E402
+from refnet.cli import main  # noqa: E402
 
 
 README = ROOT / "README.md"

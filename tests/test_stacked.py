@@ -147,6 +147,7 @@ def float_case(net, seed=0, T=6, B=4, dtype=np.float64, mask=True):
 @pytest.mark.parametrize("cell", CELLS)
 def test_certified_and_compiled(cell):
     """Both backends' gradients are explained by rounding; one entry off by 0.1% is not."""
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     net = StackedNet(2, 3, 3, cell=cell, readout="every", layers=2, bidirectional=True,
                      learn_h0=True)
     params, batch = float_case(net, dtype=np.float32)

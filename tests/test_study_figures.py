@@ -4,18 +4,21 @@ import re
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
-from refnet.analysis.flow import gradient_norms
-from refnet.runs.plots import save
-from refnet.studies import causes, controlled, examples, flow, orhan, work
-from refnet.studies.catalogue import STUDIES
-from refnet.studies.findings import FINDINGS, SEEDS
-from refnet.studies.grid import _curves
-from refnet.studies.manchev import pixel_by_pixel
-from refnet.studies.spectra import evolution
-from refnet.training.experiment import build
-from refnet.training.protocols import preset
+pytest.importorskip("matplotlib", reason="matplotlib (extra cli) is not installed")
+
+from matplotlib.image import imread  # noqa: E402
+
+from refnet.analysis.flow import gradient_norms  # noqa: E402
+from refnet.runs.plots import save  # noqa: E402
+from refnet.studies import causes, controlled, examples, flow, orhan, work  # noqa: E402
+from refnet.studies.catalogue import STUDIES  # noqa: E402
+from refnet.studies.findings import FINDINGS, SEEDS  # noqa: E402
+from refnet.studies.grid import _curves  # noqa: E402
+from refnet.studies.manchev import pixel_by_pixel  # noqa: E402
+from refnet.studies.spectra import evolution  # noqa: E402
+from refnet.training.experiment import build  # noqa: E402
+from refnet.training.protocols import preset  # noqa: E402
 
 
 def test_the_norms_in_training_are_those_of_the_nets_passed_through():
