@@ -1,8 +1,8 @@
 """The pages' tables and figures, made from recorded results: ``python -m benchmarks.readme``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it is typed.
-tests/test_readme.py and, for benchmarks/README.md, tests/test_study_tables.py check that the pages
-are what this makes of the records.
+tests/project/test_readme.py and, for benchmarks/README.md, tests/studies/test_study_tables.py
+check that the pages are what this makes of the records.
 """
 
 import re

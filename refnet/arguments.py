@@ -3,7 +3,7 @@ arrived, what was needed and the likely repair.
 
 ``admit`` checks named arrays against declared shapes, in time proportional to their number. A
 dimension is a number, or a letter, whose size is that of the first array that has it.
-Checked by: tests/test_arguments.py.
+Checked by: tests/robustness/test_arguments.py.
 """
 
 import sys

@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
     diverged (a loss that is not finite), 129, 130 or 143 after SIGHUP, Ctrl-C or SIGTERM, 141 if
     nobody reads its output any more.
 
-    Checked by: tests/test_cli.py.
+    Checked by: tests/robustness/test_cli.py.
     """
     parser = _Parser(
         prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "

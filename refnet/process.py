@@ -39,7 +39,7 @@ def settle() -> None:
     >>> import refnet
     >>> refnet.settle()
 
-    Checked by: tests/test_process.py::test_settled_process_keeps_freed_memory and
+    Checked by: tests/robustness/test_process.py::test_settled_process_keeps_freed_memory and
     test_settled_too_late.
     """
     import ctypes
@@ -61,7 +61,7 @@ def settled() -> Iterator[None]:
     """For the block, OpenBLAS takes the threads that its variable says, one if it says nothing:
     so it is in a settled process, and here too, where NumPy was there before.
 
-    Checked by: tests/test_process.py::test_a_run_in_a_process_that_is_not_settled.
+    Checked by: tests/robustness/test_process.py::test_a_run_in_a_process_that_is_not_settled.
     """
     own = os.environ.get("OPENBLAS_NUM_THREADS", "")
     wanted = int(own) if own.isdecimal() and int(own) else 1
@@ -155,7 +155,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     """End at once with one line and the status 128 + ``number``; temporary files are removed.
 
     An exception would be lost, or printed and forgotten, in a callback or a destructor, of which
-    imports, the compiler and progress bars have many. Checked by: tests/test_signals.py.
+    imports, the compiler and progress bars have many. Checked by: tests/robustness/test_signals.py.
     """
     ended()
     with suppress(OSError):  # nobody reads it, or its disk is full
@@ -184,7 +184,7 @@ def stop(children: Sequence[Any]) -> None:
     """End these processes, of ``multiprocessing``, each of which has called ``serving``; those that
     have not ended after PATIENCE seconds, in the middle of a kernel, say, are killed.
 
-    Checked by: tests/test_process.py::test_a_worker_is_stopped_and_leaves_nothing.
+    Checked by: tests/robustness/test_process.py::test_a_worker_is_stopped_and_leaves_nothing.
     """
     for child in children:
         child.terminate()

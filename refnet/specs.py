@@ -2,7 +2,7 @@
 
 The options of a name, their types and their defaults are those of the function or class that it
 stands for, so that a spec is checked without being declared a second time.
-Checked by: tests/test_config.py.
+Checked by: tests/training/test_config.py.
 """
 
 import inspect

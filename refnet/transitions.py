@@ -4,7 +4,7 @@
 >>> transition("cayley")
 CayleyMap()
 
-Checked by: tests/test_face.py.
+Checked by: tests/project/test_public_names.py.
 """
 
 import sys

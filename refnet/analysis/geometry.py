@@ -1,7 +1,7 @@
 """Steps on the Stiefel manifold and the margin's map, measured.
 
 Source: Vorontsov et al., eqs. 9-11 (errata 25-28, 31); Edelman, Arias & Smith (1998).
-Checked by: tests/test_analysis_theory.py.
+Checked by: tests/analysis/test_analysis_theory.py.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ def retraction_errors(n: int, rates: Array, rng: np.random.Generator,
     >>> round(float(np.log2(two / one)), 2)
     3.0
 
-    Source: erratum 26. Checked by: tests/test_analysis_theory.py::test_orders.
+    Source: erratum 26. Checked by: tests/analysis/test_analysis_theory.py::test_orders.
     """
     M, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
     G /= np.linalg.norm(stiefel.gradient(M, G))
@@ -55,7 +55,8 @@ def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
 
     With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other one its sign is
     arbitrary, so the step may climb.
-    Source: erratum 31. Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+    Source: erratum 31. Checked by:
+    tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
     >>> found = descents(4, 100, np.random.default_rng(0))
     >>> bool((found.correct < 0).all()), bool((found.printed > 0).any())
@@ -82,7 +83,7 @@ def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator,
     ``dtype``: "float32" or "float64"; the defect itself is measured in float64. ``guarded``: with
     the guard that training uses, which repairs M past a bound.
     Raises ValueError for fewer steps than points.
-    Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+    Checked by: tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
     >>> at, defects = defect_over_steps(4, 100, 3, np.random.default_rng(0), "float64")
     >>> at.tolist(), bool((defects < 1e-13).all())
@@ -112,7 +113,7 @@ def margin_steps(margins: Array, p: Array, spectrum_rate: str = "printed") -> Ar
     ``ds = (ds/dp)^2 r``, with ``ds/dp = 2m sigmoid'(p)`` and r the factor on the rate: with the
     printed r = 1 / 2m it still carries 2m, with "margin_free" it does not (erratum 28).
 
-    Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+    Checked by: tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
     >>> margin_steps(np.array([0.1, 1.0]), np.zeros(1)).round(5).tolist()
     [[0.0125], [0.125]]

@@ -11,7 +11,7 @@ Glorot & Bengio take f(v) = v, which makes E h^2 = E v^2 and E f'^2 = 1; for any
 means are those over v ~ N(0, E v_l^2), exact for wide layers (Poole et al. 2016; Schoenholz
 et al. 2017).
 Source: Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010).
-Checked by: tests/test_analysis_theory.py::test_variances.
+Checked by: tests/analysis/test_analysis_theory.py::test_variances.
 """
 
 from typing import NamedTuple
@@ -65,8 +65,8 @@ def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: flo
     ``activation``: one that acts on each unit by itself (not oplu).
     Raises ValueError if the numbers do not fit the widths.
     Source: Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010).
-    Checked by: tests/test_analysis_theory.py::test_variances,
-    tests/test_analysis_theory.py::test_gaussian_means.
+    Checked by: tests/analysis/test_analysis_theory.py::test_variances,
+    tests/analysis/test_analysis_theory.py::test_gaussian_means.
 
     >>> predicted_variances((3, 2, 1), np.array([1.0, 9.0])).v.round(9).tolist()
     [3.0, 54.0]
@@ -108,7 +108,7 @@ def simulated_variances(widths: tuple[int, ...], weights: Initializer | str,
 
     A net's mean squares are means over a layer's units, so a standard error says how far the
     mean over the nets may be from the expectation.
-    Checked by: tests/test_analysis_theory.py::test_variances.
+    Checked by: tests/analysis/test_analysis_theory.py::test_variances.
 
     >>> means, errors, drawn = simulated_variances((50, 50, 50), "glorot_uniform",
     ...                                            np.random.default_rng(0))

@@ -1,7 +1,7 @@
 """The bugs that the judge is measured by: the catalogue of mistakes, and errors without a name.
 
 The second kind are wrong numbers: an epsilon, an approximation, a coarser type, one entry.
-Checked by: tests/test_errorrates.py.
+Checked by: tests/check/test_error_rates.py.
 """
 
 from collections.abc import Callable

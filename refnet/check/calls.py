@@ -1,6 +1,6 @@
 """The judge in one call, and as an assertion of a test.
 
-Checked by: tests/test_calls.py.
+Checked by: tests/check/test_judge_calls.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
     >>> judge(cube, {"dx": 2 * x}, x).verdict
     'not rounding'
 
-    Checked by: tests/test_calls.py.
+    Checked by: tests/check/test_judge_calls.py.
     """
     return _judged(what, theirs, inputs, cotangent, dtype, required, progress)[0]
 
@@ -262,7 +262,7 @@ def assert_gradients(what: Net | Callable[..., Any],
     ...     return (x * x).mean()
     >>> verdict = assert_gradients(mean_square, lambda x: {"dx": x / 2}, np.ones(4))
 
-    Checked by: tests/test_calls.py.
+    Checked by: tests/check/test_judge_calls.py.
     """
     __tracebackhide__ = True  # pytest shows the caller's line, not this one
     verdict, arrays, case, sigma = _judged(what, theirs, inputs, **options)

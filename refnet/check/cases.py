@@ -28,7 +28,8 @@ def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: boo
     """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
     but for those that are orthogonal; no entry is zero. ``options``: those of ``net.init``.
 
-    Checked by: tests/test_own.py::test_what_hides_at_the_start_of_a_transition_is_found.
+    Checked by:
+    tests/check/test_function_command.py::test_what_hides_at_the_start_of_a_transition_is_found.
     """
     start = net.init(rng, dtype=dtype, **options)
     if peepholes:

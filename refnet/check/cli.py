@@ -1,6 +1,6 @@
 """The commands ``refnet check`` and ``refnet vectors``: their arguments and help.
 
-Checked by: tests/test_cli.py, tests/test_own.py.
+Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """What ``refnet check`` and ``refnet vectors`` do: the only part of the judge that prints.
 
 Each function takes the parsed arguments (``refnet.check.cli``) and returns the exit status.
-Checked by: tests/test_cli.py, tests/test_own.py, tests/test_vectors.py.
+Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py,
+tests/check/test_vectors.py.
 """
 
 import argparse

@@ -4,7 +4,8 @@ A *reading* is what an implementation with one mistake would give, computed in f
 naive net, or a right quantity reported in another way. It is an explanation only if it agrees
 with everything that was given, the right quantities included; what concerns one quantity names
 that quantity. Two mistakes at once are looked for when one does not suffice.
-Checked by: tests/test_names.py, tests/test_compare.py::test_convention_is_named.
+Checked by: tests/check/test_mistake_names.py,
+tests/check/test_compare.py::test_convention_is_named.
 """
 
 from collections.abc import Iterable, Iterator

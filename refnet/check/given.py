@@ -1,6 +1,6 @@
 """What another program gives: arrays of any kind, as float64, and the types they are judged by.
 
-Checked by: tests/test_compare.py.
+Checked by: tests/check/test_compare.py.
 """
 
 from collections.abc import Mapping

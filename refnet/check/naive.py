@@ -16,7 +16,7 @@ losses and gradients, before the division; ``s.raw`` has them before the weights
 recursion), ``carry`` (e and q, one step earlier), ``past`` and ``seen`` (h and x in the weight
 gradients), ``parts`` (one step's share of them), ``grads`` (before the gain), ``report`` (all).
 
-Checked by: tests/test_naive.py.
+Checked by: tests/check/test_naive.py.
 """
 
 from collections.abc import Callable, Mapping

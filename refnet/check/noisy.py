@@ -29,7 +29,7 @@ Where subnormal numbers are flushed to zero, each term may lose the smallest nor
 This is statistics, and has nothing to do with the certified radius.
 Source: stochastic arithmetic (Vignes 1978; Parker's Monte Carlo arithmetic 1997); sums:
 Higham, Accuracy and Stability of Numerical Algorithms (2002), chapter 4.
-Checked by: tests/test_noise.py, tests/test_compare.py.
+Checked by: tests/check/test_noise.py, tests/check/test_compare.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A user's own function, judged: the net that it has to compute, and the verdicts.
 
-Checked by: tests/test_own.py.
+Checked by: tests/check/test_function_command.py.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """The text that a failed assertion shows: what is wrong, by how much, where it starts, and the
 smallest sizes at which it still shows.
 
-Checked by: tests/test_calls.py.
+Checked by: tests/check/test_judge_calls.py.
 """
 
 from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ far down as it still shows, until none goes further. What does not run at a size
 there, nor what gives results of other shapes. Steps and sequences are cut from what was given; a
 net of other widths gets new random parameters. Of a function's arrays, axes of one length are cut
 together, but for those of the cotangent, which theirs does not get.
-Checked by: tests/test_calls.py.
+Checked by: tests/check/test_judge_calls.py.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

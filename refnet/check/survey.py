@@ -1,6 +1,6 @@
 """Today's frameworks, judged: one row for every layer, type and size.
 
-Checked by: tests/test_adapters.py::test_torch_is_judged and its like.
+Checked by: tests/check/test_adapters.py::test_torch_is_judged and its like.
 """
 
 from collections.abc import Callable, Iterator

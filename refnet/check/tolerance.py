@@ -1,6 +1,6 @@
 """The rtol and atol that a computation warrants, for those who keep their own comparison.
 
-Checked by: tests/test_tolerance.py.
+Checked by: tests/check/test_tolerance.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Kind | None 
     >>> found["dx"].rtol < 1e-6 and found["dx"].atol < 1e-6
     True
 
-    Checked by: tests/test_tolerance.py.
+    Checked by: tests/check/test_tolerance.py.
     """
     case = case_of(what, inputs, cotangent, progress)
     kind = arithmetic(_kind(inputs) if dtype is None else dtype)

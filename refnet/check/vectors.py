@@ -3,7 +3,7 @@
 ``write`` makes a folder that any program in any language can be tested against; ``judge``
 reads what that program wrote back. Judging needs nothing but NumPy; writing needs the extra
 ``certify``.
-Checked by: tests/test_vectors.py, with clients in C and JavaScript in tests/clients.
+Checked by: tests/check/test_vectors.py, with clients in C and JavaScript in tests/support/clients.
 """
 
 import hashlib

@@ -9,7 +9,7 @@ A program may also compute a formula in a form that keeps fewer digits than the 
 (``refnet.check.forms``). What such a form explains is explained by rounding, too, and the
 verdict names the form and what it loses.
 
-Checked by: tests/test_compare.py; error rates: ``refnet check rates``.
+Checked by: tests/check/test_compare.py; error rates: ``refnet check rates``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class Judgement:
     can be nothing but zero are left out of it, if there are others. ``endless``: the first entry in
     whose place the reference's own perturbed runs overflow, so that any number would do, or None.
 
-    Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
+    Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
     """
 
     name: str
@@ -106,7 +106,8 @@ class Verdict:
     ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
     several, all; ``assumed`` says which quantity was judged by which, and why.
 
-    Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers, ::test_limits.
+    Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers,
+    ::test_limits.
     """
 
     verdict: str
@@ -266,7 +267,7 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     >>> compare(theirs, certify(net, params, batch)).verdict
     'not rounding'
 
-    Checked by: tests/test_compare.py.
+    Checked by: tests/check/test_compare.py.
     """
     if required is None:
         required = tuple(f"d{name}" for name in certified.params)

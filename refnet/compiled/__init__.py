@@ -16,7 +16,7 @@ __all__ = ["info"]
 def info() -> dict[str, Any]:
     """The environment of the compiled core: machine, versions, threads, BLAS and cache.
 
-    Checked by: tests/test_compiled.py::test_info.
+    Checked by: tests/compiled/test_compiled.py::test_info.
     """
     import llvmlite.binding as llvm
     import numba

@@ -3,7 +3,7 @@
 A file holds a sha256 and a pickle of what Numba made. The digest is of the kernel's key (its
 function, types, processor, versions) and of the pickle, so that a damaged, half-written or
 exchanged file is noticed before anything of it is unpickled or run; the kernel is then compiled
-again. Checked by: tests/test_startup.py.
+again. Checked by: tests/compiled/test_startup.py.
 """
 
 import hashlib

@@ -66,7 +66,7 @@ def _kernel_cache() -> Any:
     """The class of the kernels' cache, or None, with a warning, if this Numba lacks something of
     what is private: each process then compiles the kernels for itself and keeps none.
 
-    Checked by: tests/test_startup.py::test_a_numba_without_its_private_parts.
+    Checked by: tests/compiled/test_startup.py::test_a_numba_without_its_private_parts.
     """
     try:
         for place, names in _PRIVATE.items():

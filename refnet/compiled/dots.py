@@ -2,7 +2,7 @@
 matrix is read once, in order, and needs no packing.
 
 As in ``refnet.compiled.vector``, the intrinsic has a plain Python version below.
-Checked by: tests/test_vector.py.
+Checked by: tests/compiled/test_vector.py.
 """
 
 from typing import Any

@@ -35,7 +35,7 @@ def sum_of_squares(arrays: Iterable[Array]) -> float:
     >>> sum_of_squares([np.array([3.0, 4.0], np.float32), np.array([[12.0]])])
     169.0
 
-    Checked by: tests/test_optimizers.py::test_sum_of_squares.
+    Checked by: tests/training/test_optimizers.py::test_sum_of_squares.
     """
     found = list(arrays)
     if {array.dtype for array in found} != {np.dtype(np.float32)}:
@@ -67,7 +67,7 @@ def descended(values: list[Array], rates: list[float], directions: list[Array]) 
     >>> descended([np.array([1.0, 2.0])], [0.5], [np.array([2.0, -2.0])])[0].tolist()
     [0.0, 3.0]
 
-    Checked by: tests/test_optimizers.py::test_large_steps.
+    Checked by: tests/training/test_optimizers.py::test_large_steps.
     """
     return _made(_descend, rates, [*values, *directions], 1)
 
@@ -84,7 +84,7 @@ def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squ
     >>> moved[0].tolist(), squares[0].tolist()  # 2 - .5 * 2 / (sqrt(4) + .5)
     ([1.6], [4.0])
 
-    Checked by: tests/test_optimizers.py::test_large_steps.
+    Checked by: tests/training/test_optimizers.py::test_large_steps.
     """
     made = _made(_rmsprop, rates, [*values, *gradients, *squares], 2,
                  np.array([decay, rest, eps], values[0].dtype), inside)

@@ -7,7 +7,7 @@ many rows of the batch, which are turned into columns for that, or, for a few ro
 (``dots``).
 
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
-Checked by: tests/test_compiled_feedforward.py.
+Checked by: tests/compiled/test_compiled_feedforward.py.
 """
 
 from functools import lru_cache

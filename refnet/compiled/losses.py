@@ -26,7 +26,7 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
     """As ``refnet.maths.losses.cross_entropy``; for dtypes other than float32 and float64, and for
     labels that are to be refused, it calls that one.
 
-    Checked by: tests/test_losses.py::test_compiled_cross_entropy.
+    Checked by: tests/maths/test_losses.py::test_compiled_cross_entropy.
     """
     if logits.dtype.char in "fd" and labels.dtype.kind in "iu" and labels.shape == logits.shape[:1]:
         dtype = logits.dtype.newbyteorder("=")
@@ -46,7 +46,7 @@ def classified(logits: Array, labels: Array) -> tuple[int, float]:
     >>> classified(np.array([[2.0, 1.0], [0.0, 5.0]]), np.array([0, 0]))[0]
     1
 
-    Checked by: tests/test_scores.py::test_classified.
+    Checked by: tests/training/test_scores.py::test_classified.
     """
     starts = block_starts(len(logits))
     errors, loss = np.zeros(len(starts) - 1, np.int64), np.zeros(len(starts) - 1)

@@ -36,7 +36,8 @@ def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descen
     float64, in the calling thread; it raises no errors.
 
     Source: Manchev & Spratling, eqs. 16-18.
-    Checked by: tests/test_compiled_orthogonality.py::test_compiled_descent_is_the_reference.
+    Checked by:
+    tests/compiled/test_compiled_orthogonality.py::test_compiled_descent_is_the_reference.
     """
     runs, N, _ = W.shape
     lane = lanes(W.dtype)

@@ -14,7 +14,7 @@ walk (``refnet.compiled.walk``) works in, each part from a whole vector on::
                                                   totals  H rows [dWhh | dWxh | dbh] for every
                                                           product
 
-Checked by: tests/test_compiled.py::test_source_is_exact_on_fractions.
+Checked by: tests/compiled/test_compiled.py::test_source_is_exact_on_fractions.
 """
 
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
 """Products of many rows with a narrow matrix, as a read-out at every step has them: BLAS copies all
 rows before it multiplies them, and with few columns that takes longer than the product.
 
-Checked by: tests/test_products.py.
+Checked by: tests/compiled/test_products.py.
 """
 
 from functools import lru_cache

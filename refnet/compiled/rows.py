@@ -1,7 +1,7 @@
 """What a layer needs beside its products: rows turned into columns, and arrays by their addresses.
 As in ``refnet.compiled.vector``, each intrinsic has a plain Python version below.
 
-Checked by: tests/test_vector.py.
+Checked by: tests/compiled/test_vector.py.
 """
 
 from typing import Any

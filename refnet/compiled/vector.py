@@ -3,7 +3,7 @@ tile of a matrix product.
 
 Each intrinsic has a plain Python version below, which runs when the JIT is off and takes numbers
 of any type, Fractions included.
-Checked by: tests/test_vector.py.
+Checked by: tests/compiled/test_vector.py.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ FLUSH = 0x8040 if _FEATURES.get("sse2") else 0
 results, are replaced by zero. Some processors handle each of them in slow microcode, and a gradient
 that vanishes over thousands of steps can stay subnormal, because rounding to nearest keeps the
 smallest one from becoming zero.
-Checked by: tests/test_compiled.py::test_subnormal_numbers_count_as_zero."""
+Checked by: tests/compiled/test_compiled.py::test_subnormal_numbers_count_as_zero."""
 
 
 def lanes(dtype: Any) -> int:

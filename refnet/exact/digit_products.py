@@ -1,7 +1,7 @@
 """Balls in machine words: kernels for matrix products, of whole numbers in float64, and from and to
 other numbers. How a ball lies in words is said in ``refnet.exact.digits``.
 
-Checked by: tests/test_words.py.
+Checked by: tests/exact/test_words.py.
 """
 
 from math import ceil, floor, frexp, inf, ldexp

@@ -13,7 +13,7 @@ no bound. ``acc`` is room for int64 digits that are not settled yet.
 
 Sources: Knuth (1997), 4.1, balanced digits, and 4.3.1; balls: Johansson (2017), "Arb"; exponential
 by tables and a series: Brent & Zimmermann (2010), 4.3.
-Checked by: tests/test_words.py.
+Checked by: tests/exact/test_words.py.
 """
 
 from math import floor, inf, ldexp

@@ -2,7 +2,7 @@
 
 Derivatives are computed on the numbers themselves, so in the kind of the computation: balls
 enclose them, and perturbed floats are perturbed in them too.
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations

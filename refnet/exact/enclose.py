@@ -1,6 +1,6 @@
 """Certified gradients: the reference itself, run on balls until every entry is decided.
 
-Checked by: tests/test_certify.py.
+Checked by: tests/exact/test_certify.py.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Enclosure:
     their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
     rationals). All three of one shape. ``found``: what ``exact`` is made of.
 
-    Checked by: tests/test_certify.py::test_values_are_correctly_rounded,
+    Checked by: tests/exact/test_certify.py::test_values_are_correctly_rounded,
     ::test_a_value_between_two_floats_is_rounded_to_the_even_one.
     """
 
@@ -61,7 +61,7 @@ class Certified:
     ``kind``: "ball" or "rational"; ``bits``: the precision that sufficed (0 for rationals).
     ``seconds``: what it took.
 
-    Checked by: tests/test_certify.py::test_balls_contain_rationals.
+    Checked by: tests/exact/test_certify.py::test_balls_contain_rationals.
     """
 
     net: Net
@@ -117,7 +117,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     >>> bool((certified.gradients["Whh"].radius < 1e-30).all())
     True
 
-    Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
+    Checked by: tests/exact/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()
     net.admit("certify", params, batch.x, batch.mask)

@@ -4,7 +4,7 @@ The function runs on recorded arrays (refnet.exact.recorder) of balls; precision
 nets until every number is decided. Each certificate is then checked in other ways
 (refnet.exact.selfcheck).
 
-Checked by: tests/test_functions.py.
+Checked by: tests/exact/test_certify_function.py.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class CertifiedFunction:
     program may hold others (``np.sqrt(32)`` is rounded before it is recorded). ``kind`` and
     ``bits`` as in ``Certified``.
 
-    Checked by: tests/test_functions.py::test_a_net_as_a_function,
+    Checked by: tests/exact/test_certify_function.py::test_a_net_as_a_function,
     ::test_cotangents_labels_and_constants.
     """
 
@@ -91,7 +91,7 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     >>> certified.gradients["w"].value.T.tolist(), certified.gradients["x"].value.any()
     ([[2.0, 2.0, 2.0]], np.False_)
 
-    Checked by: tests/test_functions.py.
+    Checked by: tests/exact/test_certify_function.py.
     """
     started = perf_counter()
     if not callable(f):

@@ -11,7 +11,7 @@ entries that makes it from its base. An assignment gives the root a new node. As
 (np.float64), results without dimensions are no arrays: ``t *= w`` makes a new one.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def stop(x: Any) -> Any:
     >>> certify_function(softmax, np.zeros(2)).gradients["x"].value.tolist()
     [0.25, -0.25]
 
-    Checked by: tests/test_recorder.py::test_stop_leaves_plain_arrays, ::test_ties.
+    Checked by: tests/exact/test_recorder.py::test_stop_leaves_plain_arrays, ::test_ties.
     """
     return Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number) if isinstance(
         x, Recorded) else x

@@ -1,6 +1,6 @@
 """Sums, means and extremes of recorded arrays.
 
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations

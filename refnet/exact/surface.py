@@ -3,7 +3,7 @@
 Their results lie in memory as NumPy's do, and are numbers where NumPy's are, as what a program
 assigns to one array is seen in the others that share its memory, and in no number.
 
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ dozen nanoseconds an operation where an array of Python's objects takes ten time
 forked process sends back are its bytes. It meets arrays of ``arb`` as one of them: its entries are
 then made ``arb``, without rounding.
 
-Checked by: tests/test_words.py.
+Checked by: tests/exact/test_words.py.
 """
 
 from collections.abc import Callable, Iterator

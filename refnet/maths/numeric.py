@@ -5,7 +5,7 @@ object arrays of Fraction, Dual, fmpq or balls (``refnet.maths.kinds``). ``+ - *
 and ``.sum()`` work on all of them; for matrix products, constants, elementary functions and
 comparisons there are the functions here. ``/`` needs care where both sides may be Python ints,
 whose quotient is a float (``divided``, ``times``).
-Checked by: tests/test_kinds.py.
+Checked by: tests/maths/test_kinds.py.
 """
 
 from collections.abc import Callable

@@ -52,7 +52,7 @@ def in_threads(part: Callable[[int], None], count: int) -> None:
     >>> squares
     [0, 1, 4]
 
-    Checked by: tests/test_threads.py.
+    Checked by: tests/maths/test_threads.py.
     """
     threads = min(_threads(), count)
     if threads < 2:
@@ -84,7 +84,7 @@ def split_product(a: Array, b: Array) -> Array:
     >>> split_product(np.ones((2, 3)), np.ones((3, 1))).tolist()
     [[3.0], [3.0]]
 
-    Checked by: tests/test_threads.py.
+    Checked by: tests/maths/test_threads.py.
     """
     rows, columns = a.shape[0], b.shape[1]
     out = np.empty((rows, columns), np.result_type(a, b))

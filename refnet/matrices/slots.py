@@ -40,7 +40,7 @@ class Transition(Protocol):
     ``orthogonalised``: the part that OINIT and OPEN act on; None: OPEN acts on the matrix made.
     ``rectangular``: whether it can make matrices that are not square.
 
-    Checked by: tests/test_transitions.py.
+    Checked by: tests/matrices/test_transitions.py.
     """
 
     @property

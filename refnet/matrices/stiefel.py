@@ -5,7 +5,7 @@
 ones, dL/dM. Sources: Edelman, Arias & Smith (1998), for metrics and geodesics; Wen & Yin
 (2013), for the Cayley step in both metrics and its low-rank form; Vorontsov et al., eq. 9 as
 corrected (errata 25 and 31).
-Checked by: tests/test_stiefel.py.
+Checked by: tests/matrices/test_stiefel.py.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
     >>> gradient(np.eye(2), np.array([[0.0, 1.0], [0.0, 0.0]])).tolist()  # skew, as tangents at I
     [[0.0, 1.0], [-1.0, 0.0]]
 
-    Checked by: tests/test_stiefel.py::test_gradient_is_tangent_and_descends.
+    Checked by: tests/matrices/test_stiefel.py::test_gradient_is_tangent_and_descends.
     """
     choice("stiefel: metric", metric, METRICS)
     K = matmul(M.T, G)
@@ -59,7 +59,7 @@ def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
     >>> bool(np.allclose(M.T @ M, np.eye(2)))
     True
 
-    Checked by: tests/test_stiefel.py::test_retractions_agree_to_their_order.
+    Checked by: tests/matrices/test_stiefel.py::test_retractions_agree_to_their_order.
     """
     choice("stiefel: retraction", retraction, RETRACTIONS)
     if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
@@ -120,7 +120,7 @@ def _cayley(M: Array, G: Array, rate: Number, metric: str) -> Array:
     no cheaper than N unknowns, and A is built.
 
     At the small rates of training a system is I to a few digits: see ``linalg.OnePlus``.
-    Checked by: tests/test_stiefel.py::test_small_steps_agree_with_the_solve.
+    Checked by: tests/matrices/test_stiefel.py::test_small_steps_agree_with_the_solve.
     """
     choice("stiefel: metric", metric, METRICS)
     N, P = M.shape
@@ -179,7 +179,7 @@ def defect(M: Array) -> float:
     3.0
 
     M'M is symmetric: of a large one, parts of its columns down to the diagonal are made in threads.
-    Checked by: tests/test_stiefel.py::test_defect.
+    Checked by: tests/matrices/test_stiefel.py::test_defect.
     """
     N, P = M.shape
     parts = cut(P) if N * P * P >= LARGE else [slice(0, P)]
@@ -234,7 +234,7 @@ def guard(M: Array) -> Guarded:
     >>> found.repaired, defect(found.M) < 1e-4
     (True, True)
 
-    Checked by: tests/test_stiefel.py::test_guard.
+    Checked by: tests/matrices/test_stiefel.py::test_guard.
     """
     size, P = defect(M), M.shape[1]
     if size <= 4 * P ** 0.5 * float(np.finfo(M.dtype).eps):

@@ -42,7 +42,7 @@ class FeedforwardNet:
     (3, 3)
 
     Source: Manchev & Spratling, eqs. 5-6 as corrected (erratum 3).
-    Checked by: tests/test_exact.py, tests/test_gradients.py.
+    Checked by: tests/cells/test_exact_transpose.py, tests/nets/test_gradients.py.
     """
 
     widths: tuple[int, ...]

@@ -71,7 +71,7 @@ class RecurrentNet:
     (16, 4)
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
-    Checked by: tests/test_exact.py, tests/test_gradients.py.
+    Checked by: tests/cells/test_exact_transpose.py, tests/nets/test_gradients.py.
     """
 
     READOUTS: ClassVar[tuple[str, ...]] = ("last", "every")

@@ -70,7 +70,7 @@ class StackedNet(RecurrentNet):
     ((16, 8), (3, 8))
 
     Source: Schuster & Paliwal (1997) for both directions; names and order as in PyTorch.
-    Checked by: tests/test_stacked.py.
+    Checked by: tests/nets/test_stacked.py.
     """
 
     READOUTS: ClassVar[tuple[str, ...]] = ("last", "every", "none")

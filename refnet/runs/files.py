@@ -2,7 +2,8 @@
 
 A file is written under a temporary name in the same folder, ``.NAME.*.refnet.part``, and renamed.
 ``sweep`` removes those that a kill left; errors of the operating system name the file.
-Checked by: tests/test_named_files.py, tests/test_folder.py, tests/test_checkpoint.py.
+Checked by: tests/robustness/test_named_files.py, tests/training/test_run_folder.py,
+tests/training/test_checkpoint.py.
 """
 
 import errno

@@ -2,7 +2,7 @@
 
 The holder keeps a lock on the file ``.lock`` in the folder. The operating system holds it, so
 that it is free as soon as the process has ended, however that came about; the file names the
-holder for whoever finds it taken. Checked by: tests/test_folder.py.
+holder for whoever finds it taken. Checked by: tests/training/test_run_folder.py.
 """
 
 import errno

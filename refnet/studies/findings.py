@@ -1,6 +1,6 @@
 """What the controlled runs show: each finding with the condition on the rows that says so.
 
-Checked by: tests/test_study_figures.py::test_a_finding_is_stated_only_if_the_rows_say_so.
+Checked by: tests/studies/test_study_figures.py::test_a_finding_is_stated_only_if_the_rows_say_so.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ released code) do: 49 symbols, the newline among them and ``<unk>`` one of them.
 keeps its leading and trailing space and ends with the newline. The text is licensed: it is
 never downloaded.
 
-Checked by: tests/test_ptb.py.
+Checked by: tests/tasks/test_ptb.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -39,7 +39,7 @@ CONFIG = instance(Config, "a refnet.Config")
 STEPS, ROOM = 10, 20
 """On another kind of machine: steps over which the effect of rounding is measured, and the factor
 that covers how much more than one rounding a number a step may make. Of 15 runs on a processor
-without AVX, emulated as in tests/test_machines.py, the largest needed 3.7."""
+without AVX, emulated as in tests/training/test_other_machines.py, the largest needed 3.7."""
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
 
@@ -235,7 +235,7 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
     >>> summary.state, summary.iteration
     ('finished', 20)
 
-    Checked by: tests/test_train.py::test_a_run_folder_holds_everything.
+    Checked by: tests/training/test_train.py::test_a_run_folder_holds_everything.
     """
     experiment, folder = build(config), Path(folder)
     started: list[Run] = []
@@ -290,8 +290,8 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     >>> summary.iteration
     30
 
-    Checked by: tests/test_train.py::test_resuming_gives_the_same_bits,
-    tests/test_machines.py::test_another_kind_of_machine_stays_within_what_the_row_states.
+    Checked by: tests/training/test_train.py::test_resuming_gives_the_same_bits,
+    tests/training/test_other_machines.py::test_another_machine_stays_within_what_the_row_states.
     """
     experiment, folder = build(config), Path(folder)
     path = folder / "checkpoint.npz"
@@ -335,7 +335,7 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
     >>> counted_rows(Checkpoint({}, {}, {"rows": rows, "machines": ["one"]}), Path("run")) == rows
     True
 
-    Checked by: tests/test_watch.py::test_rows_that_the_checkpoint_does_not_count_are_refused.
+    Checked by: tests/training/test_loaded_runs.py::test_rows_unknown_to_the_checkpoint_are_refused.
     """
     match saved.record:
         case {"rows": {"lines": int(), "bytes": int(), "sha256": str()},

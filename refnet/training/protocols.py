@@ -8,7 +8,7 @@ a rate or another parameter for each cell have one rule per cell, in both protoc
 
 Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
 appendix, and theirs; Orhan & Pitkow (2020), and theirs.
-Checked by: tests/test_protocols.py, tests/test_printed_settings.py.
+Checked by: tests/training/test_protocols.py, tests/training/test_printed_settings.py.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The settings of a run that have options of their own, and the names and options that each takes.
 
-Checked by: tests/test_config.py::test_options_have_types.
+Checked by: tests/training/test_config.py::test_options_have_types.
 """
 
 import typing

@@ -2,7 +2,7 @@
 net: planted by ``refnet check rates``, and named by the judge.
 
 A name says what the other implementation does, against the reference's conventions.
-Checked by: tests/test_names.py.
+Checked by: tests/check/test_mistake_names.py.
 """
 
 from refnet.batch import Batch, Params

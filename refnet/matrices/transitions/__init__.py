@@ -46,7 +46,7 @@ def transition(name: str, **options: Any) -> Transition | None:
     >>> W.tolist() == np.eye(3).tolist()
     True
 
-    Checked by: tests/test_transitions.py::test_registry.
+    Checked by: tests/matrices/test_transitions.py::test_registry.
     """
     name, given = read("transition", SPEC, name)
     options = given | options

@@ -102,8 +102,8 @@ class Manifold(Plain):
         guard after it. Exact numbers do not drift and are not measured. The parts do not depend
         on each other, and several large ones move at once, each in a thread.
 
-        Checked by: tests/test_transitions.py::test_retract_descends_and_reports,
-        tests/test_transitions.py::test_parts_move_as_if_alone.
+        Checked by: tests/matrices/test_transitions.py::test_retract_descends_and_reports,
+        tests/matrices/test_transitions.py::test_parts_move_as_if_alone.
         """
         found: dict[str, tuple[Array, stiefel.Guarded | None]] = {}
 
@@ -140,7 +140,7 @@ class Orthogonal(Manifold):
 
     A wide W has orthonormal rows; it moves as its transpose does.
     Source: Vorontsov et al., eq. 9 as corrected (errata 25, 31), for Cayley steps.
-    Checked by: tests/test_transitions.py::test_retract_descends_and_reports.
+    Checked by: tests/matrices/test_transitions.py::test_retract_descends_and_reports.
 
     >>> Orthogonal().init(np.diag([3.0, 2.0]))["M"].round(9).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -187,7 +187,7 @@ class Product(Manifold):
     one shape; it is kept among the parameters, so that a saved net is complete, and its gradient
     is zero.
     Source: Manchev & Spratling, IV.
-    Checked by: tests/test_transitions.py::test_push_equals_pull.
+    Checked by: tests/matrices/test_transitions.py::test_push_equals_pull.
 
     >>> doubled = Product(low=2, high=2)
     >>> doubled.matrix(doubled.init(np.eye(2)))[0].tolist()
