@@ -190,7 +190,8 @@ def section(study: Study) -> str:
 def page() -> str:
     """The whole page."""
     return (HEAD + overview() + "\n" + commits() + origins() + "\n"
-            + "".join(map(section, STUDIES.values())) + PROTOCOLS + differences() + APART + "\n" + CLUSTER)
+            + "".join(map(section, STUDIES.values())) + PROTOCOLS + differences() + APART + "\n"
+            + CLUSTER)
 
 
 def main() -> int:

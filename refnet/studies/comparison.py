@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
-__all__ = ["ONE_RUN", "REPEATED", "Claim", "Finding", "Of", "Rows", "Verdict", "above", "below",
-           "between", "compare", "near", "slower", "solved", "stated"]
+__all__ = ["ONE_RUN", "REPEATED", "Claim", "Finding", "Of", "Rows", "Verdict", "above", "ahead",
+           "below", "between", "compare", "near", "slower", "solved", "stated"]
 
 Rows = Mapping[str, Sequence[Any]]
 """The runs that have ended, one of each seed, by the label of their cell."""
@@ -159,8 +159,12 @@ def between(figure: Callable[[Any], float | None], label: str, least: float, mos
     return above(figure, label, least), below(figure, label, most)
 
 
+def ahead(figure: Callable[[Any], float | None], label: str, other: str, by: float) -> Claim:
+    """The figure of a cell is above that of the other by more than ``by``."""
+    return Claim(Of(figure, label), Of(figure, other), by)
+
+
 def near(figure: Callable[[Any], float | None], label: str, other: str, by: float
          ) -> tuple[Claim, Claim]:
     """The figures of two cells are less than ``by`` apart."""
-    return (Claim(Of(figure, label), Of(figure, other), -by),
-            Claim(Of(figure, other), Of(figure, label), -by))
+    return ahead(figure, label, other, -by), ahead(figure, other, label, -by)

@@ -7,9 +7,8 @@ Checked by: tests/test_study_figures.py.
 
 from typing import Any
 
-from refnet.studies.findings import (ADDING, BRIEF, DEEP, ENDS, FADED, FIRST, GATED, HELD, LONG,
-                                     LONGEST, MORE, MOST, PIXELS, PRIOR, PTB, PULLED, RIGID, SHORT,
-                                     START, WHOLE)
+from refnet.studies.findings import (ADDING, BRIEF, ENDS, FADED, FIRST, GATED, HELD, LONG, MORE,
+                                     MOST, PIXELS, PRIOR, PTB, PULLED, RIGID, SHORT, START, WHOLE)
 from refnet.studies.grid import Cell
 from refnet.studies.manchev import LE_ET_AL, LSTM
 from refnet.studies.vorontsov import SUMMED
@@ -127,9 +126,10 @@ CELLS = [
                      "iterations": 10_000}, {
         f"strength {strength:,}": {"transition": f"svd:margin=none,prior={strength}"}
         for strength in (1, 1000, 10_000)}),
-    *_cells(LONGEST, {"task": "copy", "length": 1000, "clip": "step", "protocol": VORONTSOV}, {
+    *_cells("copy, T = 1000, clipped at every step (code)", {
+        "task": "copy", "length": 1000, "clip": "step", "protocol": VORONTSOV}, {
         f"margin {margin}": {"transition": f"svd:margin={margin}"}
         for margin in ("0.1", "1", "none")}),
-    *_cells(DEEP, {"task": "mnist", "method": "oinit"}, {
+    *_cells("MNIST, FF+OINIT", {"task": "mnist", "method": "oinit"}, {
         "images in the order of the file, tested on six times as often (code)": {}}),
 ]

@@ -83,12 +83,12 @@ steps; permuted MNIST has all its iterations, where the code ends a run at a los
 permutation of MNIST's pixels is the same for all seeds; and Keras takes no logarithm of a
 probability below {LEAST:g}, so that there is no gradient there, while refnet has one.
 
-In copy's first iterations from the chain the loss can be far above 100; how often and how far
-differs widely from seed to seed (table). This follows from the published settings. All eigenvalues
-of a chain are 0, and they are as sensitive to changes as those of a matrix of this size can be: one
-step of RMSprop takes the spectral radius to about 1, the next ones above. elu has no upper bound,
-so that a state can grow by that factor at each of 500 steps. The gradient's norm is clipped at 10, and training goes on as before. The released code has the same start, rate and
-clipping, but its loss at a step cannot exceed 16.2. "with Keras's bound" is the largest mean loss
+In copy's first iterations from the chain the loss can be far above 100 (table). This follows from
+the published settings. All eigenvalues of a chain are 0, and they are as sensitive to changes as
+those of a matrix of this size can be: one step of RMSprop takes the spectral radius to about 1, the
+next ones above. elu has no upper bound, so that a state can grow by that factor at each of 500
+steps. The gradient's norm is clipped at 10, and training goes on as before. The released code has
+the same start, rate and clipping, but its loss at a step cannot exceed 16.2. "with Keras's bound" is the largest mean loss
 of a batch for the same outputs if probabilities are bounded as in Keras:
 
 """
