@@ -45,11 +45,10 @@ and versions; newer ones the commit and the machines that made it (counted below
 - Runs were made on several processors (one with AVX-512 adds in another order than one without) and
   with several versions of refnet. Both change roundings, and training amplifies them: a run that is
   made again elsewhere can end as one of another seed would.
-- A sentence beneath a table compares runs only if their difference is larger than another set of
-  as many seeds and repetitions would turn round with a probability of 1 in 40
-  (`refnet.studies.comparison.compare`). Where no sentence compares two numbers, read nothing into
-  their difference. *One run* begins a sentence that rests on a single seed: what that run did, and
-  another may not.
+- A sentence beneath a table compares runs of several seeds only if as many new ones would turn it
+  round with a probability of at most 1 in 40 (`refnet.studies.comparison.compare`). Where no
+  sentence compares two numbers, read nothing into their difference. *One run* begins a sentence
+  that rests on a single seed: what that run did, and another may not.
 - A curve has some of a run's evaluations, more of the early ones than of the late (but not in the
   oldest rows, as those of Figure 2's SRNN), to seven digits, and to five in older rows: the
   singular values of a margin of .001 are steps there. Figures follow once a run has been evaluated
@@ -63,7 +62,7 @@ extrapolated for one seed of all of a study's runs from a few measured steps of 
 the hours of one process on an otherwise idle machine (`results/studies/costs.json` names it), if no
 run solves its task and so ends earlier, and the memory of the arrays of the largest run. For
 Table I these are the runs of the first length alone. Recorded runs were made beside others and on
-several processors: their hours differ from these for that alone.
+several processors, so that their hours can differ from these.
 
 """
 

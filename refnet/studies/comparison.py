@@ -19,7 +19,7 @@ Rows = Mapping[str, Sequence[Any]]
 """The runs that have ended, one of each seed, by the label of their cell."""
 REPEATED = .2
 """The standard deviation of log(iterations) among runs of the same settings and seed whose rounding
-differs: .16 over those that two studies record, rounded up."""
+differs: .14 over those that two studies record, and rounded up, because they are few."""
 ONE_RUN = "*One run.* "
 """What a sentence begins with that no second seed supports."""
 
@@ -43,9 +43,7 @@ def compare(more: Sequence[float] | float, less: Sequence[float] | float, by: fl
     the claim HOLDS if its difference is larger than that root times Student's t at .975, with the
     degrees of freedom of s, which is pooled over both: a repetition turns it round with a
     probability of at most 1 in 40 (a prediction interval: Hahn & Meeker, 1991, Statistical
-    Intervals, chapter 4). t counts how badly three runs tell their own spread; ranges that
-    do not overlap do not (they occur with 1 in 10 pairs of three equal runs), and ranks cannot get
-    below 1 in 20.
+    Intervals, chapter 4). t counts how badly three runs tell their own spread.
 
     A repetition of a seed on another processor moves a run as another seed does, so that s has
     both in it. Few runs can agree by chance: ``floor`` is the least s. One run has no spread: what

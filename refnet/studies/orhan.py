@@ -88,8 +88,8 @@ the published settings. All eigenvalues of a chain are 0, and they are as sensit
 those of a matrix of this size can be: one step of RMSprop takes the spectral radius to about 1, the
 next ones above. elu has no upper bound, so that a state can grow by that factor at each of 500
 steps. The gradient's norm is clipped at 10, and training goes on as before. The released code has
-the same start, rate and clipping, but its loss at a step cannot exceed 16.2. "with Keras's bound" is the largest mean loss
-of a batch for the same outputs if probabilities are bounded as in Keras:
+the same start, rate and clipping, but its loss at a step cannot exceed 16.2. "with Keras's bound"
+is the largest mean loss of a batch for the same outputs if probabilities are bounded as in Keras:
 
 """
 
