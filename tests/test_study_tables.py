@@ -1,7 +1,5 @@
 """What studies show: tables, ladders, costs, the command line and the recorded page."""
 
-import re
-
 import pytest
 
 from refnet.runs.read import FileError

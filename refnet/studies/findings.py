@@ -113,11 +113,11 @@ _CAUSES = (
             "II, with standardised ones, it ends some twelve below. The text does not say how "
             "pixels are scaled; neither scale gives the printed number.", (
                 ahead(accuracy, f"{PIXELS}: RMSprop at .00001, from 0 to 1",
-                       f"{PIXELS}: RMSprop at .00001, standardised (code)", 10),
+                      f"{PIXELS}: RMSprop at .00001, standardised (code)", 10),
                 ahead(accuracy, f"{PIXELS}: RMSprop at .00001, standardised (code)",
-                       f"{PIXELS}: RMSprop at .0001, standardised", -10),
+                      f"{PIXELS}: RMSprop at .0001, standardised", -10),
                 ahead(accuracy, f"{MORE}: RMSprop at .00001, from 0 to 1",
-                       f"{MORE}: RMSprop at .00001, standardised (code)", 15),
+                      f"{MORE}: RMSprop at .00001, standardised (code)", 15),
                 *_above_printed(f"{MOST}: RMSprop at .00001, from 0 to 1", 86.81, 3, 5))),
     Finding("start of the LSTM", "The LSTM in Figure 3a of Manchev & Spratling, for which the text "
             "names no start: with weights from N(0, .001), the start of their other nets, it "
