@@ -49,6 +49,7 @@ def test_the_rule_errs_as_seldom_as_it_says(sizes, rule, errs):
     ([3, 3, 3], [2, 2, 2], 0, 0, Verdict.HOLDS), ([3, 3, 3], [2, 2, 2], 0, 1, Verdict.NO),
     ([9, 6, 3], [1, 2, 8], 0, 0, Verdict.NO), ([2], [1, 1, 1], 0, 0, Verdict.ONE_RUN),
     ([1], [2], 0, 0, Verdict.NO), ([2], 1, 0, 0, Verdict.ONE_RUN), (1, [2], 0, 0, Verdict.NO),
+    ([9], [1], 0, 2, Verdict.ONE_RUN), ([9], [1], 0, 3, Verdict.NO),
     ([], 1, 0, 0, Verdict.NO), ([2, 2], [], 0, 0, Verdict.NO), ([1, 2], [1, 2], 0, 0, Verdict.NO),
     ([float("nan"), 1], 0, 0, 0, Verdict.NO)])
 def test_what_runs_say_of_a_claim(more, less, by, floor, verdict):

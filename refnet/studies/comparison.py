@@ -46,8 +46,9 @@ def compare(more: Sequence[float] | float, less: Sequence[float] | float, by: fl
     Intervals, chapter 4). t counts how badly three runs tell their own spread.
 
     A repetition of a seed on another processor moves a run as another seed does, so that s has
-    both in it. Few runs can agree by chance: ``floor`` is the least s. One run has no spread: what
-    it shows is ONE_RUN at most, and the sentence says so.
+    both in it. Few runs can agree by chance: ``floor``, what is known of repetitions, is the least
+    s. One run does not tell how far seeds differ: with s = ``floor`` it shows ONE_RUN at most, and
+    the sentence says so.
 
     >>> compare([97.0, 96.9, 96.9], 96.0), compare([97.0, 96.9, 96.9], 96.8), compare([97.0], 96.0)
     (<Verdict.HOLDS: 2>, <Verdict.NO: 0>, <Verdict.ONE_RUN: 1>)
@@ -59,15 +60,15 @@ def compare(more: Sequence[float] | float, less: Sequence[float] | float, by: fl
         return Verdict.NO
     means = [side if isinstance(side, (int, float)) else fmean(side) for side in (more, less)]
     difference = means[0] - means[1] - by
-    if not difference > 0:
-        return Verdict.NO
-    if min(map(len, samples), default=1) == 1:
-        return Verdict.ONE_RUN
-    freedom = sum(len(sample) - 1 for sample in samples)
-    pooled = sqrt(sum((len(sample) - 1) * variance(sample) for sample in samples) / freedom)
+    alone = min(map(len, samples)) == 1
+    freedom = inf if alone else sum(len(sample) - 1 for sample in samples)
+    pooled = 0 if alone else sqrt(
+        sum((len(sample) - 1) * variance(sample) for sample in samples) / freedom)
     needed = stdtrit(freedom, .975) * max(pooled, floor) * sqrt(
         2 * sum(1 / len(sample) for sample in samples))
-    return Verdict.HOLDS if difference > needed else Verdict.NO
+    if not difference > needed:
+        return Verdict.NO
+    return Verdict.ONE_RUN if alone else Verdict.HOLDS
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def stated(findings: Iterable[Finding], rows: Rows) -> list[str]:
 
 def _lasted(row: dict[str, Any]) -> float:
     """The logarithm of the iterations, for a run that did not solve its task a lower bound."""
-    return log(row["iterations"]) if row["iterations"] else -inf
+    return log(row["iterations"])
 
 
 def _took(row: dict[str, Any]) -> float | None:
