@@ -127,8 +127,8 @@ def test_every_sentence_beneath_a_table_is_a_finding():
         assert study.name not in FINDINGS or said & texts
 
 
-@pytest.mark.parametrize("study, finding", [(study, each) for study, each in ALL if each.claims and
-                                            STUDIES[study] not in TABLES])
+@pytest.mark.parametrize("study, finding", [
+    (study, each) for study, each in ALL if each.claims if STUDIES[study] not in TABLES])
 def test_rows_that_reverse_a_comparison_take_the_sentence_off(study, finding):
     """Each claim of two cells with their rows exchanged, and each with a cell's rows gone; with a
     second seed that blurs it: nothing is said."""
