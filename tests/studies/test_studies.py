@@ -12,6 +12,7 @@ from support.studies import TINY, results, tiny_jobs, tiny_study, without_times
 
 from refnet import cli
 from refnet.runs.folder import BusyError, holder
+from refnet.runs.rows import machine
 from refnet.studies import work
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
@@ -93,9 +94,27 @@ def test_rows_carry_where_they_come_from(undisturbed):
     for row in undisturbed.rows().values():
         assert row["code"] == [work.code_digest()]
         assert row["environment"]["numpy"] and row["environment"]["processor"]
+        assert row["machines"] == [machine()] and row["threads"] == 1
         assert row["settings"]["hidden"] == 6 and row["iterations"] == 40
         assert row["curve"]["iteration"] == [10, 20, 30, 40]
     assert not list(undisturbed.folder.glob("unfinished/*"))
+
+
+def test_a_row_names_every_machine_that_its_run_has_been_on(tmp_path, monkeypatch):
+    job, place = tiny_jobs()[0], Store(tmp_path).unfinished(tiny_jobs()[0].key)
+    place.mkdir(parents=True)
+    loop.train(replace(job.config, iterations=20), place / "run", draw=False)
+    monkeypatch.setattr(loop, "machine", lambda: "another")
+    assert work.execute(job, tmp_path, threads=2)["machines"] == [machine(), "another"]
+
+
+def test_what_a_function_makes_names_its_machine(tmp_path, monkeypatch):
+    """Not that of a later process, which finds it made."""
+    job = Job("f", function="refnet.studies.manchev:orthogonalise",
+              arguments={"distribution": "uniform", "seed": 0, "runs": 2})
+    work.execute(job, tmp_path)
+    monkeypatch.setattr(work, "machine", lambda: "another")
+    assert work.execute(job, tmp_path)["machines"] == [machine()]
 
 
 def test_nothing_is_done_twice(undisturbed, monkeypatch):

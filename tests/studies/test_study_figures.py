@@ -1,16 +1,13 @@
 """The studies' own figures: what they draw is what the rows say."""
 
-import re
-
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
 from refnet.analysis.flow import gradient_norms
 from refnet.runs.plots import save
-from refnet.studies import causes, controlled, examples, flow, orhan, work
+from refnet.studies import causes, examples, flow, orhan, work
 from refnet.studies.catalogue import STUDIES
-from refnet.studies.findings import FINDINGS, SEEDS
 from refnet.studies.grid import _curves
 from refnet.studies.manchev import pixel_by_pixel
 from refnet.studies.spectra import evolution
@@ -235,66 +232,3 @@ def test_a_small_input_matrix_lets_the_gradient_through():
             for job in causes.STUDY.jobs(lambda job: None, 1, True) if job.config is None}
     lines = causes.STUDY.table(lambda job: jobs.get(job.key), 1, False).splitlines()
     assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2
-
-
-def test_a_finding_is_stated_only_if_the_rows_say_so():
-    """Every finding has rows that make it true and rows that do not; none without rows."""
-    labels = {cell.label + f", seed {seed}" * bool(seed):
-              cell.job(seed, False, controlled.CURVE).key
-              for cell in controlled.CELLS for seed in range(SEEDS)}
-
-    def best(label):
-        if label.startswith(controlled.MOST):
-            return {"accuracy": .9}
-        if label.startswith(controlled.FADED):
-            return {"accuracy": .45 if "Glorot" in label else .1135}
-        if label.startswith(controlled.DEEP):
-            return {"accuracy": .968}
-        if label.startswith(controlled.PIXELS):
-            return {"accuracy": .1 if "SGD" in label else .5 if "from 0" in label else .3}
-        if label.startswith(controlled.PTB):
-            return {"test_accuracy": .5 if "embedding" in label else .42 if "mixed" in label
-                    else .4}
-        if label.startswith(controlled.WHOLE):
-            return {"test_accuracy": .77, "accuracy": .79}
-        if label.startswith(controlled.GATED):
-            return {"accuracy": .5 if "clipped" in label else .62 if "standard" in label else
-                    .1 if "ten times" in label else .6}
-        if label.startswith(controlled.RIGID):
-            return {"test_accuracy": .5 if label.endswith(("the rate", "standardised")) else .4}
-        if label.startswith(controlled.FIRST):
-            return {"accuracy": .995 if label.endswith("SGD at .1") else .5}
-        if label.startswith(controlled.LONGEST):
-            return {"accuracy": .13}
-        if label.startswith(controlled.PRIOR):
-            return {"accuracy": .15 if "added" not in label else .99 if "clipped" in label
-                    else .85, "iteration": 20_000 if "SGD at .0001" in label else 1000}
-        return {"accuracy": .25, "errors_text": 9990,
-                "mse": .03 if "W_xh" in label else .16 if "text" in label else .04}
-
-    def final(label):
-        fallen = {f"{controlled.WHOLE}: pixels standardised": .76,
-                  f"{controlled.GATED}: clipped at every step": .1}
-        return best(label) | ({"accuracy": fallen[label]} if label in fallen else {})
-
-    def told(states):
-        rows = {labels[label]: {"state": state, "iterations": iterations, "best": best(label),
-                                "final": final(label)}
-                for label, (state, iterations) in states.items()}
-        return causes.STUDY.table(lambda job: rows.get(job.key), 1, False)
-
-    assert "What these runs show" not in told({})
-    everything = "".join(
-        told({label: (state, iterations)
-              for label in labels for iterations in [
-                  90_000 if label.startswith(controlled.ENDS) else
-                  20_000 if "SGD at .0001" in label else
-                  100 if label.endswith(" 1") else 1000]
-              for state in ["solved" if re.search(fast, label) and not label.endswith(
-                  (" 1,000", "margin 1, seed 1", "margin 1, seed 2")) else "finished"]})
-        for fast in ("SGD", "RMSprop", r" at \.0001", "criterion", r"added, clipped|\(Figure 1",
-                     "W_xh", "lambda", "strength 1", "margin 1"))
-    for text, _ in FINDINGS:
-        assert text in everything, text
-    assert FINDINGS[0][0] not in told(
-        {f"{controlled.SHORT}: SGD at .01 (text)": ("solved", 200)})

@@ -1,16 +1,14 @@
 """What studies show: tables, ladders, costs, the command line and the recorded page."""
 
-import re
-
 import pytest
 
 from refnet.runs.read import FileError
 from refnet.studies import costs
 from refnet.studies.catalogue import STUDIES, find
+from refnet.studies.comparison import ONE_RUN, Finding, solved
 from refnet.studies.controlled import CELLS, PTB
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
-from refnet.studies.ladder import CODE, GRID, NOTES, PRINTED, TEXT, _climb, _rung
-from refnet.studies.orhan import _gated
+from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
 from refnet.studies.study import protocols, spread, under
 from refnet.training.protocols import PROTOCOLS
 
@@ -50,12 +48,12 @@ def test_accuracies_are_shown_at_their_best_and_at_the_end():
 def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
     cell = Cell("a", {"task": "copy"}, quick={"length": 9})
     study = grid("g", "G", [cell], [("solved at", solved_at, ".0f")], notes=[
-        ("all solved.", lambda rows: {made["state"] for made in rows["a"]} == {"solved"})])
-    solved, failed, begun = row("solved"), row(), row("begun") | {"of": 200}
-    for second, said in ((solved, True), (begun, True), (failed, False)):
-        text = study.table(found_in({"a, seed 0": solved, "a, seed 1": second}), 2, False)
-        assert text.endswith("\nall solved.\n") == said
-    assert "all solved" not in study.table(found_in({"a, seed 0": solved}), 1, True)
+        Finding("solved", "all solved.", (solved("a", 5000),))])
+    done, failed, begun = row("solved"), row(), row("begun") | {"of": 200}
+    for second, said in ((done, ""), (begun, ONE_RUN), (failed, None)):
+        text = study.table(found_in({"a, seed 0": done, "a, seed 1": second}), 2, False)
+        assert text.endswith(f"\n{said}all solved.\n") or said is None and "solved." not in text
+    assert "all solved" not in study.table(found_in({"a, seed 0": done}), 1, True)
     assert "all solved" not in study.table(found_in({}), 2, False)
 
 
@@ -67,17 +65,6 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
         _rung("adding", "plain", 10, 1, False).name: row("begun") | {"of": 9}}), 2, False)
     assert [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]] == [
         "SRNN", "20 (one seed)", "9909 (one seed)", "0 (one seed)", "12 (one seed)"]
-
-
-def test_table_iv_says_when_its_lowest_rate_passes_the_printed_number():
-    def made(*accuracies):
-        return {**row(accuracy=max(accuracies)), "curve": {"accuracy": accuracies}}
-
-    rows = {"alpha = 1e-05, seed 0": made(.5, .73, .74), "alpha = 1e-05, seed 1": made(.5, .6, .7),
-            "alpha = 1e-05, seed 2": {**made(.5), "state": "diverged"}}
-    text = find("table-iv").table(found_in(rows), 3, False)
-    assert "last epoch still adds 5.50 percentage points" in text
-    assert "after epoch 2, none of 3 (by seed)" in text
 
 
 def test_a_ladder_climbs_until_a_length_is_not_solved():
@@ -247,12 +234,6 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
         return [found for seed in range(3)
                 if (found := store.done(jobs[f"{label}, seed {seed}"], rows))]
 
-    def longest(study, method, seeds, fixed):
-        store = studies.store_of(find(study))
-        rows = store.rows()
-        return [_climb(lambda job: store.done(job, rows), "temporal-order", method, seed, False,
-                       fixed)[0] for seed in range(seeds)]
-
     def moved(question, first):
         """Which of a question's runs is farthest from its first one."""
         cells = [cell.label for cell in CELLS if cell.label.startswith(f"{question}:")]
@@ -260,73 +241,15 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
         assert cells[0].endswith(first)
         return max(zip(others, cells[1:]), key=lambda pair: abs(pair[0] - start))[1]
 
-    def solved(study, label):
-        return [row["state"] == "solved" for row in made(study, label)]
-
     page = " ".join(studies.PAGE.read_text(encoding="utf-8").split())
     for said, holds in [
             ("in Table II, with standardised ones, it ends some twelve below",
              11.5 < 86.81 - accuracy(made("table-ii", "SRNN+OINIT")[0]) < 12.5),
-            ("one seed of three solved: clipped at every step",
-             solved("figure-1", "T = 1000, margin 1").count(True) == 1),
-            ("below that of all three seeds with shuffled images",
-             min(map(accuracy, made("table-iii", "FF+OINIT"))) >= 96.86),
-            ("where seed 1 solves it in place of seed 2",
-             solved("figure-4", "factorised T = 500, lambda 0") == [True, True, False]
-             and solved("figure-1", "T = 500, margin none") == [True, False, True]),
-            ("those of the study figure-4, are too weak to matter",
-             all(solved("figure-4", f"prior T = 200, strength {strength}") == [True] * 3
-                 for strength in ("1", "0"))),
             ("where ours ends some six percentage points below the printed number",
              5.5 < 77.18 - accuracy(made("table-1", "margin 0, orthogonal")[0]) < 6.5),
-            ("which the code's protocol reaches in the mean of its seeds",
-             sum(longest("table-i", "oinit", 3, CODE)) == 3 * 120),
-            ("(study table-i) goes on to 140 and ends at 10",
-             max(longest("table-i", "open", 3, CODE)) == 140
-             and set(longest("table-i", "plain", 3, CODE)) == {10}),
-            ("(study table-i-text, one seed) the plain net ends ten below its 50",
-             longest("table-i-text", "plain", 1, TEXT) == [40]),
-            ("SRNN+OPEN ends at the printed 80", longest("table-i-text", "open", 1, TEXT) == [80]),
+            ("without it (study table-3) fewer",
+             100 * made("table-3", "margin 0, orthogonal")[0]["best"]["test_accuracy_with_ends"]
+             < 55.31),
             ("(study causes) the code's embedding moves the number most",
              moved(PTB, "as recorded in Table 3").endswith("embedding of 512 (code)"))]:
         assert said in page and holds, said
-
-
-@pytest.mark.parametrize("name, reached, said", [
-    ("table-i", {"plain": 10, "open": 140, "oinit": 120}, ["far beyond the printed lengths"]),
-    ("table-i", {"plain": 10, "open": 80, "oinit": 120}, []),
-    ("table-i", {"plain": 40, "open": 140, "oinit": 120}, []),
-    ("table-i", {"plain": 10, "open": 140, "oinit": 100}, []),
-    ("table-i", {}, []),
-    ("table-i-text", {"plain": 40, "open": 80, "oinit": 60}, ["ends at the printed length"]),
-    ("table-i-text", {"plain": 40, "open": 90, "oinit": 60}, []),
-    ("table-i-text", {"plain": 20, "open": 90, "oinit": 70, "random-permutation, oinit": 40},
-     ["a sixth of its length"]),
-    ("table-i-sgd", {"plain": 10, "open": 140}, [])])
-def test_what_is_said_of_table_i_is_what_its_lengths_say(name, reached, said):
-    def found(job):
-        task, method, length, _ = re.fullmatch(
-            r"(.*), (.*), T = (\d+), seed (\d+)", job.name).groups()
-        most = reached.get(method if task.startswith("temporal-order") else f"{task}, {method}")
-        if most is None:
-            return None
-        return {"state": "solved" if int(length) <= most else "finished", "best": {}}
-
-    text = STUDIES[name].table(found, 1, False)
-    known = [note for notes in NOTES.values() for note, _ in notes if note in text]
-    assert len(known) == len(said) and all(part in note for part, note in zip(said, known))
-
-
-def test_what_the_gated_nets_show_is_said_only_of_rows_that_show_it():
-    def rows(**changed):
-        right = {"lstm, orthogonal": .2, "lstm, chain": .3, "lstm, chain with ramp gates": .3,
-                 "gru, orthogonal": .5, "gru, chain": .5, "gru, chain with ramp gates": .6}
-        return {f"copy T = 80, {name}": [{"state": "finished", "iterations": 9, "best": {
-            "accuracy": value}, **changed.get(name.replace(", ", "_"), {})}]
-            for name, value in right.items()}
-
-    assert _gated(rows())
-    for worse in ({"state": "solved"}, {"best": {"accuracy": .1}}):
-        assert not _gated(rows(lstm_chain=worse))
-    assert not _gated(rows(gru_chain={"best": {"accuracy": .7}}))
-    assert not _gated({**rows(), "copy T = 80, gru, chain": []})

@@ -12,7 +12,7 @@ from refnet.training.config import Config
 
 TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=40,
               evaluate_every=10, optimizer="rmsprop", rate=0.01, backend="reference")
-TIMES = ("seconds", "environment", "commit", "code", "repetition")
+TIMES = ("seconds", "environment", "commit", "code", "repetition", "threads")
 
 
 def tiny_jobs(iterations=40, number=3):

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import llvmlite.binding
 import numpy as np
 import pytest
 from support.runs import arrays, rows
 
 from refnet.process import BLAS_THREADS, starting
 from refnet.runs import checkpoint
-from refnet.runs.rows import machine
+from refnet.runs.rows import environment, machine
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.loop import ROOM, STEPS, Run, identity, resume, rounding, train
@@ -114,6 +115,30 @@ def test_threads_of_blas_are_of_the_kind_of_machine(monkeypatch):
     with starting():
         assert machine() == one
     assert machine() != one
+
+
+def test_an_environment_names_what_changes_bits(monkeypatch):
+    """A processor with some of its features masked is another one under the same name."""
+    before, kind = environment(), machine()
+    for features, named in (({"fma": True, "avx2": True, "avx512f": False, "sse": True},
+                             "fma avx2"), ({}, "")):
+        monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features",
+                            lambda: llvmlite.binding.FeatureMap(features))
+        assert environment() == {**before, "features": named}
+        assert machine() != kind and machine().split()[0] == kind.split()[0]
+
+    def unknown():
+        raise RuntimeError("failed to get host cpu features")
+
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", unknown)
+    assert environment()["features"] == "" and machine().split()[1] == "00000000,"
+
+
+def test_an_environment_names_what_blas_computes_for():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    known = [library.get("architecture") for library in threadpoolctl.threadpool_info()
+             if "numpy" in library["filepath"]]
+    assert environment()["blas"] == (known[0] if known else "")
 
 
 def test_a_machine_that_compiles_nothing_is_of_another_kind(monkeypatch):
