@@ -162,9 +162,11 @@ PLANTED = [
     (36, "the chain above the diagonal", (INITIALIZERS, "chain", upward)),
     (45, "a rate of 0", (manchev_spratling_claims, "train", without_learning)),
     (46, "another depth in Table I", (PRINTED, "adding", {"plain": 80, "open": 90, "oinit": 100})),
-    (47, "another sigma", (manchev_spratling_claims, "read_spec", lambda *given: ("", {"sd": .001}))),
+    (47, "another sigma", (
+        manchev_spratling_claims, "read_spec", lambda *given: ("", {"sd": .001}))),
     (48, "the text's criterion for HS97's", (Adding, "score", text_alone)),
-    (50, "a free matrix for the product", (manchev_spratling_claims, "transition", lambda name: None)),
+    (50, "a free matrix for the product", (
+        manchev_spratling_claims, "transition", lambda name: None)),
     (51, "the prior's gradient without its 2",
      (SVD, "penalty", lambda self, parts: (0, {"s": parts["s"] - 1}))),
     (52, "a slope of 2", (vorontsov, "softsign", lambda a: 2 * a)),

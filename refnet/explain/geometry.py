@@ -102,7 +102,8 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
         "Geometry of orthogonal matrices", "Vorontsov et al., eqs. 9-11 (errata 25-28, 31)",
         "A Cayley step is a retraction: of a square M, and of a tall one in the canonical metric, "
         "it agrees with the geodesic to second order, in the euclidean metric of a tall M to "
-        "first, where the polar step has the second. Its direction descends with A = G W' - W G'; the released code's A may climb. Rounding moves "
-        "M off the manifold like a random walk, unless a guard repairs it. The margin's map is "
-        "open, and dividing the rate by 2m leaves 2m in gradient descent's step of s, but not in "
-        "RMSprop's of gradients well above the root of its eps.", tables, draw, 5)
+        "first, where the polar step has the second. Its direction descends with A = G W' - W G'; "
+        "the released code's A may climb. Rounding moves M off the manifold like a random walk, "
+        "unless a guard repairs it. The margin's map is open, and dividing the rate by 2m leaves "
+        "2m in gradient descent's step of s, but not in RMSprop's of gradients well above the root "
+        "of its eps.", tables, draw, 5)

@@ -351,8 +351,8 @@ def _e19(rng: Rng) -> list[Comparison]:
 
 
 _e49 = Erratum(49, SOURCE, "before eq. 12", "using (8) and (11) in (9)", "in (10)",
-               "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. 11). "
-               "Eq. 9 is the recursion of dE/dv_l.")
+               "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. "
+               "11). Eq. 9 is the recursion of dE/dv_l.")
 
 ERRATA: tuple[Erratum, ...] = (_e1, _e2, _e3, _e4, _e5, _e6, _e7, _e8, _e9, _e10, _e11, _e12, _e13,
                                _e14, _e15, _e16, _e17, _e18, _e19, _e49)

@@ -269,20 +269,19 @@ _e39 = Erratum(39, SOURCE, "3.1.2", "both the ordered and sequential MNIST tasks
          "-log N(s; 1, v) = (s - 1)^2 / (2 v) + a constant. The sections on experiments use the "
          "word so: priors that are too strong slow convergence.")
 def _e51(rng: Rng) -> list[Comparison]:
-    s, rows = np.array([F(3, 2), F(1, 5)]), []
-    slope = SVD(margin="none", prior=F(1)).penalty(
+    s = np.array([F(3, 2), F(1, 5)])
+    ones = SVD(margin="none", prior=F(1)).penalty(
         {"U": identity(2), "V": identity(2), "s": s})[1]["s"]
-    for v in (F(1, 4), F(3)):
-        wanted = jacobian(lambda s, v=v: (s - 1) * (s - 1) / (2 * v), s).diagonal()
-        rows.append(Comparison("lambda with which lambda sum (s - 1)^2 has the gradient of "
-                               f"-log N(s; 1, {v})", wanted / slope, np.array([v, v]), np.array([1 / (2 * v)] * 2)))
-    return rows
+    density = jacobian(lambda s: (s - 1) * (s - 1) / 2, s).diagonal()  # times v
+    return [Comparison("lambda with which lambda sum (s - 1)^2 has the gradient of "
+                       f"-log N(s; 1, {v})", density / v / ones, np.full(2, v),
+                       np.full(2, 1 / (2 * v))) for v in (F(1, 4), F(3))]
 
 
 @erratum(52, SOURCE, "eq. 5", "||da_{t+1}/da_t|| <= ||D_t|| ||W_t||",
          "||da_{t+1}/da_t|| <= ||D_t|| ||W_{t+1}||",
-         "By eq. 3: a_{t+1} = W_{t+1} h_t. In a recurrent net the two are one; the equation is also "
-         "that of layer i.")
+         "By eq. 3: a_{t+1} = W_{t+1} h_t. In a recurrent net the two are one; the equation is "
+         "that of layer i, too.")
 def _e52(rng: Rng) -> list[Comparison]:
     before, after = identity(2) / 10, 10 * identity(2)
     a = before @ rational((0, 0))[0]  # softsign' = 1 there
@@ -308,16 +307,17 @@ _e55 = Erratum(
     "In 3.1.1 convergence is the faster the wider the margin but at T = 10,000, where .001 is the "
     "best and no margin fails; in 3.1.3 no margin solves all lengths but that; Figure 5 has m = 0, "
     "1, 10, 100 and none. refnet's runs (three seeds each, benchmarks/README.md) solve copy at "
-    "T = 200 after 2,200 to 2,300 iterations with a margin of .001, 1,300 to 1,500 with .01, and 500 "
-    "to 900 without one; without one, one of three is not solved at T = 500, and none at 1,000.")
+    "T = 200 after 2,200 to 2,300 iterations with a margin of .001, 1,300 to 1,500 with .01, and "
+    "500 to 900 without one; without one, one of three is not solved at T = 500, and none is at "
+    "1,000.")
 
 
 @erratum(56, SOURCE, "3; the summary of it",
          "strict orthogonality guarantees a stable gradient norm",
          "it does if f' = 1; else sup |f'| <= 1 guarantees that the norm does not grow",
          "||dh_T/dh_t|| is at most the product of sup |f'| over the steps, and less the more the "
-         "units saturate: W = I with tanh has dh_T/dh_t = prod diag(f'(a)). Section 1.1 itself has D "
-         "contractive.")
+         "units saturate: W = I with tanh has dh_T/dh_t = prod diag(f'(a)). Section 1.1 itself has "
+         "D contractive.")
 def _e56(rng: Rng) -> list[Comparison]:
     W = ROTATION.astype(float)
     linear, tanh = (float(product_norms(name, W, 50)[0]) for name in ("identity", "tanh"))
@@ -329,7 +329,7 @@ def _e56(rng: Rng) -> list[Comparison]:
          "gain",
          "it limits the maximal gain ||W||_2, which is at most the Frobenius norm, and with it the "
          "radius; a bound of the radius limits no gain",
-         "rho(W) <= ||W||_2 <= ||W||_F. With W = [[2, 2], [-2, -2]], W W = 0, so all its eigenvalues "
+         "rho(W) <= ||W||_2 <= ||W||_F. With W = [[2, 2], [-2, -2]], W W = 0, so both eigenvalues "
          "are 0, and W (1, 1)' = (4, -4)'.")
 def _e57(rng: Rng) -> list[Comparison]:
     gain = float(np.linalg.norm(NILPOTENT @ np.ones(2)) / 2 ** 0.5)
