@@ -17,27 +17,44 @@ from refnet.matrices.transitions.svd import SVD
 __all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retraction_errors"]
 
 
-@takes(n=count(2), rates=numbers("(0, inf)"), rng=GENERATOR,
-       retraction=one_of(stiefel.RETRACTIONS))
-def retraction_errors(n: int, rates: Array, rng: np.random.Generator,
-                      retraction: str = "cayley") -> Array:
-    """``||retraction - geodesic||_F`` after one step from a random orthogonal matrix (n, n) along
-    a random gradient of Frobenius norm 1, for each rate; float64.
+@takes(rates=numbers("(0, inf)"), rng=GENERATOR, retraction=one_of(stiefel.RETRACTIONS),
+       metric=one_of(stiefel.METRICS))
+def retraction_errors(shape: tuple[int, int], rates: Array, rng: np.random.Generator,
+                      retraction: str = "cayley", metric: str = "canonical") -> Array:
+    """``||retraction - geodesic||_F`` after one step from a random M of that shape (N, P), N >= P,
+    with orthonormal columns, along a random gradient of Frobenius norm 1, for each rate; float64.
+    Steps, gradient and geodesic are those of the metric.
 
-    A retraction of order p differs from the geodesic by rate^(p + 1): Cayley and polar steps by
-    rate^3, QR steps by rate^2. The slope of the logarithms between two rates is the observed
-    order.
+    A retraction of order p differs from the geodesic by rate^(p + 1). The slope of the logarithms
+    between two rates is that power:
 
-    >>> one, two = retraction_errors(4, np.array([0.01, 0.02]), np.random.default_rng(0))
-    >>> round(float(np.log2(two / one)), 2)
+    ========== ===== ================ ================
+    retraction N = P N > P, canonical N > P, euclidean
+    ========== ===== ================ ================
+    cayley     3     3                2
+    polar      3     2                3
+    qr         2     2                2
+    ========== ===== ================ ================
+
+    At N = P = 2 and at P = 1, where M moves on a circle in the plane of M and the gradient, all
+    three have 3.
+    Raises ValueError for a shape that is wide, or in which nothing moves: N = 1.
+
+    >>> near, far = retraction_errors((4, 4), np.array([0.01, 0.02]), np.random.default_rng(0))
+    >>> round(float(np.log2(far / near)), 2)
     3.0
 
-    Source: erratum 26. Checked by: tests/analysis/test_analysis_theory.py::test_orders.
+    Source: erratum 26; Edelman, Arias & Smith (1998), 2.2.2 and 2.4.
+    Checked by: tests/analysis/test_analysis_theory.py::test_orders.
     """
-    M, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
-    G /= np.linalg.norm(stiefel.gradient(M, G))
-    return np.array([np.linalg.norm(stiefel.step(M, G, float(rate), retraction)
-                                    - stiefel.step(M, G, float(rate), "geodesic"))
+    M = initialize("orthogonal", shape, rng)
+    if not 1 < len(M) >= M.shape[1]:
+        raise ValueError(f"retraction_errors: shape is {shape}; need (N, P) with N >= P and N > 1: "
+                         "transpose a wide one")
+    G = rng.normal(size=M.shape)
+    G /= np.linalg.norm(stiefel.gradient(M, G, metric))
+    return np.array([np.linalg.norm(stiefel.step(M, G, float(rate), retraction, metric)
+                                    - stiefel.step(M, G, float(rate), "geodesic", metric))
                      for rate in rates])
 
 

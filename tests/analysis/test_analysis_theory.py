@@ -3,9 +3,11 @@
 import itertools
 from fractions import Fraction as F
 
+import mpmath as mp
 import numpy as np
 import pytest
 
+from refnet.analysis import variance
 from refnet.analysis.flow import gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
 from refnet.analysis.orthogonalization import (
@@ -20,6 +22,7 @@ from refnet.analysis.variance import predicted_variances, simulated_variances
 from refnet.batch import Batch
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS
+from refnet.matrices import stiefel
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
 from refnet.nets.gradients import loss_and_gradients, tangent
@@ -261,21 +264,60 @@ def test_variances(name, weights):
         assert (abs(value - guess) <= 5 * error + 10 / 60 * guess).all(), (value / guess, error)
 
 
-@pytest.mark.parametrize("sd", [1e-6, .1, 1, 30, 1000])
-def test_gaussian_means(sd):
-    """Against adaptive quadrature, also for slopes much narrower than the Gaussian."""
-    from scipy.integrate import quad
-    width = np.array([sd ** 2])
-    for name, value, slope in (("tanh", np.tanh, lambda a: np.cosh(np.clip(a, -300, 300)) ** -2),
-                               ("relu", lambda a: max(a, 0), lambda a: float(a > 0))):
-        found = predicted_variances((1, 1, 1), np.array([sd ** 2, 1]), activation=name)
-        for measured, f in ((found.v[1], value), (found.dv[0], slope)):
-            exact = 2 * sum(quad(lambda a: f(sign * a) ** 2 * np.exp(-(a / sd) ** 2 / 2), low, high,
-                                 epsabs=0, epsrel=1e-11)[0] for low, high in (
-                (0, min(1, sd)), (min(1, sd), min(20, 12 * sd)), (min(20, 12 * sd), 12 * sd))
-                for sign in ((1,) if name == "tanh" else (1, -1))) / (1 + (name == "relu"))
-            assert measured == pytest.approx(exact / sd / (2 * np.pi) ** .5, rel=1e-6)
-    assert width > 0
+EXACT = {
+    "identity": (lambda a: a, lambda a: 1),
+    "tanh": (mp.tanh, lambda a: mp.sech(a) ** 2),
+    "sigmoid": (lambda a: 1 / (1 + mp.exp(-a)), lambda a: 1 / (2 + mp.exp(a) + mp.exp(-a))),
+    "softsign": (lambda a: a / (1 + abs(a)), lambda a: (1 + abs(a)) ** -2),
+    "relu": (lambda a: max(a, 0), lambda a: a > 0),
+    "leaky_relu": (lambda a: a if a > 0 else mp.mpf(.01) * a, lambda a: 1 if a > 0 else .01),
+    "prelu": (lambda a: a if a > 0 else a / 4, lambda a: 1 if a > 0 else .25),
+    "elu": (lambda a: a if a > 0 else mp.expm1(a), lambda a: 1 if a > 0 else mp.exp(a)),
+    "elu:alpha=.5": (lambda a: a if a > 0 else mp.expm1(a) / 2,
+                     lambda a: 1 if a > 0 else mp.exp(a) / 2),
+    "modrelu": (lambda a: a, lambda a: 1),
+    "modrelu:start=-.5": (lambda a: mp.sign(a) * max(abs(a) - .5, 0), lambda a: abs(a) > .5),
+    "modrelu:start=.5": (lambda a: mp.sign(a) * (abs(a) + .5), lambda a: 1),
+}
+"""Value and slope of every activation that acts on each unit by itself, for mpmath."""
+CUTS = .125, .5, 1, 2, 4, 8, 20, 40
+
+
+def exact_mean(f, sd):
+    """E f(a)^2 over N(0, sd^2), from 0 up and from 0 down, between cuts at several scales."""
+    with mp.workdps(25):
+        sd = mp.mpf(sd)
+        cuts = sorted({0, 14 * sd, *(cut for c in CUTS for cut in (c, c * sd) if cut < 14 * sd)})
+        return mp.quad(lambda a: (mp.mpf(f(a)) ** 2 + mp.mpf(f(-a)) ** 2)
+                       * mp.npdf(a, 0, sd), cuts)
+
+
+@pytest.mark.parametrize("sd", [2.0 ** -20, .125, 1, 32, 1024])
+@pytest.mark.parametrize("name", EXACT)
+def test_gaussian_means(name, sd):
+    """Against mpmath, also for slopes much narrower than the Gaussian."""
+    found = predicted_variances((1, 1, 1), np.array([sd ** 2, 1]), activation=name)
+    for measured, f in zip((found.v[1], found.dv[0]), EXACT[name]):
+        exact = exact_mean(f, sd)
+        assert abs(measured - exact) <= 1e-13 * exact
+
+
+def test_every_activation_has_exact_means():
+    """A new activation goes into EXACT."""
+    assert {name.split(":")[0] for name in EXACT} == set(ACTIVATIONS) - {"oplu"}
+
+
+def test_a_kink_inside_a_panel_is_seen(monkeypatch):
+    monkeypatch.setattr(variance, "_gaussian", lambda sd, kinks, rule=variance._gaussian:
+                        rule(sd, []))
+    with pytest.raises(AssertionError):
+        test_gaussian_means("modrelu:start=-.5", 1)
+
+
+def test_weights_of_zero_have_the_variance_zero():
+    assert predicted_variances((1, 1, 1), np.zeros(2), activation="sigmoid").v.tolist() == [0, 0]
+    assert predicted_variances((1, 1, 1), np.array([0, 4]), activation="sigmoid") \
+        .v.tolist() == [0, 1]
 
 
 def test_variances_of_bad_shapes():
@@ -326,12 +368,29 @@ def test_power_radii():
         assert mean - less > 5 * np.hypot(error, other)
 
 
-def test_orders():
+@pytest.mark.parametrize("metric", stiefel.METRICS)
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (6, 6), (2, 1), (7, 1), (3, 2), (7, 3), (7, 6)])
+@pytest.mark.parametrize("retraction", ["cayley", "polar", "qr"])
+def test_orders(retraction, shape, metric):
+    """The slope of the distance, 3 or 2, is what the docstring of retraction_errors says."""
+    square, circle = shape[0] == shape[1], shape == (2, 2) or shape[1] == 1
+    third = {"cayley": square or metric == "canonical", "polar": square or metric == "euclidean",
+             "qr": False}[retraction] or circle
     rates = np.geomspace(.003, .1, 4)
-    for name, order in (("cayley", 3), ("polar", 3), ("qr", 2)):
-        errors = retraction_errors(6, rates, np.random.default_rng(0), name)
-        slopes = np.diff(np.log(errors)) / np.diff(np.log(rates))
-        assert abs(slopes - order).max() < .02
+    errors = retraction_errors(shape, rates, np.random.default_rng(0), retraction, metric)
+    slopes = np.diff(np.log(errors)) / np.diff(np.log(rates))
+    assert abs(slopes - (3 if third else 2)).max() < .05
+
+
+def test_a_step_has_the_gradients_length():
+    """The gradient has the norm 1 in its own metric, so that distances compare."""
+    for metric in stiefel.METRICS:
+        for shape in ((4, 4), (5, 2)):
+            far, = retraction_errors(shape, np.array([1e-3]), np.random.default_rng(0), "qr",
+                                     metric)
+            assert 1e-8 < far < 1e-6
+    with pytest.raises(ValueError, match=r"shape is \(2, 3\); need .* transpose"):
+        retraction_errors((2, 3), np.ones(1), np.random.default_rng(0))
 
 
 def test_descents_drift_and_margin():

@@ -105,8 +105,8 @@ ANALYSIS = {
     **{f"flow.{name}": lambda: {"net": RecurrentNet(D, H, C), "params": net_problem()["params"],
                                 "x": net_problem()["batch"].x}
        for name in ("jacobian_spectra", "lyapunov_exponents", "step_bounds")},
-    "geometry.retraction_errors": lambda: {"n": 3, "rates": W[0], "rng": rng(),
-                                           "retraction": "qr"},
+    "geometry.retraction_errors": lambda: {"shape": (3, 2), "rates": W[0], "rng": rng(),
+                                           "retraction": "qr", "metric": "euclidean"},
     "geometry.descents": lambda: {"n": 3, "runs": 2, "rng": rng()},
     "geometry.defect_over_steps": lambda: {"n": 3, "steps": 5, "points": 2, "rng": rng(),
                                            "dtype": "float32", "rate": .1, "guarded": False},
