@@ -70,7 +70,7 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
     """
     @wraps(function)
     def serial(*args: P.args, **kwargs: P.kwargs) -> R:
-        if get_ident() in _SERIAL:  # a caller holds it
+        if get_ident() in _SERIAL or _settled():
             return function(*args, **kwargs)
         try:
             _hold()
@@ -80,21 +80,35 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
     return serial
 
 
-_SERIAL: set[int] = set()
-"""The threads that are in a call of a function that ``serial_blas`` decorates."""
-_BEFORE: list[tuple[Any, int]] = []
-"""What sets OpenBLAS's number of threads, and the user's number, of those held to one."""
 _CHANGING = RLock()
+_SERIAL: set[int] = set()
+"""The threads that hold OpenBLAS to one thread of its own."""
+_BEFORE: list[tuple[Any, int]] = []
+"""What sets the number of threads of an OpenBLAS that is held, and the user's number."""
+_changes = False
+"""Whether it has ever been held: if not, a number that is 1 stays 1."""
 if hasattr(os, "register_at_fork"):  # a child gets no lock that another thread holds
     os.register_at_fork(before=_CHANGING.acquire, after_in_parent=_CHANGING.release,
                         after_in_child=_CHANGING.release)
 
 
+def _settled() -> bool:
+    if _changes:
+        return False
+    for get, _ in _openblas():
+        if get() > 1:
+            return False
+    return True
+
+
 def _hold() -> None:
+    global _changes
     with _CHANGING:
+        _changes = True
         _SERIAL.add(get_ident())
         if not _BEFORE:
-            _BEFORE.extend((put, number) for get, put in _openblas() if (number := get()) > 1)
+            for get, put in _openblas():
+                _BEFORE.append((put, get()))
         for put, _ in _BEFORE:
             put(1)
 
@@ -102,7 +116,7 @@ def _hold() -> None:
 def _release() -> None:
     with _CHANGING:
         _SERIAL.discard(get_ident())
-        if not _SERIAL:  # no other thread needs it
+        if not _SERIAL:  # no other thread holds it
             for put, number in _BEFORE:
                 put(number)
             _BEFORE.clear()

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from refnet.batch import Array
-from refnet.process import blas_is_serial, serial_blas
+from refnet.process import blas_is_serial
 
 __all__ = ["LARGE", "cut", "in_parts", "in_threads", "split_product"]
 
@@ -43,7 +43,6 @@ def _threads() -> int:
     return int(number())
 
 
-@serial_blas
 def in_threads(part: Callable[[int], None], count: int) -> None:
     """``part(n)`` for n < count, some of them in other threads; returns when all are done.
 
