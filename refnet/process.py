@@ -55,10 +55,10 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
     """A decorator: OpenBLAS has one thread while ``function`` runs, and then the user's number
     again.
 
-    OpenBLAS wakes its threads even for a 12 x 12 system, which takes a thousand times as long where
-    other processes have the cores, and the last bits depend on their number. It has one number for
-    the whole process: what other threads compute meanwhile has one thread, too. Nothing is done to
-    another BLAS.
+    OpenBLAS wakes its threads even for a 12 x 12 system, which takes hundreds of times as long
+    where other processes have the cores, and the last bits depend on their number. It has one
+    number for the whole process: what other threads compute meanwhile has one thread, too. Nothing
+    is done to another BLAS.
 
     >>> @serial_blas
     ... def double(x):
