@@ -1,5 +1,4 @@
-"""``refnet`` and ``python -m refnet``: with BLAS on one thread, a run gives the same bits on
-any number of cores."""
+"""``refnet`` and ``python -m refnet``, in a process that is set up for them."""
 
 import os
 import sys

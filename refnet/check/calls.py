@@ -24,6 +24,7 @@ from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING,
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
+from refnet.process import serial_blas
 
 __all__ = ["assert_gradients", "judge"]
 
@@ -60,6 +61,7 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
     return _judged(what, theirs, inputs, cotangent, dtype, required, progress)[0]
 
 
+@serial_blas
 def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = None,
             dtype: Kind | None = None, required: tuple[str, ...] | None = None,
             progress: Progress | None = None) -> tuple[Verdict, Mapping[str, Any], Case, Params]:

@@ -15,6 +15,7 @@ from refnet.check.kept import case_of, certificate, sigma_of
 from refnet.check.verdict import LIMITS
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
+from refnet.process import serial_blas
 
 __all__ = ["Tolerance", "tolerances"]
 
@@ -26,6 +27,7 @@ class Tolerance(NamedTuple):
     atol: float
 
 
+@serial_blas
 def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Kind | None = None,
                cotangent: Any = None, progress: Progress | None = None) -> dict[str, Tolerance]:
     """Of each quantity the rtol and atol that rounding in ``dtype`` warrants at these inputs.

@@ -21,6 +21,7 @@ from refnet.exact.enclose import Enclosure, Lift, Progress, search
 from refnet.exact.running import arguments_of, copied, differentiated, run_on
 from refnet.exact.selfcheck import check_differences, check_plain
 from refnet.maths.kinds import kind as kind_of
+from refnet.process import serial_blas
 
 __all__ = ["CertifiedFunction", "certify_function"]
 
@@ -62,6 +63,7 @@ class CertifiedFunction:
         return run_on(self.function, self.arguments, self.cotangent, lifted)
 
 
+@serial_blas
 def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
                      kind: str | None = None, radius: float | None = None, bits: int = 128,
                      max_bits: int = 8192, max_seconds: float = 600,

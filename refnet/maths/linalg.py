@@ -44,10 +44,10 @@ def _lapack(char: str, name: str, arguments: int) -> Callable[..., None]:
 
 
 def _call(routine: Callable[..., None], *arguments: Any) -> None:
-    """Whole numbers and texts are passed by address, as arrays are."""
-    held = [value if isinstance(value, np.ndarray) else
-            np.array(value, np.intc if isinstance(value, int) else "S1") for value in arguments]
-    routine(*(value.ctypes.data for value in held))
+    """Whole numbers and letters are passed by address, as arrays are."""
+    routine(*[value.ctypes.data if isinstance(value, np.ndarray) else
+              ctypes.byref(ctypes.c_int(value) if isinstance(value, int) else ctypes.c_char(value))
+              for value in arguments])
 
 
 _LETTERS = dict(zip("fdFD", "sdcz"))
@@ -136,7 +136,7 @@ class Factored:
 
         def part(columns: Array) -> None:
             info = np.array(0, np.intc)
-            _call(routine, "T" if transposed else "N", n, columns.shape[1], self.lu, n,
+            _call(routine, b"T" if transposed else b"N", n, columns.shape[1], self.lu, n,
                   self.pivots, columns, n, info)
 
         in_parts(part, x, n * x.size)

@@ -1,7 +1,7 @@
 """Independent parts of a computation at once, each in a thread; large products are made so.
 
-BLAS has threads of its own, but changes bits with their number; here the parts depend on the
-sizes alone, and so do the bits.
+BLAS has threads of its own, which do not run here, as they change bits with their number; the
+parts depend on the sizes alone, and so do the bits.
 """
 
 import os
@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 from refnet.batch import Array
+from refnet.process import blas_is_serial
 
 __all__ = ["LARGE", "cut", "in_parts", "in_threads", "split_product"]
 
@@ -35,9 +36,9 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 def _threads() -> int:
     """As many as the compiled core has, which are Numba's; one while Numba is not loaded, or
-    where BLAS has threads of its own (``refnet.settle`` sees to it that it has not)."""
+    where BLAS may have threads of its own."""
     number = getattr(sys.modules.get("numba"), "get_num_threads", None)  # not while it is loaded
-    if _INSIDE.get() or number is None or os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+    if _INSIDE.get() or number is None or not blas_is_serial():
         return 1
     return int(number())
 

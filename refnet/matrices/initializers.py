@@ -12,6 +12,7 @@ import numpy as np
 
 from refnet.arguments import choice, generator, number, short, whole
 from refnet.batch import Array
+from refnet.process import serial_blas
 
 __all__ = ["INITIALIZERS", "chain", "fbchain", "gaussian", "glorot_normal", "glorot_uniform",
            "he", "identity", "initialize", "orthogonal", "orthogonal_svd", "ramp", "rotations",
@@ -84,6 +85,7 @@ def identity(shape: Shape, rng: Rng, scale: float = 1) -> Array:
     return scale * np.eye(*shape)
 
 
+@serial_blas
 def orthogonal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     """``gain`` times a Haar-distributed orthogonal matrix, by QR of a Gaussian one.
 
@@ -103,6 +105,7 @@ def orthogonal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     return np.ascontiguousarray(q if shape == tall else q.T)
 
 
+@serial_blas
 def orthogonal_svd(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     """The same distribution, by SVD of a Gaussian matrix: ``gain U V'``.
 

@@ -18,6 +18,7 @@ from refnet.maths.kinds import inexact, join
 from refnet.maths.linalg import OnePlus, expm, eye, qr
 from refnet.maths.numeric import Number, matmul, times
 from refnet.maths.threads import LARGE, cut, in_threads
+from refnet.process import serial_blas
 
 __all__ = ["METRICS", "Guarded", "RETRACTIONS", "defect", "determinant", "gradient", "guard",
            "step"]
@@ -30,6 +31,7 @@ def _half(a: Array) -> Array:
     return times(0.5, a)
 
 
+@serial_blas
 def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
     """The Riemannian gradient of a loss with gradient G: the steepest tangent at M.
 
@@ -47,6 +49,7 @@ def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
     return np.asarray(G - matmul(M, inner))
 
 
+@serial_blas
 def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
          metric: str = "canonical") -> Array:
     """A step of that rate from M against the Riemannian gradient of G; M is not changed.
@@ -172,6 +175,7 @@ def _polar(a: Array) -> Array:
     return np.asarray(u @ vt)
 
 
+@serial_blas
 def defect(M: Array) -> float:
     """``||M'M - I||_F`` of floats, measured in M's own dtype.
 
@@ -197,6 +201,7 @@ def defect(M: Array) -> float:
     return float(squares.sum() ** 0.5)
 
 
+@serial_blas
 def determinant(M: Array) -> int:
     """+1 or -1 for a square M, 0 for a tall one, whose determinant is not defined.
 
@@ -219,6 +224,7 @@ class Guarded(NamedTuple):
     repaired: bool
 
 
+@serial_blas
 def guard(M: Array) -> Guarded:
     """Measure the drift of M off the manifold and, past a bound, bring it back.
 

@@ -19,6 +19,7 @@ from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
                               an_activation, float_type, losses_of, matrix_of, parameter_shapes,
                               pulled)
+from refnet.process import serial_blas
 
 __all__ = ["FeedforwardNet"]
 
@@ -115,6 +116,7 @@ class FeedforwardNet:
             raise ValueError(f"{where}: a mask is for sequences; pass None")
         admit(where, params, self.shapes, sizes, self.because, self.required)
 
+    @serial_blas
     def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None
@@ -147,6 +149,7 @@ class FeedforwardNet:
     def _own(self, p: Params, layer: int) -> Params:
         return {name: p[f"{name}{layer}"] for name, *_ in self.activation.start}
 
+    @serial_blas
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
         """The parameters with every matrix made by the transition, and its tapes."""
         if self.transition is None:
@@ -158,6 +161,7 @@ class FeedforwardNet:
         """The parameters of a net without a transition, with these matrices replaced."""
         return {**params, **made}
 
+    @serial_blas
     def forward(self, params: Params, x: Array, mask: Array | None = None
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None.
@@ -180,6 +184,7 @@ class FeedforwardNet:
         outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
         return outputs, NetTape(p, made, tape, h, None)
 
+    @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
         """Gradients in every parameter and, if ``inputs``, in x: from the last layer down,

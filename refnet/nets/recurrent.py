@@ -29,6 +29,7 @@ from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition,
                               matrix_of, parameter_shapes, pulled)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
+from refnet.process import serial_blas
 
 __all__ = ["RecurrentNet"]
 
@@ -233,6 +234,7 @@ class RecurrentNet:
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
 
+    @serial_blas
     def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
@@ -274,6 +276,7 @@ class RecurrentNet:
             params["h0"] = np.zeros(H if cell.STATES == 1 else (cell.STATES, H))
         return {name: value.astype(dtype) for name, value in params.items()}
 
+    @serial_blas
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
         """The parameters with Wxh, Whh and each of its slots made; and the transition's tapes."""
         if self.embedding:
@@ -304,6 +307,7 @@ class RecurrentNet:
         h0 = params[name]
         return h0 if h0.shape == need else np.array(np.broadcast_to(h0[..., None, :], need))
 
+    @serial_blas
     def forward(self, params: Params, x: Array, mask: Array | None = None
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape.
@@ -344,6 +348,7 @@ class RecurrentNet:
         return (np.concatenate(outputs).reshape(T, B, self.outputs),
                 NetTape(p, made, tape, rows, steps))
 
+    @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
         """Gradients in every parameter, in h0 and, if ``inputs``, in x (the VJP).

@@ -26,6 +26,7 @@ from refnet.nets.base import (Initializer, NetTape, added, admit_gradients, floa
                               pulled)
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
+from refnet.process import serial_blas
 
 __all__ = ["StackedNet", "kept", "named", "plain", "turned"]
 
@@ -133,6 +134,7 @@ class StackedNet(RecurrentNet):
         directions = " in both directions" if self.bidirectional else ""
         return f"{self._sizes()}, and {self.layers} layers{directions}"
 
+    @serial_blas
     def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
@@ -154,6 +156,7 @@ class StackedNet(RecurrentNet):
         found |= {slot: slot + suffix for slot in ("Whh", "Wxh", *self.every_cell[suffix].slots)}
         return {name: params[full] for name, full in found.items() if full in params}
 
+    @serial_blas
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
         """The parameters with every cell's Whh, and each of its slots, made; and the tapes."""
         p = dict(params)
@@ -171,6 +174,7 @@ class StackedNet(RecurrentNet):
             f"Whh{suffix}": np.concatenate([all_made[slot + suffix] for slot in cell.slots])
             for suffix, cell in self.every_cell.items()}}
 
+    @serial_blas
     def forward(self, params: Params, x: Array, mask: Array | None = None
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C), (T, B, C) or, without a read-out, (T, B, H or 2 H), and the tape.
@@ -208,6 +212,7 @@ class StackedNet(RecurrentNet):
         lead = (B,) if self.readout == "last" else (T, B)
         return outputs.reshape(*lead, self.outputs), NetTape(p, made, tapes, rows, steps)
 
+    @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
         """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).

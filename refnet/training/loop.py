@@ -21,7 +21,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
-from refnet.process import settled
+from refnet.process import serial_blas
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
@@ -92,6 +92,7 @@ def _forms(arrays: Params) -> dict[str, Any]:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
+@serial_blas
 def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, float]:
     """One training step: the new state, the loss with its gradients, and their global norm.
 
@@ -253,7 +254,7 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
         checkpoint.save(part / "checkpoint.npz", started[0].to_checkpoint(
             {"rows": Rows(part).record(), "machines": [machine()]}), identity(config))
 
-    with settled(), create(folder, fill) as held:
+    with create(folder, fill) as held:
         return _loop(experiment, started[0], folder, held, Rows(folder / "rows.jsonl"),
                      [machine()], observe, stop, draw, {})
 
@@ -297,7 +298,7 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     path = folder / "checkpoint.npz"
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
-    with settled(), hold(folder) as held:
+    with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
         if config.iterations < run.iteration:

@@ -14,6 +14,7 @@ import pytest
 from refnet.maths import threads
 from refnet.maths.numeric import matmul
 from refnet.maths.threads import LARGE, in_threads, split_product
+from refnet.process import BLAS_THREADS
 
 
 @pytest.fixture
@@ -95,14 +96,17 @@ def test_error_state_reaches_the_threads(two):
         assert np.isinf(matmul(big, big)).all()
 
 
-@pytest.mark.parametrize("settled,loaded", [(True, True), (False, True), (True, False)])
-def test_number_of_threads(settled, loaded, monkeypatch):
+@pytest.mark.parametrize("openblas,variable,loaded", [
+    (True, "2", True), (False, "1", True), (False, "2", True), (True, "1", False)])
+def test_number_of_threads(openblas, variable, loaded, monkeypatch):
     """Numba's, where BLAS has one; otherwise one."""
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1" if settled else "2")
+    monkeypatch.setattr("refnet.process._openblas", lambda: [(None, None)] * openblas)
+    for name in BLAS_THREADS:
+        monkeypatch.setenv(name, variable)
     if not loaded:
         monkeypatch.delitem(sys.modules, "numba")
-    expected = numba.get_num_threads() if settled and loaded else 1
-    assert threads._threads() == expected
+    serial = openblas or variable == "1"
+    assert threads._threads() == (numba.get_num_threads() if serial and loaded else 1)
 
 
 def test_a_forked_child_has_threads_of_its_own():

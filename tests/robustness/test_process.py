@@ -34,21 +34,6 @@ print(faults())
     assert (int(result.stdout) < 10) == settled, result.stderr
 
 
-@pytest.mark.parametrize("first, said", [("import numpy", True), ("", False), (
-    "import numpy; os.environ['OPENBLAS_NUM_THREADS'] = '1'", False)])
-def test_settled_too_late(first, said):
-    """NumPy's BLAS has chosen its threads when it is loaded."""
-    result = run_python(f"""
-import os
-for name in [name for name in os.environ if name.endswith("_THREADS")]:
-    del os.environ[name]
-{first}
-import refnet
-refnet.settle()""")
-    assert (result.returncode == 1) == said, result.stderr
-    assert ("call settle() first" in result.stderr) == said, result.stderr
-
-
 def write(path, deaf):
     """In a worker: write to a temporary file, and go on; ``deaf`` to signals, as in a kernel."""
     serving()
@@ -109,29 +94,3 @@ def test_threads_that_start_processes_at_once_leave_the_environment_as_it_was(mo
         order.append("first")
     thread.join()
     assert order == ["first", "second"] and os.environ["OPENBLAS_NUM_THREADS"] == "4"
-
-
-UNSETTLED = """
-import sys
-from refnet import Config, train
-config = Config("copy", length=30, hidden=128, iterations=60, evaluate_every=20)
-print(train(config, sys.argv[1]).final["loss"])
-from refnet.process import _openblas
-print([get() for get, _ in _openblas()])
-"""
-
-
-@pytest.mark.skipif(os.cpu_count() == 1, reason="BLAS has one thread anyway")
-def test_a_run_in_a_process_that_is_not_settled(tmp_path):
-    """Started from plain Python, where BLAS takes all cores, a run has the bits of one that is
-    settled; afterwards BLAS has its threads again."""
-    def result(name, **variables):
-        held = {key: value for key, value in os.environ.items() if "NUM_THREADS" not in key}
-        done = subprocess.run([sys.executable, "-c", UNSETTLED, str(tmp_path / name)], text=True,
-                              capture_output=True, check=True, env={**held, **variables})
-        return done.stdout.splitlines()
-
-    one, threads = result("settled", OPENBLAS_NUM_THREADS="1")
-    assert set(threads) <= set("[1, ]")
-    plain, threads = result("plain")
-    assert plain == one and threads.strip("[1, ]") != "" or threads == "[]"

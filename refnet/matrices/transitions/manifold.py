@@ -15,6 +15,7 @@ from refnet.maths.numeric import Number
 from refnet.maths.threads import LARGE, in_threads
 from refnet.matrices import stiefel
 from refnet.matrices.slots import Moved
+from refnet.process import serial_blas
 
 __all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
 
@@ -30,7 +31,13 @@ def polar(start: Array) -> Array:
 
 
 class Plain:
-    """What a transition is unless it says otherwise: square, no manifold, no penalty."""
+    """What a transition is unless it says otherwise: square, no manifold, no penalty. What a
+    subclass computes runs with one thread of BLAS (``serial_blas``)."""
+
+    def __init_subclass__(cls) -> None:
+        for name in ("init", "matrix", "pull_back", "penalty", "retract", "report"):
+            if name in vars(cls):
+                setattr(cls, name, serial_blas(vars(cls)[name]))
 
     def matrix(self, parts: Params) -> tuple[Array, Any]:
         """W and the tape."""
