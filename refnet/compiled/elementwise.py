@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
+from math import prod
 from typing import Any
 
 import numba
@@ -10,8 +11,8 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import inlined, jit, run
-from refnet.compiled.layout import normal
-from refnet.compiled.rows import addresses_of, held
+from refnet.compiled.layout import hold
+from refnet.compiled.rows import held
 from refnet.compiled.vector import cut
 
 __all__ = ["descended", "rmsprop", "sum_of_squares"]
@@ -41,9 +42,9 @@ def sum_of_squares(arrays: Iterable[Array]) -> float:
     if {array.dtype for array in found} != {np.dtype(np.float32)}:
         found = [array.astype(np.float64, casting="same_kind", copy=False) for array in found]
     like = np.empty(0, found[0].dtype if found else np.float64)
-    flat = [normal(array, like.dtype) for array in found]
+    flat = hold("sum_of_squares", found, like.dtype, tuple([array.shape for array in found]))
     sums = np.zeros(SUMS)
-    _add_squares(np.array([array.size for array in flat], np.int64), addresses_of(flat), sums, like)
+    _add_squares(np.array([array.size for array in found], np.int64), flat.places, sums, like)
     return float(sums.sum())
 
 
@@ -62,14 +63,14 @@ def _add_squares(sizes: Any, places: Any, sums: Any, like: Any) -> None:
 
 def descended(values: list[Array], rates: list[float], directions: list[Array]) -> list[Array]:
     """``value - rate direction`` of each of them, all float32 or all float64; the product and
-    the difference are rounded.
+    the difference are rounded. ValueError for a direction that is not shaped as its value.
 
     >>> descended([np.array([1.0, 2.0])], [0.5], [np.array([2.0, -2.0])])[0].tolist()
     [0.0, 3.0]
 
     Checked by: tests/test_optimizers.py::test_large_steps.
     """
-    return _made(_descend, rates, [*values, *directions], 1)
+    return _made(_descend, rates, (values, directions), 1)
 
 
 def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squares: list[Array],
@@ -86,31 +87,32 @@ def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squ
 
     Checked by: tests/test_optimizers.py::test_large_steps.
     """
-    made = _made(_rmsprop, rates, [*values, *gradients, *squares], 2,
+    made = _made(_rmsprop, rates, (values, gradients, squares), 2,
                  np.array([decay, rest, eps], values[0].dtype), inside)
     return made[:len(values)], made[len(values):]
 
 
-def _made(kernel: Any, rates: list[float], given: list[Array], count: int, *options: Any
-          ) -> list[Array]:
-    """What the kernel makes of these arrays: ``count`` new ones for each rate, after those given
-    for each."""
-    dtype = given[0].dtype
-    values = given[:len(rates)]
-    new = [np.empty(value.shape, dtype) for _ in range(count) for value in values]
-    starts = _starts(tuple([value.size for value in values]))
+def _made(kernel: Any, rates: list[float], given: tuple[list[Array], ...], count: int,
+          *options: Any) -> list[Array]:
+    """What the kernel makes of these arrays, some lists of one for each rate: ``count`` new ones
+    for each rate, after those given."""
+    dtype = given[0][0].dtype
+    shapes = tuple([value.shape for value in given[0]])
+    new = [np.empty(shape, dtype) for _ in range(count) for shape in shapes]
+    starts = _starts(shapes)
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(numba.get_num_threads(), blocks // 8), 1)
-    arrays = [array if array.flags.carray else normal(array, dtype) for array in given] + new
+    arrays = hold("a step of the optimizer", chain(*given, new), dtype,
+                  shapes[:len(rates)] * (len(given) + count))
     run(kernel, blocks, np.empty((threads, 0), dtype), starts, np.array(rates, dtype),
-        addresses_of(arrays), *options)
+        arrays.places, *options)
     return new
 
 
 @lru_cache(maxsize=64)
-def _starts(sizes: tuple[int, ...]) -> Array:
+def _starts(shapes: tuple[tuple[int, ...], ...]) -> Array:
     """Where each array begins, if they stood in a row, and the end: (arrays + 1,)."""
-    return np.array([0, *accumulate(sizes)])
+    return np.array([0, *accumulate(map(prod, shapes))])
 
 
 @inlined

@@ -16,17 +16,19 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from refnet.arguments import Shapes, admit
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
-from refnet.compiled.layout import (APART, aligned, borrow, boundary, common, give_back, normal,
-                                    product)
+from refnet.compiled.layout import (APART, Held, aligned, borrow, boundary, common, give_back, hold,
+                                    normal, product)
 from refnet.compiled.plan import CHUNK
-from refnet.compiled.rows import addresses_of, held, turn
+from refnet.compiled.rows import held, turn
 from refnet.compiled.step import Rule
 from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
+from refnet.maths.kinds import join
 
 __all__ = ["Tape", "backward", "forward"]
 
@@ -72,8 +74,8 @@ class Layers(NamedTuple):
 class Sizes(NamedTuple):
     """All that follows from the sizes: what the kernels take; the numbers of a tape, ``numbers``;
     where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread works in,
-    ``room``; for how many threads there is work, ``worth``; the names of the parameters, and for
-    each its part of the gradients and its shape, ``parts``."""
+    ``room``; for how many threads there is work, ``worth``; of the parameters, the names, the
+    shapes, and their parts of the gradients; of the other arrays, the shapes, ``others``."""
 
     dtype: Any
     layers: Layers
@@ -82,18 +84,18 @@ class Sizes(NamedTuple):
     room: int
     worth: int
     names: tuple[str, ...]
-    parts: tuple[tuple[str, slice, tuple[int, ...]], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    parts: tuple[slice, ...]
+    others: Shapes
 
 
 class Tape(NamedTuple):
     """The rows of all layers, the inputs' first and the outputs' last, one array after the other,
-    padded; likewise the pre-activations, or None if no slope needs them; the matrices and biases,
-    and where they lie."""
+    padded; likewise the pre-activations, or None if no slope needs them; the matrices and biases."""
 
     h: Array
     a: Array | None
-    weights: list[Array]
-    places: Any
+    weights: Held
 
 
 @lru_cache(maxsize=64)
@@ -122,10 +124,13 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     worth = 1 + int(W[-1]) * max(B, TRAFFIC) // ALONE
     # dot products add up the lanes of vectors at their ends; but rows of the batch leave lanes idle
     turns = B >= 2 * lane or worth == 1 and 3 * lane <= 4 * B <= 4 * lane
+    names, slices, shapes = zip(*parts)
+    numbers = B * int(at[-1])
     room = turns * int((K[1:] + K[:-1]).max()) * min(ACROSS, -(-B // lane)) * lane
     return Sizes(dtype, Layers(B, lane, K, strides, at, turns, W, b, starts, np.array(tasks)),
-                 B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room,
-                 worth, tuple(name for name, *_ in parts), tuple(parts))
+                 numbers, slice(B * int(at[-3]), B * int(at[-2])), room, worth, names, shapes,
+                 slices, {"x": ((B, widths[0]),), "doutputs": ((B, widths[-1]),),
+                          "h": ((numbers,),), "a": ((numbers,),)})
 
 
 @inner
@@ -298,13 +303,13 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     """
     dtype = common(where, x, *p.values())
     made = sizes(dtype, len(x), widths)
-    weights = [normal(p[name], dtype) for name in made.names]
-    places = addresses_of(weights)
+    weights = hold(where, [p[name] for name in made.names], dtype, made.shapes)
+    admit(where, {"x": x}, made.others, {}, "to fit the widths")
     h = aligned((made.numbers,), dtype, clear=False)
     outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
-    tape = Tape(h, a, weights, places)
-    _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), places,
+    tape = Tape(h, a, weights)
+    _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), weights.places,
          normal(x, dtype), h, h[:0] if a is None else a, outputs,
          then=lambda: backward(where, p, tape, outputs, widths, act))
     rows = h[made.rows].reshape(len(x), made.layers.strides[-2])
@@ -313,27 +318,37 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
 
 def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[int, ...],
              act: Activation, inputs: bool = True) -> Params:
-    """The gradients, by name, for the tape of ``forward``.
+    """The gradients, by name, for the tape of ``forward``. Raises ValueError for one of other
+    sizes, and for a cotangent that numbers of its dtype do not hold.
 
     The bits do not depend on the number of threads: which numbers are summed, and in which order,
     depends on the sizes alone.
     """
-    dtype = common(where, tape.h, doutputs)
+    dtype = common(where, tape.h)
+    doutputs = join(f"{where}: doutputs", doutputs, "the tape", tape.h)
     B, last = len(doutputs), len(widths) - 1
     made = sizes(dtype, B, widths)
     layers = made.layers
     blocks = len(layers.starts) - 1
-    a = tape.h[:0] if tape.a is None else tape.a
+    weights = tape.weights
+    if (weights.dtype, weights.shapes) != (dtype, made.shapes):
+        raise ValueError(f"{where}: the tape holds {weights.dtype} of shapes {weights.shapes}; need"
+                         f" {dtype} of {made.shapes}, to fit the widths")
+    sized = {"doutputs": doutputs, "h": tape.h}
+    a = tape.h[:0]
+    if needs_a(act):
+        sized["a"] = a = tape.a
+    admit(where, sized, made.others, {}, "to fit the widths")
     deltas = borrow((made.numbers,), dtype)
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
     grads = (np.empty if B else np.zeros)(layers.b[-1], dtype)
-    _run(_deltas, made, blocks, _rule(made, p, act), tape.places,
+    _run(_deltas, made, blocks, _rule(made, p, act), weights.places,
          normal(doutputs, dtype), tape.h, a, deltas, dq, dx)
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
     found = {name: grads[part].reshape(shape) if len(shape) > 1 else grads[part]
-             for name, part, shape in made.parts}
+             for name, shape, part in zip(made.names, made.shapes, made.parts)}
     if act.start:
         for layer in range(1, last):
             own = np.add.reduce(dq[:, layers.at[layer]:layers.at[layer] + widths[layer]])

@@ -6,6 +6,7 @@ bias and recursion are one product, and likewise gets all three gradients from o
 starts at a multiple of the padded ``width``.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -15,11 +16,11 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import JIT, inner
-from refnet.compiled.rows import turn
+from refnet.compiled.rows import addresses_of, turn
 from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
 
 __all__ = ["Layout", "add_rows", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
-           "normal", "pack", "product", "spaces"]
+           "hold", "normal", "pack", "product", "spaces"]
 
 SMALL = 2 ** 18
 """Bytes up to which a recurrent matrix stays in a core's own cache from step to step, so that small
@@ -39,6 +40,27 @@ def normal(value: Array, dtype: Any) -> Array:
     if value.dtype == dtype and value.flags.carray:
         return value
     return np.require(value, dtype, ["C", "A", "W"])
+
+
+class Held(NamedTuple):
+    """Arrays, their dtype and shapes, and where their numbers lie, as ``rows.held`` takes it: in
+    one piece, for an address must not outlive its array."""
+
+    arrays: tuple[Array, ...]
+    dtype: Any
+    shapes: tuple[tuple[int, ...], ...]
+    places: Any
+
+
+def hold(where: str, arrays: Iterable[Array], dtype: Any, shapes: tuple[tuple[int, ...], ...]
+         ) -> Held:
+    """``normal`` arrays for a kernel that takes them by their addresses; ValueError unless they
+    have these shapes."""
+    values = tuple([normal(value, dtype) for value in arrays])
+    if tuple([value.shape for value in values]) != shapes:
+        raise ValueError(f"{where}: the arrays have the shapes {[value.shape for value in values]};"
+                         f" need {list(shapes)}, by which the kernel reads them")
+    return Held(values, dtype, shapes, addresses_of(values))
 
 
 def aligned(shape: tuple[int, ...], dtype: Any, clear: bool = True) -> Array:

@@ -19,6 +19,7 @@ Checked by: tests/test_compiled.py::test_source_is_exact_on_fractions.
 
 from typing import Any, NamedTuple
 
+from refnet.arguments import Shapes
 from refnet.compiled.layout import Layout, cut_up
 from refnet.compiled.step import Cell
 
@@ -86,12 +87,14 @@ def _places(lane: int, **sizes: int) -> dict[str, Any]:
 
 
 class Plan(NamedTuple):
-    """All that follows from the sizes."""
+    """All that follows from the sizes; ``shapes``: those of the arrays that kernels take, where K
+    is how many of the last states have a direct gradient."""
 
     lay: Layout
     sizes: Sizes
     room: Room
     back: BackRoom
+    shapes: Shapes
 
 
 def plan(cell: Cell, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
@@ -100,11 +103,18 @@ def plan(cell: Cell, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> 
     lane, rows, width, row = lay.lane, lay.rows, lay.width, H + D + 1
     wide, padded = (-(-n // lane) * lane for n in (row, D))
     step, chunk = max(width, wide), max(CHUNK // max(rows, 1), 1) * rows
-    P, size = len(cell.products), rows * width
-    return Plan(lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), Room(**_places(
+    P, G, size = len(cell.products), cell.gates, rows * width
+    states, values = ((T + 1, B, H),), ((T, B, G, H),)
+    shapes = {"Whh": ((G * H, H),), "Wxh": ((G * H, D),), "bh": ((G * H,),), "x": ((T, B, D),),
+              "h": states, "c": states, "a": values, "v": values, "k": ((T, B, H),),
+              "dh": (("K", B, H),), "dc": ((B, H),)}
+    room = Room(**_places(
         lane, w=P * row * width, now=rows * step, after=rows * step, panels=cell.panels * size,
-        state=cell.states * size)), BackRoom(**_places(
-            lane, w=P * H * width, wx=P * H * padded, seen=chunk * wide,
-            second=(cell.stages - 1) * chunk * wide, panels=cell.panels * size,
-            states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=cell.gates * size,
-            da=P * chunk * width + cell.alone * size, dx=chunk * padded, totals=P * H * wide)))
+        state=cell.states * size))
+    back = BackRoom(**_places(
+        lane, w=P * H * width, wx=P * H * padded, seen=chunk * wide,
+        second=(cell.stages - 1) * chunk * wide, panels=cell.panels * size,
+        states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=G * size,
+        da=P * chunk * width + cell.alone * size, dx=chunk * padded, totals=P * H * wide))
+    return Plan(lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), room, back,
+                shapes)

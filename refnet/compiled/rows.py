@@ -88,8 +88,7 @@ if JIT:
         return types.Array(like.dtype, 1, "C")(addresses, types.intp, types.intp, like), generate
 
     def addresses_of(arrays: Any) -> Any:
-        """What ``held`` takes for these arrays, which ``layout.normal`` gave and which have to live
-        as long: where in each NumPy array, behind what all Python objects begin with, the address
+        """What ``held`` takes for these arrays, which have to live as long (``layout.hold``): where in each NumPy array, behind what all Python objects begin with, the address
         of its numbers stands. To ask for that address takes thirty times as long."""
         return np.fromiter(map(id, arrays), np.int64, len(arrays)) + object.__basicsize__
 else:

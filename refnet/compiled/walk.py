@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import admit
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
@@ -333,7 +334,7 @@ class Walk:
         k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
         KEEPS, a, v and k have one step, h two, the first and the last, and c two."""
         cell = self.cell
-        lay, sizes, room, _ = self._plan(where, p, act, x, h0)
+        lay, sizes, room, _, shapes = self._plan(where, p, act, x, h0)
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
         x, most = normal(x, dtype), KEEPS.index(keeps)
         if cell.alone and most:
@@ -353,10 +354,12 @@ class Walk:
         tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
                     h if k is None else k)
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
+        admit(where, {**weights._asdict(), "x": x}, shapes, {}, "to fit x and Whh")
         work, made = spaces(lay, room.end), Tape(x, h, c, a, v, k)
 
         def back_over_no_step() -> Params:
-            return self.backward(where, p, made._replace(x=x[:0]), h[-1:], act, gate)
+            none = Tape(*[part if part is None else part[:len(part) - T] for part in made])
+            return self.backward(where, p, none, h[-1:], act, gate)
 
         run(self.kernels[0], lay.blocks, work, lay.starts, sizes, room,
             self._rules(lay, p, act, gate), weights, tape, most,
@@ -367,26 +370,33 @@ class Walk:
     def backward(self, where: str, p: Params, tape: Tape, dh: Array, act: Activation,
                  gate: Activation | None = None, inputs: bool = True, dc: Array | None = None,
                  clip: float | None = None) -> Params:
-        """The gradients, by name, for a tape that has the entries of ``forward``'s.
+        """The gradients, by name, for a tape that has the entries of ``forward``'s. Raises
+        ValueError for one of other sizes.
 
         The bits do not depend on the number of threads: weight gradients are summed within fixed
         blocks of rows, and then over the blocks in order.
         """
         cell = self.cell
         if dc is None:
-            dc = dh if tape.c is None else np.zeros_like(tape.c[0])
-        lay, sizes, _, room = self._plan(where, p, act, tape.x, tape.h, dh, dc)
+            dc = np.zeros_like(tape.h[0])
+        lay, sizes, _, room, shapes = self._plan(where, p, act, tape.x, tape.h, dh, dc)
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         rules = self._rules(lay, p, act, gate)
-        a = tape.a if needs_a(act) or gate and needs_a(gate) else tape.v[:0]
-        seen = Tape(*[normal(tape.h if part is None else part, dtype)
-                      for part in (tape.x, tape.h, tape.c, a, tape.v, tape.k)])
+        without_a = not (needs_a(act) or gate and needs_a(gate))
+        seen = Tape(*[normal(tape.h if part is None else part, dtype) for part in tape])
+        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
+        sized = {**weights._asdict(), **seen._asdict(), "dh": dh, "dc": dc}
+        for name, unused in (("a", without_a), ("k", cell.kept < 0)):
+            if unused:
+                del sized[name]
+        admit(where, sized, shapes, {}, "to fit x and Whh")
+        if without_a:
+            seen = seen._replace(a=seen.v[:0])
         parts = borrow((lay.blocks, G * H * (H + D + 1)), dtype)
         grads = Gradients(
             normal(dh, dtype), normal(dc, dtype), np.empty((T * inputs, B, D), dtype),
             np.empty((cell.states, B, H), dtype), parts, np.zeros((lay.blocks, lay.width), dtype),
             np.zeros((lay.blocks, len(rules.vectors)), dtype), np.zeros(lay.blocks, np.int64))
-        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
         work = spaces(lay, room.end)
         run(self.kernels[1], lay.blocks, work, lay.starts, sizes, room, rules, weights, seen, grads,
             len(dh), clip is not None, clip or 0.0)
