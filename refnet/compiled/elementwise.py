@@ -97,13 +97,13 @@ def _made(kernel: Any, rates: list[float], given: tuple[list[Array], ...], count
     """What the kernel makes of these arrays, some lists of one for each rate: ``count`` new ones
     for each rate, after those given."""
     dtype = given[0][0].dtype
-    shapes = tuple([value.shape for value in given[0]])
+    shapes = tuple([value.shape for value, _ in zip(given[0], rates, strict=True)])
     new = [np.empty(shape, dtype) for _ in range(count) for shape in shapes]
     starts = _starts(shapes)
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(numba.get_num_threads(), blocks // 8), 1)
     arrays = hold("a step of the optimizer", chain(*given, new), dtype,
-                  shapes[:len(rates)] * (len(given) + count))
+                  shapes * (len(given) + count))
     run(kernel, blocks, np.empty((threads, 0), dtype), starts, np.array(rates, dtype),
         arrays.places, *options)
     return new

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from refnet.arguments import Shapes, admit
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
-from refnet.compiled.layout import (APART, Held, aligned, borrow, boundary, common, give_back, hold,
-                                    normal, product)
+from refnet.compiled.layout import (APART, Held, admit_shapes, aligned, borrow, boundary, common,
+                                    give_back, hold, normal, product)
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.rows import held, turn
 from refnet.compiled.step import Rule
@@ -75,7 +74,7 @@ class Sizes(NamedTuple):
     """All that follows from the sizes: what the kernels take; the numbers of a tape, ``numbers``;
     where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread works in,
     ``room``; for how many threads there is work, ``worth``; of the parameters, the names, the
-    shapes, and their parts of the gradients; of the other arrays, the shapes, ``others``."""
+    shapes, and their parts of the gradients."""
 
     dtype: Any
     layers: Layers
@@ -86,7 +85,6 @@ class Sizes(NamedTuple):
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     parts: tuple[slice, ...]
-    others: Shapes
 
 
 class Tape(NamedTuple):
@@ -125,12 +123,10 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     # dot products add up the lanes of vectors at their ends; but rows of the batch leave lanes idle
     turns = B >= 2 * lane or worth == 1 and 3 * lane <= 4 * B <= 4 * lane
     names, slices, shapes = zip(*parts)
-    numbers = B * int(at[-1])
     room = turns * int((K[1:] + K[:-1]).max()) * min(ACROSS, -(-B // lane)) * lane
     return Sizes(dtype, Layers(B, lane, K, strides, at, turns, W, b, starts, np.array(tasks)),
-                 numbers, slice(B * int(at[-3]), B * int(at[-2])), room, worth, names, shapes,
-                 slices, {"x": ((B, widths[0]),), "doutputs": ((B, widths[-1]),),
-                          "h": ((numbers,),), "a": ((numbers,),)})
+                 B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room, worth, names,
+                 shapes, slices)
 
 
 @inner
@@ -304,7 +300,7 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     dtype = common(where, x, *p.values())
     made = sizes(dtype, len(x), widths)
     weights = hold(where, [p[name] for name in made.names], dtype, made.shapes)
-    admit(where, {"x": x}, made.others, {}, "to fit the widths")
+    admit_shapes(where, (x,), ((len(x), widths[0]),))
     h = aligned((made.numbers,), dtype, clear=False)
     outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
@@ -334,11 +330,10 @@ def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[i
     if (weights.dtype, weights.shapes) != (dtype, made.shapes):
         raise ValueError(f"{where}: the tape holds {weights.dtype} of shapes {weights.shapes}; need"
                          f" {dtype} of {made.shapes}, to fit the widths")
-    sized = {"doutputs": doutputs, "h": tape.h}
-    a = tape.h[:0]
-    if needs_a(act):
-        sized["a"] = a = tape.a
-    admit(where, sized, made.others, {}, "to fit the widths")
+    slopes = needs_a(act)
+    a = tape.a if slopes and tape.a is not None else tape.h[:0]
+    admit_shapes(where, (doutputs, tape.h, a), ((B, widths[-1]), (made.numbers,),
+                                                (made.numbers * slopes,)))
     deltas = borrow((made.numbers,), dtype)
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)

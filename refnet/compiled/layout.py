@@ -19,7 +19,7 @@ from refnet.compiled._jit import JIT, inner
 from refnet.compiled.rows import addresses_of, turn
 from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
 
-__all__ = ["Layout", "add_rows", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
+__all__ = ["Held", "Layout", "add_rows", "admit_shapes", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
            "hold", "normal", "pack", "product", "spaces"]
 
 SMALL = 2 ** 18
@@ -42,6 +42,14 @@ def normal(value: Array, dtype: Any) -> Array:
     return np.require(value, dtype, ["C", "A", "W"])
 
 
+def admit_shapes(where: str, arrays: Iterable[Array], shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Raise ValueError unless the arrays have these shapes: a kernel checks no index."""
+    found = tuple([array.shape for array in arrays])
+    if found != shapes:
+        raise ValueError(f"{where}: a kernel's arrays have the shapes {found}; need {shapes}: pass "
+                         "what belongs together")
+
+
 class Held(NamedTuple):
     """Arrays, their dtype and shapes, and where their numbers lie, as ``rows.held`` takes it: in
     one piece, for an address must not outlive its array."""
@@ -57,9 +65,7 @@ def hold(where: str, arrays: Iterable[Array], dtype: Any, shapes: tuple[tuple[in
     """``normal`` arrays for a kernel that takes them by their addresses; ValueError unless they
     have these shapes."""
     values = tuple([normal(value, dtype) for value in arrays])
-    if tuple([value.shape for value in values]) != shapes:
-        raise ValueError(f"{where}: the arrays have the shapes {[value.shape for value in values]};"
-                         f" need {list(shapes)}, by which the kernel reads them")
+    admit_shapes(where, values, shapes)
     return Held(values, dtype, shapes, addresses_of(values))
 
 

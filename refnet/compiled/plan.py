@@ -19,7 +19,6 @@ Checked by: tests/test_compiled.py::test_source_is_exact_on_fractions.
 
 from typing import Any, NamedTuple
 
-from refnet.arguments import Shapes
 from refnet.compiled.layout import Layout, cut_up
 from refnet.compiled.step import Cell
 
@@ -87,27 +86,25 @@ def _places(lane: int, **sizes: int) -> dict[str, Any]:
 
 
 class Plan(NamedTuple):
-    """All that follows from the sizes; ``shapes``: those of the arrays that kernels take, where K
-    is how many of the last states have a direct gradient."""
+    """All that follows from the sizes; ``shapes``: those of Whh, Wxh, bh, and of a tape."""
 
     lay: Layout
     sizes: Sizes
     room: Room
     back: BackRoom
-    shapes: Shapes
+    shapes: tuple[tuple[int, ...], ...]
 
 
-def plan(cell: Cell, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
-    """The plan for a cell and its sizes."""
+def plan(cell: Cell, slopes: bool, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
+    """The plan for a cell and its sizes; ``slopes``: whether they need the pre-activations."""
     lay = cut_up(dtype, T, B, D, gates, H)
     lane, rows, width, row = lay.lane, lay.rows, lay.width, H + D + 1
     wide, padded = (-(-n // lane) * lane for n in (row, D))
     step, chunk = max(width, wide), max(CHUNK // max(rows, 1), 1) * rows
     P, G, size = len(cell.products), cell.gates, rows * width
-    states, values = ((T + 1, B, H),), ((T, B, G, H),)
-    shapes = {"Whh": ((G * H, H),), "Wxh": ((G * H, D),), "bh": ((G * H,),), "x": ((T, B, D),),
-              "h": states, "c": states, "a": values, "v": values, "k": ((T, B, H),),
-              "dh": (("K", B, H),), "dc": ((B, H),)}
+    states = (T + 1, B, H)
+    shapes = ((G * H, H), (G * H, D), (G * H,), (T, B, D), states, states, (T * slopes, B, G, H),
+              (T, B, G, H), states if cell.kept < 0 else (T, B, H))
     room = Room(**_places(
         lane, w=P * row * width, now=rows * step, after=rows * step, panels=cell.panels * size,
         state=cell.states * size))

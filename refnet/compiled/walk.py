@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import admit
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
-from refnet.compiled.layout import (Layout, add_rows, borrow, boundary, common, give_back, normal,
-                                    pack, product, spaces)
+from refnet.compiled.layout import (Layout, add_rows, admit_shapes, borrow, boundary, common,
+                                    give_back, normal, pack, product, spaces)
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell, Rule, Step, StepBack
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split
@@ -310,12 +309,13 @@ class Walk:
         self.plan = lru_cache(maxsize=64)(partial(plan, cell))
         self.names, self.gates = (*WEIGHTS, *cell.vectors), cell.gates
 
-    def _plan(self, where: str, p: Params, act: Activation, x: Array, *others: Array) -> Plan:
+    def _plan(self, where: str, p: Params, slopes: bool, act: Activation, x: Array, *others: Array
+              ) -> Plan:
         used = [p[name] for name in self.names if name in p]
         if act.start:
             used += [p[name] for name, *_ in act.start]
         dtype = common(where, x, *others, *used)
-        return self.plan(dtype, *x.shape, *p["Whh"].shape)
+        return self.plan(slopes, dtype, *x.shape, *p["Whh"].shape)
 
     def _rules(self, lay: Layout, p: Params, act: Activation, gate: Activation | None) -> Rules:
         vectors = np.empty(0, lay.dtype)
@@ -333,8 +333,8 @@ class Walk:
         """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
         k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
         KEEPS, a, v and k have one step, h two, the first and the last, and c two."""
-        cell = self.cell
-        lay, sizes, room, _, shapes = self._plan(where, p, act, x, h0)
+        cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
+        lay, sizes, room, _, shapes = self._plan(where, p, slopes, act, x, h0)
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
         x, most = normal(x, dtype), KEEPS.index(keeps)
         if cell.alone and most:
@@ -349,12 +349,12 @@ class Walk:
         v = h[1:, :, None] if cell.alone else np.empty((steps, B, self.gates, H), dtype)
         if cell.kept >= 0:
             k = np.empty((steps, B, H), dtype)
-        if needs_a(act) or gate and needs_a(gate):
+        if slopes:
             a = np.empty((steps, B, self.gates, H), dtype)
         tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
                     h if k is None else k)
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
-        admit(where, {**weights._asdict(), "x": x}, shapes, {}, "to fit x and Whh")
+        admit_shapes(where, (*weights, x), shapes[:4])
         work, made = spaces(lay, room.end), Tape(x, h, c, a, v, k)
 
         def back_over_no_step() -> Params:
@@ -376,22 +376,17 @@ class Walk:
         The bits do not depend on the number of threads: weight gradients are summed within fixed
         blocks of rows, and then over the blocks in order.
         """
-        cell = self.cell
+        cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
         if dc is None:
             dc = np.zeros_like(tape.h[0])
-        lay, sizes, _, room, shapes = self._plan(where, p, act, tape.x, tape.h, dh, dc)
+        lay, sizes, _, room, shapes = self._plan(where, p, slopes, act, tape.x, tape.h, dh, dc)
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         rules = self._rules(lay, p, act, gate)
-        without_a = not (needs_a(act) or gate and needs_a(gate))
-        seen = Tape(*[normal(tape.h if part is None else part, dtype) for part in tape])
+        a = tape.a if slopes else tape.v[:0]
+        seen = Tape(*[normal(tape.h if part is None else part, dtype)
+                      for part in (tape.x, tape.h, tape.c, a, tape.v, tape.k)])
         weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
-        sized = {**weights._asdict(), **seen._asdict(), "dh": dh, "dc": dc}
-        for name, unused in (("a", without_a), ("k", cell.kept < 0)):
-            if unused:
-                del sized[name]
-        admit(where, sized, shapes, {}, "to fit x and Whh")
-        if without_a:
-            seen = seen._replace(a=seen.v[:0])
+        admit_shapes(where, (*weights, *seen, dh, dc), (*shapes, (len(dh), B, H), (B, H)))
         parts = borrow((lay.blocks, G * H * (H + D + 1)), dtype)
         grads = Gradients(
             normal(dh, dtype), normal(dc, dtype), np.empty((T * inputs, B, D), dtype),

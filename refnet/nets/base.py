@@ -197,8 +197,8 @@ unchanged since: run forward again
                    if getattr(other, each.name) != getattr(net, each.name)]
             have, need = (", ".join(f"{name}={short(getattr(each, name))}" for name in odd)
                           for each in (other, net))
-        raise ValueError(f"{where}: the tape is of a net with {have}; need {need}, as this net has: "
-                         "run forward and backward of the same net")
+        raise ValueError(f"{where}: the tape is of a net with {have}; need {need}: run "
+                         "forward and backward of the same net")
     if params is not tape.given:
         kind(f"{where}: params", params, Mapping, "the dict of arrays that forward was given")
         changed = [str(name) for name in {**tape.given, **params}
