@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate, chain
-from math import prod
 from typing import Any
 
 import numba
@@ -11,8 +10,8 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import inlined, jit, run
-from refnet.compiled.layout import hold
-from refnet.compiled.rows import held
+from refnet.compiled.layout import admit_counts, normals
+from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.vector import cut
 
 __all__ = ["descended", "rmsprop", "sum_of_squares"]
@@ -42,9 +41,9 @@ def sum_of_squares(arrays: Iterable[Array]) -> float:
     if {array.dtype for array in found} != {np.dtype(np.float32)}:
         found = [array.astype(np.float64, casting="same_kind", copy=False) for array in found]
     like = np.empty(0, found[0].dtype if found else np.float64)
-    flat = hold("sum_of_squares", found, like.dtype, tuple([array.shape for array in found]))
+    flat = normals(found, like.dtype)
     sums = np.zeros(SUMS)
-    _add_squares(np.array([array.size for array in found], np.int64), flat.places, sums, like)
+    _add_squares(np.array([array.size for array in flat], np.int64), addresses_of(flat), sums, like)
     return float(sums.sum())
 
 
@@ -63,7 +62,8 @@ def _add_squares(sizes: Any, places: Any, sums: Any, like: Any) -> None:
 
 def descended(values: list[Array], rates: list[float], directions: list[Array]) -> list[Array]:
     """``value - rate direction`` of each of them, all float32 or all float64; the product and
-    the difference are rounded. ValueError for a direction that is not shaped as its value.
+    the difference are rounded. ValueError for a direction of another size than its
+    value.
 
     >>> descended([np.array([1.0, 2.0])], [0.5], [np.array([2.0, -2.0])])[0].tolist()
     [0.0, 3.0]
@@ -94,25 +94,29 @@ def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squ
 
 def _made(kernel: Any, rates: list[float], given: tuple[list[Array], ...], count: int,
           *options: Any) -> list[Array]:
-    """What the kernel makes of these arrays, some lists of one for each rate: ``count`` new ones
-    for each rate, after those given."""
+    """What the kernel makes of these lists of an array for each rate: ``count`` new ones for each,
+    after those given."""
     dtype = given[0][0].dtype
-    shapes = tuple([value.shape for value, _ in zip(given[0], rates, strict=True)])
-    new = [np.empty(shape, dtype) for _ in range(count) for shape in shapes]
-    starts = _starts(shapes)
+    counts = [value.size for value in given[0]]
+    for others in given[1:]:
+        admit_counts("a step", others, counts)
+    if len(rates) != len(counts):
+        raise ValueError(f"a step: there are {len(rates)} rates; need one for each of "
+                         f"{len(counts)} arrays")
+    new = [np.empty(value.shape, dtype) for _ in range(count) for value in given[0]]
+    starts = _starts(tuple(counts))
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(numba.get_num_threads(), blocks // 8), 1)
-    arrays = hold("a step of the optimizer", chain(*given, new), dtype,
-                  shapes * (len(given) + count))
+    arrays = normals(chain(*given), dtype) + new
     run(kernel, blocks, np.empty((threads, 0), dtype), starts, np.array(rates, dtype),
-        arrays.places, *options)
+        addresses_of(arrays), *options)
     return new
 
 
 @lru_cache(maxsize=64)
-def _starts(shapes: tuple[tuple[int, ...], ...]) -> Array:
+def _starts(counts: tuple[int, ...]) -> Array:
     """Where each array begins, if they stood in a row, and the end: (arrays + 1,)."""
-    return np.array([0, *accumulate(map(prod, shapes))])
+    return np.array([0, *accumulate(counts)])
 
 
 @inlined

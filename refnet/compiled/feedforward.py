@@ -11,6 +11,7 @@ Checked by: tests/test_compiled_feedforward.py.
 """
 
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numba
@@ -20,10 +21,10 @@ from refnet.batch import Array, Params
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
-from refnet.compiled.layout import (APART, Held, admit_shapes, aligned, borrow, boundary, common,
-                                    give_back, hold, normal, product)
+from refnet.compiled.layout import (APART, admit_counts, aligned, borrow, boundary, common,
+                                    give_back, normal, normals, product)
 from refnet.compiled.plan import CHUNK
-from refnet.compiled.rows import held, turn
+from refnet.compiled.rows import addresses_of, held, turn
 from refnet.compiled.step import Rule
 from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
@@ -73,8 +74,9 @@ class Layers(NamedTuple):
 class Sizes(NamedTuple):
     """All that follows from the sizes: what the kernels take; the numbers of a tape, ``numbers``;
     where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread works in,
-    ``room``; for how many threads there is work, ``worth``; of the parameters, the names, the
-    shapes, and their parts of the gradients."""
+    ``room``; for how many threads there is work, ``worth``; of the parameters, the names, and for
+    each its part of the gradients and its shape, ``parts``; the numbers of x and of each,
+    ``counts``."""
 
     dtype: Any
     layers: Layers
@@ -83,8 +85,17 @@ class Sizes(NamedTuple):
     room: int
     worth: int
     names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    parts: tuple[slice, ...]
+    parts: tuple[tuple[str, slice, tuple[int, ...]], ...]
+    counts: list[int]
+
+
+class Weights(NamedTuple):
+    """Matrices and biases, where they lie, and the sizes that they have: in one piece, for an
+    address must not outlive its array, nor meet other sizes."""
+
+    arrays: list[Array]
+    places: Any
+    sizes: Sizes
 
 
 class Tape(NamedTuple):
@@ -93,7 +104,7 @@ class Tape(NamedTuple):
 
     h: Array
     a: Array | None
-    weights: Held
+    weights: Weights
 
 
 @lru_cache(maxsize=64)
@@ -122,11 +133,11 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     worth = 1 + int(W[-1]) * max(B, TRAFFIC) // ALONE
     # dot products add up the lanes of vectors at their ends; but rows of the batch leave lanes idle
     turns = B >= 2 * lane or worth == 1 and 3 * lane <= 4 * B <= 4 * lane
-    names, slices, shapes = zip(*parts)
     room = turns * int((K[1:] + K[:-1]).max()) * min(ACROSS, -(-B // lane)) * lane
     return Sizes(dtype, Layers(B, lane, K, strides, at, turns, W, b, starts, np.array(tasks)),
-                 B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room, worth, names,
-                 shapes, slices)
+                 B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room,
+                 worth, tuple(name for name, *_ in parts), tuple(parts),
+                 [B * widths[0], *(prod(shape) for *_, shape in parts)])
 
 
 @inner
@@ -299,8 +310,9 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     """
     dtype = common(where, x, *p.values())
     made = sizes(dtype, len(x), widths)
-    weights = hold(where, [p[name] for name in made.names], dtype, made.shapes)
-    admit_shapes(where, (x,), ((len(x), widths[0]),))
+    arrays = normals([p[name] for name in made.names], dtype)
+    admit_counts(where, (x, *arrays), made.counts)
+    weights = Weights(arrays, addresses_of(arrays), made)
     h = aligned((made.numbers,), dtype, clear=False)
     outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
@@ -326,14 +338,14 @@ def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[i
     made = sizes(dtype, B, widths)
     layers = made.layers
     blocks = len(layers.starts) - 1
-    weights = tape.weights
-    if (weights.dtype, weights.shapes) != (dtype, made.shapes):
-        raise ValueError(f"{where}: the tape holds {weights.dtype} of shapes {weights.shapes}; need"
-                         f" {dtype} of {made.shapes}, to fit the widths")
+    weights, of = tape.weights, tape.weights.sizes
+    if of is not made and (of.dtype, of.counts) != (dtype, made.counts):
+        raise ValueError(f"{where}: the tape holds {of.dtype} arrays of {of.counts} numbers; need "
+                         f"{dtype} ones of {made.counts}: pass what forward gave")
     slopes = needs_a(act)
     a = tape.a if slopes and tape.a is not None else tape.h[:0]
-    admit_shapes(where, (doutputs, tape.h, a), ((B, widths[-1]), (made.numbers,),
-                                                (made.numbers * slopes,)))
+    admit_counts(where, (doutputs, tape.h, a), [B * widths[-1], made.numbers,
+                                                made.numbers * slopes])
     deltas = borrow((made.numbers,), dtype)
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
@@ -343,7 +355,7 @@ def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[i
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
     found = {name: grads[part].reshape(shape) if len(shape) > 1 else grads[part]
-             for name, shape, part in zip(made.names, made.shapes, made.parts)}
+             for name, part, shape in made.parts}
     if act.start:
         for layer in range(1, last):
             own = np.add.reduce(dq[:, layers.at[layer]:layers.at[layer] + widths[layer]])

@@ -86,13 +86,14 @@ def _places(lane: int, **sizes: int) -> dict[str, Any]:
 
 
 class Plan(NamedTuple):
-    """All that follows from the sizes; ``shapes``: those of Whh, Wxh, bh, and of a tape."""
+    """All that follows from the sizes; ``counts``: the numbers of Whh, Wxh, bh, and of each
+    part of a tape."""
 
     lay: Layout
     sizes: Sizes
     room: Room
     back: BackRoom
-    shapes: tuple[tuple[int, ...], ...]
+    counts: list[int]
 
 
 def plan(cell: Cell, slopes: bool, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
@@ -102,9 +103,9 @@ def plan(cell: Cell, slopes: bool, dtype: Any, T: int, B: int, D: int, gates: in
     wide, padded = (-(-n // lane) * lane for n in (row, D))
     step, chunk = max(width, wide), max(CHUNK // max(rows, 1), 1) * rows
     P, G, size = len(cell.products), cell.gates, rows * width
-    states = (T + 1, B, H)
-    shapes = ((G * H, H), (G * H, D), (G * H,), (T, B, D), states, states, (T * slopes, B, G, H),
-              (T, B, G, H), states if cell.kept < 0 else (T, B, H))
+    states, values = (T + 1) * B * H, T * B * G * H
+    counts = [G * H * H, G * H * D, G * H, T * B * D, states, states, values * slopes, values,
+              states if cell.kept < 0 else T * B * H]
     room = Room(**_places(
         lane, w=P * row * width, now=rows * step, after=rows * step, panels=cell.panels * size,
         state=cell.states * size))
@@ -114,4 +115,4 @@ def plan(cell: Cell, slopes: bool, dtype: Any, T: int, B: int, D: int, gates: in
         states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=G * size,
         da=P * chunk * width + cell.alone * size, dx=chunk * padded, totals=P * H * wide))
     return Plan(lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), room, back,
-                shapes)
+                counts)

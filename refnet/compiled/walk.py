@@ -21,8 +21,8 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
-from refnet.compiled.layout import (Layout, add_rows, admit_shapes, borrow, boundary, common,
-                                    give_back, normal, pack, product, spaces)
+from refnet.compiled.layout import (Layout, add_rows, admit_counts, borrow, boundary, common,
+                                    give_back, normal, normals, pack, product, spaces)
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell, Rule, Step, StepBack
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split
@@ -334,7 +334,7 @@ class Walk:
         k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
         KEEPS, a, v and k have one step, h two, the first and the last, and c two."""
         cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
-        lay, sizes, room, _, shapes = self._plan(where, p, slopes, act, x, h0)
+        lay, sizes, room, _, counts = self._plan(where, p, slopes, act, x, h0)
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
         x, most = normal(x, dtype), KEEPS.index(keeps)
         if cell.alone and most:
@@ -353,8 +353,8 @@ class Walk:
             a = np.empty((steps, B, self.gates, H), dtype)
         tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
                     h if k is None else k)
-        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
-        admit_shapes(where, (*weights, x), shapes[:4])
+        weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
+        admit_counts(where, (*weights, x), counts[:4])
         work, made = spaces(lay, room.end), Tape(x, h, c, a, v, k)
 
         def back_over_no_step() -> Params:
@@ -378,15 +378,15 @@ class Walk:
         """
         cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
         if dc is None:
-            dc = np.zeros_like(tape.h[0])
-        lay, sizes, _, room, shapes = self._plan(where, p, slopes, act, tape.x, tape.h, dh, dc)
+            dc = np.zeros_like(tape.c[0]) if cell.states > 1 else tape.h[0]
+        lay, sizes, _, room, counts = self._plan(where, p, slopes, act, tape.x, tape.h, dh, dc)
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         rules = self._rules(lay, p, act, gate)
         a = tape.a if slopes else tape.v[:0]
-        seen = Tape(*[normal(tape.h if part is None else part, dtype)
-                      for part in (tape.x, tape.h, tape.c, a, tape.v, tape.k)])
-        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
-        admit_shapes(where, (*weights, *seen, dh, dc), (*shapes, (len(dh), B, H), (B, H)))
+        seen = Tape(*normals([tape.h if part is None else part for part in (
+            tape.x, tape.h, tape.c, a, tape.v, tape.k)], dtype))
+        weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
+        admit_counts(where, (*weights, *seen, dh, dc), [*counts, len(dh) * B * H, B * H])
         parts = borrow((lay.blocks, G * H * (H + D + 1)), dtype)
         grads = Gradients(
             normal(dh, dtype), normal(dc, dtype), np.empty((T * inputs, B, D), dtype),

@@ -39,8 +39,8 @@ class Matrices(Protocol):
 class NetTape(NamedTuple):
     """What a net's backward pass needs.
 
-    ``net``: the net that made it; no other takes it back. ``given``: the parameters as ``forward``
-    was given them, or its copies. ``p``: the parameters with every transition's matrix made. ``made``: the transitions'
+    ``net``: the net that made it. ``given``: the parameters that it was given, or copies of them.
+    ``p``: the parameters with every transition's matrix made. ``made``: the transitions'
     tapes. ``cell``: the cell's tape, or its checkpoints, or the feedforward net's
     pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
     the last step only). ``steps``: for a read-out at the last step, the index of each
@@ -183,7 +183,7 @@ def admit_tape(where: str, net: Any, tape: NetTape, params: Params) -> None:
     >>> params["by"] += 1
     >>> admit_tape("net.backward", net, tape, params)
     Traceback (most recent call last):
-    ValueError: net.backward: params differ from those that forward was given in by; need the same, \
+    ValueError: net.backward: params are not what forward was given, in by; need the same, \
 unchanged since: run forward again
 
     Checked by: tests/test_tapes.py.
@@ -197,14 +197,14 @@ unchanged since: run forward again
                    if getattr(other, each.name) != getattr(net, each.name)]
             have, need = (", ".join(f"{name}={short(getattr(each, name))}" for name in odd)
                           for each in (other, net))
-        raise ValueError(f"{where}: the tape is of a net with {have}; need {need}: run "
-                         "forward and backward of the same net")
+        raise ValueError(f"{where}: the tape is of a net with {have}; need {need}: run forward and "
+                         "backward of the same net")
     if params is not tape.given:
         kind(f"{where}: params", params, Mapping, "the dict of arrays that forward was given")
         changed = [str(name) for name in {**tape.given, **params}
                    if not _same(tape.given.get(name), params.get(name))]
         if changed:
-            raise ValueError(f"{where}: params differ from those that forward was given in "
+            raise ValueError(f"{where}: params are not what forward was given, in "
                              f"{', '.join(changed)}; need the same, unchanged since: run forward "
                              "again")
 
@@ -274,10 +274,11 @@ def pulled(net: "Matrices", params: Params, made: dict[str, Any],
     >>> pulled(net, {}, {}, {"Whh": np.zeros((2, 2))}, {"Whh": np.eye(2)})["Whh"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    extra = extra or {}
-    grads = added(grads, {name: value for name, value in extra.items() if name in grads})
-    rest = {name: value for name, value in extra.items() if name not in grads}
+    extra, rest = extra or {}, {}
+    if extra:
+        rest = {name: value for name, value in extra.items() if name not in grads}
+        grads = added(grads, {name: value for name, value in extra.items() if name in grads})
     if net.transition is not None:
         matrices = {slot: grads.pop(slot) for slot in net.slots}
         grads |= pull_back(net.transition, params, made, matrices)
-    return added(grads, rest)
+    return added(grads, rest) if rest else grads
