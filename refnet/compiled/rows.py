@@ -83,15 +83,15 @@ if JIT:
             part = ctx.make_array(sig.return_type)(ctx, builder)
             number = ctx.get_data_type(like.dtype)
             size = args[2].type(ctx.get_abi_sizeof(number))
-            found = builder.inttoptr(builder.load(place),
-                                     number.as_pointer().as_pointer())
+            found = builder.inttoptr(builder.load(place), number.as_pointer().as_pointer())
             populate_array(part, builder.load(found), [args[2]], [size], size, meminfo=None)
             return part._getvalue()
 
         return types.Array(like.dtype, 1, "C")(addresses, types.intp, types.intp, like), generate
 
     def addresses_of(arrays: Any) -> Any:
-        """What ``held`` takes for these arrays, which have to live as long (``layout.hold``): where in each NumPy array, behind what all Python objects begin with, the address
+        """What ``held`` takes for these arrays, which ``layout.normal`` gave and which have to live
+        as long: where in each NumPy array, behind what all Python objects begin with, the address
         of its numbers stands. To ask for that address takes thirty times as long."""
         return np.fromiter(map(id, arrays), np.int64, len(arrays)) + object.__basicsize__
 else:

@@ -169,7 +169,8 @@ def _same(a: Any, b: Any) -> bool:
         return a is b
     if a.dtype == object:  # in lists an object equals itself, even a ball with a radius
         return bool(a.tolist() == b.tolist())
-    return np.array_equal(*(np.ascontiguousarray(each).view(np.uint8) for each in (a, b)))
+    first, second = (np.ascontiguousarray(each).view(np.uint8) for each in (a, b))
+    return np.array_equal(first, second)
 
 
 def admit_tape(where: str, net: Any, tape: NetTape, params: Params) -> None:
