@@ -100,7 +100,7 @@ class Weights(NamedTuple):
 
 class Tape(NamedTuple):
     """The rows of all layers, the inputs' first and the outputs' last, one array after the other,
-    padded; likewise the pre-activations, or None if no slope needs them; the matrices and biases."""
+    padded; likewise the pre-activations, or None if no slope needs them; the parameters."""
 
     h: Array
     a: Array | None

@@ -19,8 +19,8 @@ from refnet.compiled._jit import JIT, inner
 from refnet.compiled.rows import turn
 from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
 
-__all__ = ["Layout", "add_rows", "admit_counts", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
-           "normal", "normals", "pack", "product", "spaces"]
+__all__ = ["Layout", "add_rows", "admit_counts", "aligned", "borrow", "boundary", "common",
+           "cut_up", "give_back", "normal", "normals", "pack", "product", "spaces"]
 
 SMALL = 2 ** 18
 """Bytes up to which a recurrent matrix stays in a core's own cache from step to step, so that small
@@ -51,9 +51,9 @@ def normals(values: Iterable[Array], dtype: Any) -> list[Array]:
 def admit_counts(where: str, arrays: Iterable[Array], counts: Sequence[int]) -> None:
     """Raise ValueError unless the arrays have that many numbers: a kernel checks no index.
 
-    >>> admit_counts("rnn.backward", [np.ones(3)], [4])
+    >>> admit_counts("a step", [np.ones(3)], [4])
     Traceback (most recent call last):
-    ValueError: rnn.backward: a kernel's arrays hold [3] numbers; need [4]: pass what belongs together
+    ValueError: a step: a kernel's arrays hold [3] numbers; need [4]: pass what belongs together
 
     Checked by: tests/test_tapes.py::test_other_sizes_reach_no_kernel.
     """
