@@ -145,7 +145,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def _place(self, signature: Any, codegen: Any) -> tuple[Path, bytes]:
         """A kernel's file and its key."""
-        key = repr((_version(), self._function, signature, codegen.magic_tuple())).encode()
+        key = repr((_version(), self._function, signature, codegen.magic_tuple(),
+                    bool(numba.config.BOUNDSCHECK))).encode()
         module, name = self._function[:2]
         name = re.sub(r"\W+", "-", f"{module.rpartition('.')[2]}.{name}")
         return cache_folder() / f"{name[-60:]}-{hashlib.sha256(key).hexdigest()[:16]}.nbc", key

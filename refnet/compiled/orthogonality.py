@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import array
 from refnet.batch import Array
 from refnet.compiled._jit import jit
 from refnet.compiled.layout import aligned, product
@@ -40,6 +41,7 @@ def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descen
     tests/compiled/test_compiled_orthogonality.py::test_compiled_descent_is_the_reference.
     """
     runs, N, _ = W.shape
+    array("descend: W", W, (runs, N, N))
     lane = lanes(W.dtype)
     width = -(-N // lane) * lane
     padded = aligned((runs, N, width), W.dtype)

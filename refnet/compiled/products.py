@@ -39,7 +39,8 @@ def matmul(a: Array, b: Array) -> Array:
     [[11.0]]
     """
     (N, K), M = a.shape, b.shape[1]
-    if N * K * M >= LEAST and a.dtype == b.dtype and a.dtype.char in "fd" and a.dtype.isnative:
+    if (N * K * M >= LEAST and len(b) == K and a.dtype == b.dtype and a.dtype.char in "fd"
+            and a.dtype.isnative):
         if N >= 2 * LONG and min(K, M) <= NARROW:
             return _long(normal(a, a.dtype), normal(b, a.dtype))
         if K >= 2 * LONG and N <= NARROW:

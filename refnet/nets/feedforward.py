@@ -17,8 +17,8 @@ from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Transition, assemble
 from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
-                              an_activation, float_type, losses_of, matrix_of, parameter_shapes,
-                              pulled)
+                              admit_tape, an_activation, copied, float_type, losses_of, matrix_of,
+                              parameter_shapes, pulled)
 from refnet.process import serial_blas
 
 __all__ = ["FeedforwardNet"]
@@ -162,27 +162,32 @@ class FeedforwardNet:
         return {**params, **made}
 
     @serial_blas
-    def forward(self, params: Params, x: Array, mask: Array | None = None
+    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
                 ) -> tuple[Array, NetTape]:
-        """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None.
+        """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None. ``copy``: whether
+        the tape gets its own copies of the parameters and x, as it must unless they stay as they
+        are until ``backward``.
 
         Raises ValueError or TypeError on arrays that do not fit.
         """
         self.admit("FeedforwardNet.forward", params, x, mask)
+        if copy:
+            params, x = copied(params, x)
+        given = params
         params, x = same_kind(params, x)
         p, made = self.matrices(params)
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled  # Numba is slow to import
             outputs, rows, kept = compiled.forward("FeedforwardNet.forward", p, x, self.widths,
                                                    self.activation)
-            return outputs, NetTape(p, made, kept, rows, None)
+            return outputs, NetTape(self, given, p, made, kept, rows, None)
         h, tape = x, []
         for layer in range(1, self.depth + 1):
             v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
             tape.append((h, v))
             h = self.activation.forward(v, self._own(p, layer))
         outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
-        return outputs, NetTape(p, made, tape, h, None)
+        return outputs, NetTape(self, given, p, made, tape, h, None)
 
     @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
@@ -190,11 +195,14 @@ class FeedforwardNet:
         """Gradients in every parameter and, if ``inputs``, in x: from the last layer down,
         ``dv_l = f'(v_l) (W_{l+1}' dv_{l+1})``, ``dW_l = dv_l h_{l-1}'``, ``db_l = dv_l``.
 
+        Raises ValueError or TypeError on arrays that do not fit, and on a tape that another net
+        made or that is not of these parameters.
         Source: Manchev & Spratling, eqs. 9-10 as corrected.
         """
-        p, made, layers, h, _ = tape
+        admit_tape("FeedforwardNet.backward", self, tape, params)
+        _, _, p, made, layers, h, _ = tape
         admit_gradients("FeedforwardNet.backward", doutputs, (len(h), self.widths[-1]), extra,
-                        {**params, **p})
+                        {**params, **p} if extra else {})
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled
             return pulled(self, p, made, compiled.backward(

@@ -99,7 +99,7 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
 
     Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull.
     """
-    outputs, tape = net.forward(params, batch.x, batch.mask)
+    outputs, tape = net.forward(params, batch.x, batch.mask, copy=False)
     loss, doutputs = scored(net, outputs, batch, divisor)
     extra: Params | None = None
     if penalty is not None:
@@ -201,7 +201,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
 
     def run(p: Params) -> Params:
         x = p.pop("x")
-        outputs, _ = net.forward(p, x, batch.mask)
+        outputs, _ = net.forward(p, x, batch.mask, copy=False)
         return {"outputs": outputs, "loss": scored(net, outputs, batch)[0]}
 
     out = tangent(run, at, direction)

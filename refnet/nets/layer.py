@@ -51,7 +51,7 @@ class Checkpoints(NamedTuple):
     def h(self) -> Array:
         """Not kept: the error says how to get the states."""
         raise AttributeError("a net with checkpoint='sqrt' keeps no states on its tape; run "
-                             "dataclasses.replace(net, checkpoint='none')")
+                             "forward of dataclasses.replace(net, checkpoint='none')")
 
 
 def segments(T: int) -> list[tuple[int, int]]:

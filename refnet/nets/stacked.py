@@ -22,8 +22,8 @@ from refnet.arguments import Shapes, generator, kind, whole
 from refnet.batch import Array, Params, last_steps
 from refnet.maths.kinds import same_kind
 from refnet.matrices.initializers import glorot_uniform
-from refnet.nets.base import (Initializer, NetTape, added, admit_gradients, float_type, matrix_of,
-                              pulled)
+from refnet.nets.base import (Initializer, NetTape, added, admit_gradients, copied, float_type,
+                              matrix_of, pulled)
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
 from refnet.process import serial_blas
@@ -175,15 +175,18 @@ class StackedNet(RecurrentNet):
             for suffix, cell in self.every_cell.items()}}
 
     @serial_blas
-    def forward(self, params: Params, x: Array, mask: Array | None = None
+    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C), (T, B, C) or, without a read-out, (T, B, H or 2 H), and the tape.
 
         Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
-        parameters' (``refnet.maths.kinds``). Raises ValueError or TypeError on arrays that do not
-        fit.
+        parameters' (``refnet.maths.kinds``). ``copy`` as for RecurrentNet. Raises ValueError or
+        TypeError on arrays that do not fit.
         """
         self.admit("StackedNet.forward", params, x, mask)
+        if copy and self.checkpoint != "forward":
+            params, x = copied(params, x)
+        given = params
         params, x = same_kind(params, x)
         p, made = self.matrices(params)
         x = finite_input(x, mask)
@@ -205,12 +208,13 @@ class StackedNet(RecurrentNet):
                 states.append(turned(h, steps, suffix))
             x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
         if self.readout == "none":
-            return x, NetTape(p, made, tapes, x[:0], steps)
+            return x.copy() if copy else x, NetTape(self, given, p, made, tapes, x[:0], steps)
         rows = (np.concatenate(ends, axis=1) if self.readout == "last"
                 else x.reshape(T * B, self.width))
         outputs = self.product(rows, p["Why"].T) + p["by"]
         lead = (B,) if self.readout == "last" else (T, B)
-        return outputs.reshape(*lead, self.outputs), NetTape(p, made, tapes, rows, steps)
+        return outputs.reshape(*lead, self.outputs), NetTape(
+            self, given, p, made, tapes, rows, steps)
 
     @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
@@ -220,7 +224,7 @@ class StackedNet(RecurrentNet):
         ``doutputs``: the cotangent, shaped as the outputs; ``extra`` as for RecurrentNet.
         Raises ValueError or TypeError on arrays that do not fit.
         """
-        self.admit_backward("StackedNet.backward")
+        self.admit_backward("StackedNet.backward", tape, params)
         T, B = next(iter(tape.cell.values())).x.shape[:2]
         lead = (B,) if self.readout == "last" else (T, B)
         admit_gradients("StackedNet.backward", doutputs, (*lead, self.outputs), extra,

@@ -146,11 +146,11 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
 
     Checked by: tests/training/test_scores.py::test_classified.
     """
-    admit_labels(outputs, labels)
     if len(labels) >= LARGE and outputs.dtype.char in "fd" and outputs.dtype.isnative:
         from refnet.compiled import losses  # Numba is slow to import
         errors, total = losses.classified(outputs, labels)
         return {"count": len(labels), "errors": errors, "loss": total}
+    admit_labels(outputs, labels)
     # one row a class: NumPy is slow along many short rows
     wide = np.ascontiguousarray(outputs.T)
     finite = np.isfinite(wide)

@@ -167,7 +167,7 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
 def _outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]
              ) -> dict[str, Any]:
     net, params = experiment.assembled(params)
-    scores = [experiment.task.score(net.forward(params, batch.x, batch.mask)[0], batch)
+    scores = [experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
               for batch in batches]
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
