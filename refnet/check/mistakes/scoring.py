@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Batch
+from refnet.batch import Array, Batch, Params
 from refnet.check.mistakes.base import Mistakes, mistake
 from refnet.check.naive import Pass
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["faint", "of_the_loss"]
+__all__ = ["faint", "of_the_classes", "of_the_loss"]
+
+CLASSES = 32
+"""The most classes of a batch of which each is looked for, if one may be left out."""
 
 
 def of_the_loss(net: Net, batch: Batch) -> Mistakes:
@@ -75,6 +78,31 @@ def _of_the_softmax(C: int) -> Mistakes:
         v[0], v[1] + _one(s) * s.raw[2][:, None]))
     yield mistake("the gradient takes the logits for the softmax", each=lambda v, s: (
         v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]))
+
+
+def of_the_classes(net: Net, batch: Batch) -> Mistakes:
+    """One class taken for padding: each that is among those that count, the usual ones first."""
+    if net.loss != "cross_entropy":
+        return
+    y = np.asarray(batch.y)
+    counted = batch.mask if batch.mask is not None and batch.mask.shape == y.shape else y == y
+    labels, counts = np.unique(y[np.asarray(counted, bool)], return_counts=True)
+    for c in labels[np.argsort(-counts, kind="stable")][:CLASSES]:
+        def without(v: Any, s: Pass, c: int = c) -> Any:
+            keep = (s.y.reshape(-1) != c).astype(v[0].dtype)
+            return v[0] * keep, v[1] * keep[:, None]
+
+        def fewer(v: Any, s: Pass, c: int = c) -> Any:
+            weights = s.raw[2]
+            return v * (weights[s.y.reshape(-1) != c].sum() / weights.sum() or 1)
+
+        def nothing(found: Params, s: Pass, c: int = c) -> Params:
+            keep = s.raw[2][s.y.reshape(-1) != c]
+            return found if keep.any() else {**found, "loss": found["loss"] * np.nan}
+
+        yield mistake(f"class {c} is left out of the loss, and not counted", common=False,
+                      each=without, divisor=fewer, report=nothing)
+        yield mistake(f"class {c} is left out of the loss", common=False, each=without)
 
 
 def faint(net: Net) -> Mistakes:
