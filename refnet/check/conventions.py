@@ -164,23 +164,13 @@ class _Search:
         return worst
 
     def best(self, found: Iterable[tuple[str, Params]]) -> str:
-        """The closest reading; an earlier one unless another is twice as close, and with it those
-        that are the same here."""
-        least, fits = np.inf, dict[str, Params]()
-        label = ""
+        """The closest reading; an earlier one unless another is twice as close."""
+        least, label = np.inf, ""
         for name, reading in found:
             ratio = self.whole(reading)
-            if ratio <= 1:
-                fits.setdefault(name, reading)
             if ratio <= 1 and (not label or ratio < least / 2):
                 least, label = ratio, name
-        return ", or ".join([label, *(name for name, reading in fits.items() if name != label
-                                      and self._same(reading, fits[label]))])
-
-    def _same(self, one: Params, other: Params) -> bool:
-        return all(np.allclose(one[name], other[name], 1e-9, 1e-12 * _norm(other[name]),
-                               equal_nan=True)
-                   for name in self.given if name in one and name in other)
+        return label
 
     def exact(self) -> Iterator[tuple[str, Params]]:
         """Readings without a free constant."""

@@ -12,7 +12,7 @@ from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["faint", "of_the_classes", "of_the_loss"]
+__all__ = ["class_alone", "faint", "of_the_classes", "of_the_loss"]
 
 CLASSES = 32
 """The most classes of a batch of which each is looked for, if one may be left out."""
@@ -80,14 +80,32 @@ def _of_the_softmax(C: int) -> Mistakes:
         v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]))
 
 
+def _labels(batch: Batch) -> Array:
+    """The labels, -1 for one that does not count."""
+    y, mask = np.asarray(batch.y), batch.mask
+    return y if mask is None or mask.shape != y.shape else np.where(mask, y, -1)
+
+
+def class_alone(batch: Batch, b: int) -> int | None:
+    """The class that all predictions of example ``b`` have, and no other's; None if there is none.
+    """
+    labels = _labels(batch)
+    here, others = (set(part.ravel().tolist()) - {-1} for part in (
+        labels[..., b], np.delete(labels, b, axis=-1)))
+    return here.pop() if len(here) == 1 and not here & others else None
+
+
 def of_the_classes(net: Net, batch: Batch) -> Mistakes:
-    """One class taken for padding: each that is among those that count, the usual ones first."""
+    """One class taken for padding: each that is among those that count, the usual ones first. One
+    that the first or the last example of a sequence alone has is named with it."""
     if net.loss != "cross_entropy":
         return
-    y = np.asarray(batch.y)
-    counted = batch.mask if batch.mask is not None and batch.mask.shape == y.shape else y == y
-    labels, counts = np.unique(y[np.asarray(counted, bool)], return_counts=True)
+    labels, counts = np.unique(_labels(batch), return_counts=True)
+    ends = [class_alone(batch, b) for b in (0, -1)] if isinstance(net, RecurrentNet) else []
     for c in labels[np.argsort(-counts, kind="stable")][:CLASSES]:
+        if c < 0 or c in ends and batch.x.shape[-2] > 1:
+            continue
+
         def without(v: Any, s: Pass, c: int = c) -> Any:
             keep = (s.y.reshape(-1) != c).astype(v[0].dtype)
             return v[0] * keep, v[1] * keep[:, None]
