@@ -14,7 +14,7 @@ from refnet.check.conventions import Readings
 from refnet.check.given import by_name, judged_types, numbers
 from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.noise import unit
-from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays
+from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays, tried
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
 from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS,
@@ -115,9 +115,10 @@ def _of_other_inputs(case: Case, function: Theirs, dtype: Kind | None,
     if _size(case) > LARGE:
         return None
     for what, inputs in other_inputs(case):
-        if not strays(case, function, inputs, sigma):
+        arrays = tried(function, inputs, sigma)
+        if not strays(case, inputs, arrays, sigma):
             continue
-        other, arrays = case_of(case.what, inputs, None, case.progress), results(function, inputs)
+        other = case_of(case.what, inputs, None, case.progress)
         verdict, own = _compared(arrays, other, dtype, required, _Unnamed())
         if verdict.verdict == NOT_ROUNDING:
             how = keeps(case, function, inputs, arrays, sigma)

@@ -122,6 +122,8 @@ class _Search:
                  if size[name] > 0 and np.isfinite(self.spread[name])}
         usual = max(known.values(), default=u)
         self.relative = {name: known.get(name, usual) for name in size}
+        self.endless = {name: bad for name, value in given.items()
+                        if (bad := ~np.isfinite(value)).any()}
         self.gap = {name: self._in_sigmas(name, given[name] - self.true[name])
                     for name in self.wrong if given[name].shape == self.true[name].shape}
 
@@ -136,10 +138,12 @@ class _Search:
 
         What is wrong has to be explained where it is wrong: in sigmas, nine tenths of it.
         """
-        theirs, finite = self.given[name], np.isfinite(self.given[name])
-        if theirs.shape != value.shape or (finite != np.isfinite(value)).any():
+        theirs = self.given[name]
+        if theirs.shape != value.shape:
             return np.inf
-        theirs, value = np.where(finite, theirs, 0), np.where(finite, value, 0)
+        if name in self.endless:
+            theirs, value = (np.where(self.endless[name] & ~np.isfinite(one), 0, one)
+                             for one in (theirs, value))
         size, left = _norm(value), _norm(theirs - value)
         enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
         if left == 0:
@@ -230,8 +234,8 @@ class _Search:
         z = {name: np.where(off[name] == 0, 0, off[name] / sigma[name]) for name in off}
         if all((value <= 6).all() for value in z.values()) and max(
                 float(np.sqrt((z[name] ** 2).mean())) for name in self.wrong) >= 1 / 8:
-            return ("perhaps matrix products in TF32: judged as tf32 all of it is explained by "
-                    "rounding")
+            return ("perhaps part of the computation is in float16 or TF32: judged as tf32 all of "
+                    "it is explained by rounding")
         return ""
 
     def _shaped(self) -> bool:

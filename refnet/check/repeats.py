@@ -16,7 +16,7 @@ from refnet.check.given import by_name, numbers
 from refnet.check.kept import Case, certificate
 from refnet.nets.gradients import Net
 
-__all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays"]
+__all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays", "tried"]
 
 Theirs = Callable[..., Any]
 Inputs = tuple[Params, Batch]
@@ -38,14 +38,22 @@ def _copy(value: Any) -> Any:
         return value
 
 
-def _numbers(function: Theirs, inputs: Inputs, true: Params) -> Params:
-    """Its results as float64, those that can be compared with ``true``; {} if it fails there."""
+def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Any]:
+    """Its results by the names of ``true``; {} if it fails there."""
     try:
-        found = by_name(results(function, inputs), true)
+        return by_name(results(function, inputs), true)
     except Exception:  # it runs with some numbers, or sizes, alone
         return {}
-    return {name: value for name, given in found.items() if name in true
+
+
+def _read(arrays: Mapping[str, Any], true: Params) -> Params:
+    """Results as float64, those that can be compared with ``true``."""
+    return {name: value for name, given in arrays.items() if name in true
             and (value := numbers(given)) is not None and value.shape == np.shape(true[name])}
+
+
+def _numbers(function: Theirs, inputs: Inputs, true: Params) -> Params:
+    return _read(tried(function, inputs, true), true)
 
 
 def other_inputs(case: Case) -> Iterator[tuple[str, Inputs]]:
@@ -98,15 +106,14 @@ def _wide(value: Any) -> Array:
     return array if array.dtype.kind in "iu" else array.astype(float)
 
 
-def strays(case: Case, function: Theirs, inputs: Inputs, sigma: Params) -> bool:
-    """Whether a result at other inputs is off by more than a quarter of the way to the first one,
-    in the norm."""
+def strays(case: Case, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params) -> bool:
+    """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the way to the first
+    one, in the norm."""
     former = {name: value.value for name, value in certificate(case).named().items()}
     true = _true(case.what, *inputs)
-    found = _numbers(function, inputs, true)
     return any(_moves(true[name], former[name], sigma[name]) and not _norm(
-        value - true[name]) <= _norm(true[name] - former[name]) / 4
-        for name, value in found.items())
+        value - true[name]) <= _norm(true[name] - former[name]) / 20
+        for name, value in _read(arrays, true).items())
 
 
 def _moves(true: Array, former: Array, sigma: Array) -> bool:
@@ -138,7 +145,7 @@ def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Mapping[str, Any
     first, there = _numbers(function, case.inputs, former), _true(net, *inputs)
     if not _right(first, former):
         return "the first inputs now give another result"
-    before = _numbers(lambda *_: arrays, inputs, there)
+    before = _read(arrays, there)
     again = _numbers(function, inputs, there)
     if any(not np.array_equal(value, before[name], equal_nan=True)
            and not _norm(value - before[name]) <= NEAR * _norm(value)

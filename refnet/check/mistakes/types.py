@@ -26,8 +26,10 @@ def _digits(value: Array, u: float) -> Array:
 half: Callable[[Array], Array] = partial(_through, dtype=np.float16)
 """Rounded to float16."""
 TYPES: dict[str, Callable[[Array], Array]] = {
-    "float32": partial(_through, dtype=np.float32), "float16": half,
+    "float32": partial(_through, dtype=np.float32), "float16 or TF32": half,
     "bfloat16": partial(_digits, u=2.0 ** -8), "TF32": partial(_digits, u=2.0 ** -11)}
+"""TF32 has the digits of float16 with the range of float32: where the numbers are in both ranges,
+the two are the same."""
 
 
 def of_the_types(net: Net, batch: Batch) -> Mistakes:
@@ -55,4 +57,6 @@ def of_the_types(net: Net, batch: Batch) -> Mistakes:
                       e=rounded)
         if batch.x.ndim == 3:
             yield mistake(f"the states pass through {name}", common=False, h=rounded)
+            yield mistake(f"the states pass through {name}, and so do their gradients",
+                          common=False, h=rounded, e=rounded)
             yield mistake(f"the sums over the steps are in {name}", common=False, parts=rounded)
