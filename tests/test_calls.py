@@ -137,7 +137,7 @@ def test_a_net_is_shrunk_and_where_it_parts_is_said():
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_at_smaller_sizes_nothing_else_is_wrong(size):
-    """A batch size that is built in: at others its value is wrong, or right and of another shape."""
+    """A batch size that is built in: at another one its value is wrong."""
     def built_in(x, w):
         h = np.zeros((size, w.shape[1])) + np.tanh(x @ w)
         da = 2 * SCALE * h * (1 - h * h)

@@ -31,7 +31,7 @@ def made(net, T=5, B=3, dtype=np.float64, mask=False, seed=0):
 
 
 def first_is_harmless(net, B):
-    """Inputs at which much that is wrong is right: full sequences and one class; or one sequence."""
+    """Inputs at which much that is wrong is right: full sequences and one class."""
     params, batch = made(net, B=B)
     y = batch.y if batch.y.dtype.kind == "f" else np.full_like(batch.y, 2)
     return params, batch._replace(y=y, mask=np.ones(batch.x.shape[:2], bool))
@@ -252,7 +252,8 @@ def coarse(*places, to):
 
 
 KINDS = {"float16": lambda v: v.astype(np.float16).astype(v.dtype),
-         "bfloat16": lambda v: rounded_to(v, 2.0 ** -8), "TF32": lambda v: rounded_to(v, 2.0 ** -11)}
+         "bfloat16": lambda v: rounded_to(v, 2.0 ** -8),
+         "TF32": lambda v: rounded_to(v, 2.0 ** -11)}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -321,4 +322,5 @@ def test_draws_set_nothing_apart_by_its_place():
             for special in (1, 6):
                 places = set(np.flatnonzero(lengths == special))
                 assert places and places not in ({0}, {n - 1})
-        assert set(random_batch(replace(NETS["last"], outputs=5), rng, np.float32, 4, 2).y) == {0, 4}
+        pair = random_batch(replace(NETS["last"], outputs=5), rng, np.float32, 4, 2).y
+        assert set(pair) == {0, 4}

@@ -259,6 +259,7 @@ def judge_vectors(args: argparse.Namespace) -> int:
     for file, advice in vectors.foreign(args.theirs, every).items():
         print(cell(f"{file} is no result of a case and was not judged; {advice}"),
               file=sys.stderr)
-    unnamed = any(verdict.verdict == UNJUDGED and not verdict.dtype for verdict in verdicts.values())
+    unnamed = any(verdict.verdict == UNJUDGED and not verdict.dtype
+                  for verdict in verdicts.values())
     return 2 if unnamed else _status({
         verdict.verdict for verdict in verdicts.values() if not verdict.passed})

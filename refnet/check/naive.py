@@ -36,8 +36,8 @@ __all__ = ["Change", "FORWARD", "Pass", "covers", "run"]
 
 Change = Mapping[str, Callable[[Any, "Pass"], Any]]
 Product = Callable[[Array, Array], Array]
-FORWARD = frozenset(("product", "p", "x", "y", "mask", "h0", "sigmoid", "act", "g", "k", "a", "peep", "h",
-                     "steps", "rows", "each", "divisor"))
+FORWARD = frozenset(("product", "p", "x", "y", "mask", "h0", "sigmoid", "act", "g", "k", "a",
+                     "peep", "h", "steps", "rows", "each", "divisor"))
 """The places whose change may show in the outputs or the loss."""
 PEEPHOLES = {"Wpi": 0, "Wpf": 1, "Wpo": 3}
 

@@ -1,4 +1,4 @@
-"""More calls of a function under judgement: with other inputs, and to see why it gives what it does.
+"""More calls of a function under judgement: with other inputs, and to see why it goes wrong.
 
 Their results should be those of the reference in float64, which are not certified.
 Checked by: tests/test_repeats.py, tests/test_judge_limits.py.
@@ -107,8 +107,8 @@ def _wide(value: Any) -> Array:
 
 
 def strays(case: Case, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params) -> bool:
-    """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the way to the first
-    one, in the norm."""
+    """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the
+    way to the first one, in the norm."""
     former = {name: value.value for name, value in certificate(case).named().items()}
     true = _true(case.what, *inputs)
     return any(_moves(true[name], former[name], sigma[name]) and not _norm(

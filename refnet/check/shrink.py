@@ -2,9 +2,10 @@
 
 As Hypothesis shrinks: first all sizes at once, from 1 up, until it shows; then each size alone, as
 far down as it still shows, until none goes further. What does not run at a size does not show
-there, nor what gives results of other shapes, or is wrong there in what was right. Steps and sequences are cut from what was given; a
-net of other widths gets new random parameters. Of a function's arrays, axes of one length are cut
-together, but for those of the cotangent, which theirs does not get.
+there, nor what gives results of other shapes, or is wrong there in what was right. Steps and
+sequences are cut from what was given; a net of other widths gets new random parameters. Of a
+function's arrays, axes of one length are cut together, but for those of the cotangent, which theirs
+does not get.
 Checked by: tests/test_calls.py.
 """
 
