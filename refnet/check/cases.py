@@ -64,7 +64,8 @@ def with_drawn(net: Net, params: Params, starts: tuple[str, ...], rng: np.random
 
 def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
     """Inputs from N(0, 1), classes or real targets at random; T = ``steps``, B = ``batch``. The
-    first and the last class are among several classes, which some programs take for padding."""
+    first and the last class, which some programs take for padding, are among several labels, and
+    of three and more no class is that of the first or the last prediction alone."""
     predictions: tuple[int, ...] = (batch,)
     if isinstance(net, RecurrentNet):
         x: Array = rng.normal(size=(steps, batch, net.inputs)).astype(dtype)
@@ -76,9 +77,20 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
         x, outputs = rng.normal(size=(batch, net.widths[0])).astype(dtype), net.widths[-1]
     y: Array = (rng.integers(0, outputs, predictions) if net.loss == "cross_entropy"
                 else rng.normal(size=(*predictions, outputs)).astype(dtype))
-    if net.loss == "cross_entropy" and y.size > 1:
-        y.flat[rng.choice(y.size, 2, replace=False)] = 0, outputs - 1
+    if net.loss == "cross_entropy":
+        _with_both(rng, y.reshape(-1), 0, outputs - 1)
+        if y.size > 3:
+            y.flat[[0, -1]] = y.flat[1 + rng.integers(0, y.size - 2, 2)]
     return Batch(x, y)
+
+
+def _with_both(rng: np.random.Generator, values: Array, one: int, other: int) -> None:
+    """Put two values among several, where they mark no place: of three and more, neither is at the
+    first or at the last one alone."""
+    if len(values) > 3:
+        values[1 + rng.choice(len(values) - 2, 2, replace=False)] = one, other
+    elif len(values) > 1:
+        values[:] = (one, other, one)[:len(values)]
 
 
 def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]:
@@ -92,10 +104,10 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
     """Sequences of random lengths, at least one step each; one of them has all steps, and of
-    several another only one."""
-    lengths = rng.integers(1, steps + 1, batch)
-    lengths[:2] = (steps, 1)[:batch]
-    return np.asarray(np.arange(steps)[:, None] < rng.permutation(lengths))
+    several another only one, of three and more not the first or the last one alone."""
+    lengths = rng.integers(1, steps + 1, batch) if batch > 1 else np.array([steps])
+    _with_both(rng, lengths, steps, 1)
+    return np.asarray(np.arange(steps)[:, None] < lengths)
 
 
 def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:

@@ -244,6 +244,7 @@ def write_vectors(args: argparse.Namespace) -> int:
 def judge_vectors(args: argparse.Namespace) -> int:
     """``vectors judge``."""
     from refnet.check import vectors
+    from refnet.check.verdict import UNJUDGED
     every = vectors.judge(args.folder, args.theirs)
     verdicts = {name: verdict for name, verdict in every.items()
                 if not args.skip_missing or vectors.results(args.theirs, name)}
@@ -259,4 +260,7 @@ def judge_vectors(args: argparse.Namespace) -> int:
     for file, advice in vectors.foreign(args.theirs, every).items():
         print(cell(f"{file} is no result of a case and was not judged; {advice}"),
               file=sys.stderr)
-    return _status({verdict.verdict for verdict in verdicts.values() if not verdict.passed})
+    unnamed = any(verdict.verdict == UNJUDGED and not verdict.dtype
+                  for verdict in verdicts.values())
+    return 2 if unnamed else _status({
+        verdict.verdict for verdict in verdicts.values() if not verdict.passed})

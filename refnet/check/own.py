@@ -126,12 +126,12 @@ class Described:
                 shape = tuple(B if size == "B" else int(size) for size in shapes[-1])
                 params[name] = rng.uniform(-0.5, 0.5, shape).astype(dtype)
         if at == "large":
-            factors = np.minimum(8.0 ** np.arange(1, B + 1), LARGEST)
+            factors = np.minimum(8.0 ** (1 + (np.arange(B) + B // 2) % B), LARGEST)
             batch = batch._replace(x=np.asarray(batch.x * factors[:, None], dtype))
         if at == "zeros":
             params |= {name: np.zeros_like(value) for name, value in params.items()
                        if name.startswith(("bh", "h0"))}
-            batch.x[:, 0] = 0
+            batch.x[:, B // 2] = 0
         params, batch = held(kind, params, batch)
         return params, batch._replace(mask=random_mask(rng, T, B)) if self.mask else batch
 

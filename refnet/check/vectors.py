@@ -20,10 +20,10 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import arithmetic
 from refnet.check.encodings import ENCODINGS, decode, encode
-from refnet.check.given import judged_types
+from refnet.check.given import NoneFits, by_name, judged_types
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
-from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
+from refnet.check.verdict import NOT_ROUNDING, UNJUDGED, Judgement, Verdict, compare
 from refnet.exact.enclose import Certified, Enclosure, certify
 from refnet.maths.activations import ACTIVATIONS, activation
 from refnet.matrices.initializers import orthogonal
@@ -309,7 +309,8 @@ def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
     ``theirs`` holds NAME.json, NAME.npz or NAME.safetensors for every case it ran, with
     arrays named loss, outputs, h, dWhh, ...; JSON may say "dtype": "float32" beside "arrays".
     A case without a file or with two, or with a golden or own file that cannot be read or judged,
-    is *not rounding* with a note; it does not keep the others from being judged.
+    is *not rounding* with a note, and one with names of which none is a result's *cannot be
+    judged*; it does not keep the others from being judged.
     Raises ValueError if ``folder`` has no manifest or ``theirs`` is not a folder with results.
     """
     folder, theirs = Path(folder), Path(theirs)
@@ -352,6 +353,8 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
         numbers = sum(np.size(found.value) for found in certified.named().values())
         arrays, about = decode(paths[0], 2 ** 20 + 64 * numbers)
         return _verdict(certified, sigma, arrays, about.get("dtype"))
+    except NoneFits as error:
+        return _refused(f"{paths[0].name}: {error}", UNJUDGED)
     except ValueError as error:
         return _refused(str(error))
     except Exception as error:  # whatever a file holds, the other cases are judged
@@ -361,6 +364,7 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
 def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) -> Verdict:
     if dtype is not None and dtype not in ("float16", "float32", "float64"):
         raise ValueError(f"dtype {dtype!r} is none of float16, float32, float64")
+    arrays = by_name(arrays, certified.named())
     types, _ = judged_types(arrays, dtype)
     # below float32's smallest number there are float64's, of which the file says nothing
     least = arithmetic(np.float32).tiny
@@ -384,6 +388,6 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
                    sigma={name: own(name, value) for name, value in sigma.items()})
 
 
-def _refused(note: str) -> Verdict:
+def _refused(note: str, verdict: str = NOT_ROUNDING) -> Verdict:
     part = Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note=note)
-    return Verdict(NOT_ROUNDING, (part,), "", "")
+    return Verdict(verdict, (part,), "", "")

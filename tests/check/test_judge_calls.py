@@ -135,6 +135,42 @@ def test_a_net_is_shrunk_and_where_it_parts_is_said():
     assert "smallest" not in str(caught.value)
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_at_smaller_sizes_nothing_else_is_wrong(size):
+    """A batch size that is built in: at another one its value is wrong."""
+    def built_in(x, w):
+        h = np.zeros((size, w.shape[1])) + np.tanh(x @ w)
+        da = 2 * SCALE * h * (1 - h * h)
+        return {"value": SCALE * (h * h).sum(), "dx": (da @ w.T)[:len(x)],
+                "dw": 1.01 * ((np.zeros((size, len(w))) + x).T @ da)}
+
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(energy, built_in, X[:size], W)
+    shown = str(caught.value).partition("the smallest sizes")[2]
+    assert f"arguments of shape ({size}, 1), (1, " in shown
+    assert [line.split()[0] for line in shown.splitlines() if "not rounding" in line] == ["dw"]
+
+
+@pytest.mark.parametrize("T, B", [(5, 3), (7, 2)])
+def test_a_nets_sizes_that_are_built_in_stay(T, B):
+    net = RecurrentNet(2, 4, 3)
+    params = random_params(net, np.random.default_rng(0), np.float64)
+    batch = random_batch(net, np.random.default_rng(1), np.float64, T, B)
+
+    def built_in(p, b):
+        own = replace(net, inputs=b.x.shape[2], hidden=len(p["bh"]), outputs=len(p["by"]))
+        found = reference_results(own, p, b)
+        return {**found, "loss": found["loss"] * B / b.x.shape[1],
+                "dby": found["dby"] * T / len(b.x), "dWhh": found["dWhh"] * 1.01}
+
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(net, built_in, params, batch)
+    text = str(caught.value)
+    assert smallest(text).endswith(f"T = {T}, B = {B}, H = 1, D = 1, C = 2"), text
+    assert [line.split()[0] for line in text.partition("the smallest sizes")[2].splitlines()
+            if "not rounding" in line] == ["dWhh"]
+
+
 def test_a_function_of_fixed_width_is_shrunk_in_time_alone():
     right = reference_results(NET, PARAMS, BATCH)
 
