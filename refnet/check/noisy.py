@@ -12,7 +12,9 @@ between, S the sum, and Q the sum of squares. The variance is
 - of a sum: ``V u^2 / 3, V = c sum_i min(w max(S_i^2, (S - S_{i-1})^2, S^2 / 3 + Q / 6),
   Q_i / u^2)``: sums from the first term on, from the last one on, and in random order; terms
   that are lost because they are small cost at most themselves. Terms that are alike are
-  rounded alike: c is the mean number of terms equal to a term (1 if all differ);
+  rounded alike: c is the mean number of terms equal to a term (1 if all differ). A sum of sums
+  is one of all their terms: each of its terms counts n times, n that of the inner sum's terms,
+  times its own c, and Q is that of the inner terms;
 - of a matrix product: ``(V + Q) u^2 / 3``, the second for the products themselves;
 - of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s has
   K longer partial sums, ``min(K u^2 (max((s + p)^2, s^2 + Q_s) - p^2), Q)``, Q_s the squares
@@ -85,7 +87,8 @@ class Source:
         self.holds = kind.holds
         self.constants: dict[tuple[float, float], Array] = {}
         self.counted: dict[tuple[int, ...], tuple[Array, Array]] = {}  # the last of each shape
-        self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
+        self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float),
+                               ("summed", float)])
 
     def normal(self, size: int) -> Iterator[tuple[slice, Array]]:
         """Draws from N(0, 1), (size, R), piece by piece: rows of the pool from a random one on."""
@@ -161,7 +164,7 @@ class Source:
     def room(self, shape: tuple[int, ...], terms: Any, norm: Any) -> Noisy:
         """An array whose numbers are still to be written."""
         out = np.empty(shape, self.dtype)
-        out["terms"], out["norm"] = terms, norm
+        out["terms"], out["norm"], out["summed"] = terms, norm, 1
         return out.view(Noisy)
 
 
@@ -180,7 +183,8 @@ def running(source: Source) -> Iterator[None]:
 
 class Noisy(np.ndarray[Any, Any]):
     """Numbers in R runs: records of ``v`` (R,), and what sum each is: of how many ``terms``,
-    and the root ``norm`` of the sum of their squares.
+    and the root ``norm`` of the sum of their squares; ``summed``: the terms of what ``sum`` gave,
+    times how many are alike, 1 of all else.
 
     Indexing, reshaping, joining and the like are NumPy's own; arithmetic is here.
     """
@@ -333,14 +337,16 @@ def _count(rows: Array, u: float) -> Array:
                       / np.maximum(counted.sum(axis=1), 1))
 
 
-def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]:
+def _variance(left: Array, right: Array | None, u: float, norms: Array | None = None,
+              inner: Any = 1) -> tuple[Array, Array]:
     """V, for a product with Q added, in units of u^2 / 3, and Q: of ``left @ right``, (M, K) and
-    (K, N), or of the rows' sums (M,)."""
+    (K, N), or of the rows' sums (M,), whose terms may be sums of ``inner`` (M,) terms with the
+    roots ``norms`` (M, K) of the sums of their squares."""
     def part(a: Array, b: Array | None, terms: slice) -> Array:
         return a[:, terms].sum(axis=1) if b is None else np.asarray(a[:, terms] @ b[terms])
 
     K = left.shape[1]
-    squares = left * left, None if right is None else right * right
+    squares = (left if norms is None else norms) ** 2, None if right is None else right * right
     every = slice(0, K)
     S, Q = part(left, right, every), part(*squares, every)
     mixed = S * S / 3 + Q / 6
@@ -350,7 +356,7 @@ def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]
         terms = slice(k, min(k + width, K))
         after = before + part(left, right, terms)
         largest = np.maximum(np.maximum(after * after, (S - before) ** 2), mixed)
-        V += np.minimum((terms.stop - k) * largest, part(*squares, terms) / u**2)
+        V += np.minimum(inner * (terms.stop - k) * largest, part(*squares, terms) / u**2)
         before = after
     alike = _alike(left, u)
     if right is not None and (alike > 1).any():
@@ -405,12 +411,18 @@ def _once_more(sums: Array, total: Array) -> Array:
 
 def _sum(a: Array) -> Noisy:
     """The sum over the first of two axes."""
-    source, runs = _SOURCE.get(), runs_of(a)
-    terms = runs[..., 0].T
+    source, runs, records = _SOURCE.get(), runs_of(a), np.asarray(a).T
+    terms, sums = runs[..., 0].T, (records["summed"] > 1) & (len(runs) > 1)
     scale = power_of_two(abs(terms).max(axis=1, initial=0))
-    V, Q = _variance(terms / scale[:, None], None, source.sums)
+    rows = terms / scale[:, None]
+    inner = np.where(sums, records["summed"], 1).sum(axis=1) / max(len(runs), 1)
+    V, Q = _variance(rows, None, source.sums,
+                     np.where(sums, records["norm"], terms) / scale[:, None], inner)
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
-    return source.perturbed(source.array(runs.sum(axis=0), len(runs), np.sqrt(Q) * scale), sigma)
+    made = source.array(runs.sum(axis=0), np.where(sums, records["terms"], 1).sum(axis=1),
+                        np.sqrt(Q) * scale)
+    np.asarray(made)["summed"] = len(runs) * inner * np.maximum(_alike(rows, source.sums), 1)
+    return source.perturbed(made, sigma)
 
 
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
