@@ -20,7 +20,10 @@ between, S the sum, and Q the sum of squares. The variance is
   K longer partial sums, ``min(K u^2 (max((s + p)^2, s^2 + Q_s) - p^2), Q)``, Q_s the squares
   of the terms of s, if that is more than ``u^2 (s + p)^2 / 3``; likewise with s and p
   exchanged. What is no sum is one of K = 1 term; two such have only one order;
-- of other operations: ``u^2 / 3`` times the result's square, of elementary functions ``u^2``.
+- of other operations: ``u^2 / 3`` times the result's square, of elementary functions
+  ``(ELEMENTARY u)^2``, and ``(SHARED u)^2`` of an error that all values of one function share in a
+  run: approximations are off by as much at the next step, where the argument is nearly the same.
+  In types coarser than float32 they are computed in float32 and rounded: ``u^2``.
 
 An arithmetic may have an accumulator of its own, whose u is that of sums; the result is then
 rounded once more. Where it rounds the factors of matrix products (TF32), a number that is alike in
@@ -43,7 +46,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf, expit
 
 from refnet.batch import Array
 from refnet.check.arithmetic import arithmetic, rounded_to
@@ -52,8 +55,11 @@ __all__ = ["Noisy", "Source", "Split", "noisy", "power_of_two", "running", "runs
 
 SINGLE = 3**-0.5
 """The standard deviation of one rounding, in u of the result: errors spread evenly over +-u."""
-ELEMENTARY = 1
-"""That of an elementary function, which libraries round within an ulp (2u) or two."""
+ELEMENTARY = 2
+"""That of an elementary function, which libraries compute within an ulp (2u) or two."""
+SHARED = 2
+"""That of the error that all values of an elementary function have in common: tanh is off by 4 ulp
+(8u) where onnxruntime's saturates."""
 CHUNKS = 16
 POOL = 2**20
 SOME = 2**24
@@ -77,6 +83,7 @@ class Source:
     def __init__(self, dtype: Any, seed: int, columns: Array, runs: int,
                  tick: Callable[[], None] = lambda: None) -> None:
         kind = arithmetic(dtype)
+        self.coarse = kind.u > arithmetic(np.float32).u
         self.u, self.sums, self.operands, self.tiny = kind.u, kind.sums, kind.operands, kind.tiny
         self.columns = columns
         self.tick = tick
@@ -86,6 +93,7 @@ class Source:
             self.rng.standard_normal((POOL // runs, runs))[:, columns])
         self.holds = kind.holds
         self.constants: dict[tuple[float, float], Array] = {}
+        self.shared: dict[np.ufunc, Array] = {}
         self.counted: dict[tuple[int, ...], tuple[Array, Array]] = {}  # the last of each shape
         self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float),
                                ("summed", float)])
@@ -134,6 +142,17 @@ class Source:
         made = self.room(np.broadcast_shapes(*(one.shape[:-1] for one in runs)), 1, 0)
         function(*runs, out=runs_of(made))
         return self.perturbed(made, ulps * self.u)
+
+    def elementary(self, function: np.ufunc, value: Any) -> Noisy:
+        """An elementary function: ``rounded``, with the error that its values share in a run."""
+        if self.coarse:
+            return self.rounded(function, (value,), 1)
+        if function not in self.shared:
+            (_, draws), = self.normal(1)
+            self.shared[function] = 1 + SHARED * self.u * draws[0]
+        made = self.rounded(function, (value,), ELEMENTARY)
+        np.asarray(made)["v"] *= self.shared[function]
+        return made
 
     def perturbed(self, made: Noisy, sigma: Array | float) -> Noisy:
         """``made`` itself with noise of standard deviation ``sigma``, (..., 1), or a number in
@@ -231,6 +250,10 @@ class Noisy(np.ndarray[Any, Any]):
         K = prod(self.shape[n] for n in axes)
         return _sum(turned.reshape(K, prod(left))).reshape(left)
 
+    def sigmoid(self) -> Noisy:
+        """The sigmoid, which libraries round as they do exp: near 1, too."""
+        return _SOURCE.get().elementary(expit, self)
+
     def argmax(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """That of the first run, for a pivot that all runs share."""
         return runs_of(self)[..., 0].argmax(axis)
@@ -302,6 +325,10 @@ def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
 
 def _rounded(function: np.ufunc, ulps: float) -> Callable[..., Noisy]:
     return lambda *inputs: _SOURCE.get().rounded(function, inputs, ulps)
+
+
+def _elementary(function: np.ufunc) -> Callable[[Any], Noisy]:
+    return lambda a: _SOURCE.get().elementary(function, a)
 
 
 def _exact(function: np.ufunc) -> Callable[[Any], Noisy]:
@@ -429,7 +456,7 @@ _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
     np.add: _add, np.matmul: _product,
     **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
     **{ufunc: _rounded(ufunc, SINGLE) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
-    **{ufunc: _rounded(ufunc, ELEMENTARY) for ufunc in (
+    **{ufunc: _elementary(ufunc) for ufunc in (
         np.exp, np.expm1, np.log, np.log1p, np.tanh, np.cos, np.sin, np.cosh, np.sinh, np.arctan,
         erf)},
     **{ufunc: _agreed(ufunc) for ufunc in (np.less, np.less_equal, np.greater,
