@@ -15,7 +15,7 @@ from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.nets.gradients import loss_and_gradients
 
 CLIENTS = Path(__file__).parent / "clients"
-PINNED = "1eee158e76d95cf749381df1294312877e9201ddbe2834f88aadc1fcfc30744c"
+PINNED = "d812a7d65fd0d03fcb43b669b7bc3577c1b3f2284320c419f8409df140fa365d"
 
 
 @pytest.fixture(scope="module")
