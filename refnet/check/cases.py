@@ -13,7 +13,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["held", "random_batch", "random_case", "random_mask", "random_params",
+__all__ = ["NORMS", "bounded", "held", "random_batch", "random_case", "random_mask", "random_params",
            "reference_results"]
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
@@ -23,19 +23,35 @@ WIDE = 20
 wide nets that are long as well, rounding would decide the gradient, and nothing could be judged."""
 
 
+NORMS = (0, 2e-4, 0.003, 0.03, 0.25, 0.5, 0.7, 1.7, 3.5, 8)
+"""1-norms at which a transition's parts are drawn, that of training's start among them. Matrix
+exponentials choose a polynomial, an approximant or a scaling by the 1-norm: each range of the
+usual ones (Higham 2005, Table 2.3, in float32 and float64; PyTorch's, in ``check/README.md``) has
+one of these at least a tenth inside."""
+
+
+def bounded(net: Net) -> set[str]:
+    """The transition's parts of which W is a bounded function, so that they may be large: skew
+    matrices, angles, and a spectrum within a margin."""
+    made = getattr(net, "transition", None)
+    return {"A", "a", "p"} & {*made.shapes(2, 2)} if made else set()
+
+
 def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: bool = False,
-                  **options: Any) -> Params:
+                  norm: float | None = None, **options: Any) -> Params:
     """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
-    but for those that are orthogonal; no entry is zero. ``options``: those of ``net.init``.
+    but for those that are orthogonal; no entry is zero. ``norm``: the 1-norm, within a tenth, by
+    which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
 
     Checked by:
-    tests/check/test_function_command.py::test_what_hides_at_the_start_of_a_transition_is_found.
+    tests/check/test_function_command.py::test_what_hides_at_the_start_of_a_transition_is_found,
+    ::test_a_mistake_in_one_range_of_norms_is_found.
     """
     start = net.init(rng, dtype=dtype, **options)
     if peepholes:
         start |= {name: np.zeros(start["Why"].shape[1], dtype) for name in PEEPHOLES}
     made = getattr(net, "transition", None)
-    orthogonal = {"base", *(made.manifold if made else ())}
+    orthogonal, scaled = {"base", *(made.manifold if made else ())}, bounded(net)
 
     def drawn(name: str, value: Array) -> Array:
         part = name.partition(".")[2]
@@ -43,6 +59,10 @@ def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: boo
             return value
         if part == "D" and np.all(abs(value) == 1):  # signs
             return rng.choice(np.array([-1, 1], dtype), value.shape)
+        if norm is not None and part in scaled:
+            size = norm / max(value.shape[-1] - 1, 1) if value.ndim == 2 else norm
+            signs = rng.choice((-1, 1), value.shape)
+            return np.asarray(value + size * signs * rng.uniform(0.9, 1.1, value.shape), dtype)
         return np.asarray(value + _room(value) * rng.uniform(-0.3, 0.3, value.shape), dtype)
 
     return {name: drawn(name, value) for name, value in start.items()}
@@ -130,7 +150,9 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
     net = RecurrentNet(int(rng.integers(1, 5)), H, int(rng.integers(2, 8)), cell=kind, loss=loss,
                        activation=ACTIVATIONS[act], readout=str(rng.choice(["last", "every"])),
                        transition=transition(made))
-    params = random_params(net, rng, dtype, kind == "lstm" and rng.random() < 0.4)
+    peepholes = kind == "lstm" and rng.random() < 0.4
+    norm = float(rng.choice(NORMS)) if bounded(net) else None
+    params = random_params(net, rng, dtype, peepholes, norm)
     if made == "dense":
         # states of relu and of large scales overflow float32 after many steps: no rounding error
         scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1)

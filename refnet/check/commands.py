@@ -28,6 +28,9 @@ DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 19, 9))
 """The sizes (T, H, B) that a function is judged at, with H made even where its net needs it, and at
 the first of them with large inputs, and with zeros if a derivative jumps there. In the last one
 vectors of 2, 4, 8 and 16 lanes are filled, and something is left over, of states and of gates."""
+SMALL = ((3, 4, 2),)
+"""Those at which a function of a transition is judged at several norms of the transition's parts.
+"""
 
 LONGEST = 69
 """The letters of the longest name of a framework's layer in one of its forms."""
@@ -154,11 +157,13 @@ def judge_own(args: argparse.Namespace) -> int:
 
 def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
                      framework: str, required: tuple[str, ...] | None = None) -> int:
+    from refnet.check.cases import NORMS, bounded
     from refnet.check.own import SAID, Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
     each = [(args.sizes or DEFAULT[:1], args.at)] if args.sizes or args.at else [
         (tuple((T, H + H % described.smallest, B) for T, H, B in DEFAULT), ""),
-        (DEFAULT[:1], "large"), *[(DEFAULT[:1], "zeros")] * described.kinked]
+        (DEFAULT[:1], "large"), *[(DEFAULT[:1], "zeros")] * described.kinked,
+        *((SMALL, norm) for norm in NORMS if bounded(described.net(SMALL[0][1])))]
     rows = chain.from_iterable(own_rows(
         function, described, sizes, args.dtypes, args.seed, required, _progress,
         args.function, framework, at) for sizes, at in each)

@@ -38,6 +38,8 @@ from refnet.runs.read import DAMAGE, contents, json_of
 __all__ = ["catalogue", "foreign", "judge", "load", "results", "write"]
 
 Case = tuple[str, Net, Params, Batch]
+FACTORS = (0, 2**-12, 2**-8, 2**-5, 1 / 4, 1 / 2, 3 / 4, 7 / 4, 7 / 2, 8)
+"""Of a matrix of 1-norm 1.03: those that follow are near ``refnet.check.cases.NORMS``."""
 
 
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) -> Array:
@@ -80,6 +82,13 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
     return name, net, params, Batch(x, y, kept)
 
 
+def _turned(case: Case, factor: float) -> Case:
+    """The case with another 1-norm of the matrix whose exponential is taken."""
+    name, net, params, batch = case
+    return (f"{name}-times-{factor:.3g}", net,
+            {**params, "Whh.A": params["Whh.A"] * np.float32(factor)}, batch)
+
+
 def catalogue() -> Iterator[Case]:
     """Cells, activations, losses, transitions, sizes, edge cases: name, net, parameters, batch."""
     for cell in ("rnn", "lstm", "gru", "gru_before"):
@@ -104,7 +113,10 @@ def catalogue() -> Iterator[Case]:
             yield _case(f"rnn-{name}-kink", net, kink=True)
     for name in TRANSITIONS:
         made = transition(name, margin=0.5) if name == "svd" else transition(name)
-        yield _case(f"rnn-{name}", replace(plain, transition=made))
+        case = _case(f"rnn-{name}", replace(plain, transition=made))
+        yield case
+        if name == "expm":
+            yield from (_turned(case, factor) for factor in FACTORS)
         yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=made))
     yield _case("lstm-peepholes", replace(plain, cell="lstm"), peepholes=True)
     yield _case("gru-gain", replace(plain, cell="gru", gain=1.25))

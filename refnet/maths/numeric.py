@@ -166,7 +166,8 @@ def sigmoid(x: Array) -> Array:
     [0.0, 0.5, 1.0]
     """
     if x.dtype.kind in "OV":  # numbers of Python's, or of a type with its own arithmetic
-        return np.asanyarray(1 / (1 + exp(-x)))
+        own = getattr(x, "sigmoid", None)  # where this is one function
+        return np.asanyarray(own() if own else 1 / (1 + exp(-x)))
     negative = x.real < 0
     e = np.exp(np.where(negative, x, -x))
     return np.asarray(np.where(negative, e, 1) / (1 + e))

@@ -48,8 +48,10 @@ TINY = ((4, 5, 2),)
 
 @pytest.mark.parametrize("sizes", [TINY, survey.SIZES[:1]], ids=["tiny", "one step"])
 def test_torch_is_judged(torch, sizes):
-    rows = list(survey.torch_rows(sizes))
-    assert len({row["what"] for row in rows}) == 13
+    every = list(survey.torch_rows(sizes))
+    # the exponential itself is wrong at some norms: tests/check/test_norms.py
+    rows = [row for row in every if "at 1-norm" not in row["what"]]
+    assert len({row["what"] for row in rows}) == 13 == len({row["what"] for row in every}) - 10
     assert {row["dtype"] for row in rows} == {"float32", "float64"}
     assert {row["verdict"] for row in rows} == {EXPLAINED}
     assert {row["what"] for row in rows if row["worst"].startswith("dWhh.")} <= {

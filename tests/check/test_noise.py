@@ -4,7 +4,7 @@ import ctypes
 import shutil
 import subprocess
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
 from operator import itemgetter
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 from refnet.batch import Batch
 from refnet.check.cases import random_batch, random_mask, random_params
 from refnet.check.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
+from refnet.check.naive import run
 from refnet.check.noise import RUNS, spread
 from refnet.check.noisy import Source, Split, noisy, running
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
@@ -287,6 +288,68 @@ def gated_family(net, params, batch, runs=RUNS):
     (5, 20, 3, -1.5, "every", False), (30, 16, 2, 1, "last", False), (6, 24, 3, -1, "last", True)])
 def test_every_order_of_a_gated_cell_is_rounding(cell, T, H, B, gain, readout, mask):
     gated_family(*gated(cell, T, H, B, gain, readout, mask))
+
+
+def functions(ulps, towards):
+    """The sigmoid and tanh in long double, rounded to their type and off by so many ulp, in a
+    direction that depends on the value's bits, upwards, or away from zero."""
+    def off(value, dtype):
+        value = np.asarray(value, dtype)
+        by = {"any": (value.view(np.int32) * np.int32(-1640531527) >> 8) % (2 * ulps + 1) - ulps,
+              "up": ulps, "away": ulps * np.sign(value)}[towards]
+        return np.clip(value + by * np.spacing(abs(value)), -1, 1).astype(dtype)
+
+    def sigmoid(a):
+        return off(1 / (1 + np.exp(-a.astype(np.longdouble))), a.dtype)
+
+    def tanh(a):
+        return off(np.tanh(a.astype(np.longdouble)), a.dtype)
+
+    return {"sigmoid": lambda *_: sigmoid, "act": lambda *_: tanh}
+
+
+@pytest.mark.parametrize("T, B", [(16, 128), (64, 64), (128, 16)])
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "gru_before"])
+def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
+    """One unit, of which the same is added up over all steps and sequences; in several orders."""
+    net = RecurrentNet(1, 1, 3, cell=cell, readout="every")
+    for seed in range(2):
+        rng = np.random.default_rng([seed, T, B])
+        params = random_params(net, rng, np.float32)
+        batch = random_batch(net, rng, np.float32, T, B)
+        case = certified_in_float64(net, params, batch)
+        sigma, true = spread(case, np.float32), {
+            name: value.value for name, value in case.named().items()}
+        backwards = Batch(batch.x[:, ::-1], batch.y[:, ::-1])
+        weights = [f"d{name}" for name in params]
+        for ulps, towards in [(0, "up"), *product((1, 2), ("any", "up", "away"))]:
+            changed = functions(ulps, towards)
+            for fused in (False, True):
+                found = run(net, params, batch, changed, fused=fused)
+                verdict = compare_values(found, true, sigma, np.float32, ())
+                assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
+            found = run(net, params, backwards, changed)
+            verdict = compare_values({name: found[name] for name in weights}, true, sigma,
+                                     np.float32, ())
+            assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
+        wrong = {"dWhh": found["dWhh"] * np.float32(1.01)}
+        assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+
+
+def test_a_sum_of_sums_is_a_sum_of_all_terms():
+    """Summed over one axis and then over the other by the reference, in any order by a program."""
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(size=(64, 64, 5)), np.full((64, 64, 5), 0.1)):
+        terms = np.float32(values)
+        with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+            twice, once = (np.asarray(made)["v"] for made in (
+                noisy(terms).sum(axis=0).sum(axis=0), noisy(terms).sum(axis=(0, 1))))
+        exact = terms.astype(float).sum(axis=(0, 1))
+        twice, once = (np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1))
+                       for made in (twice, once))
+        assert (twice > once / 2).all() and (twice < 3 * once).all()
+        for theirs in plain_sums(terms.reshape(-1, 5)):
+            assert (abs(theirs - exact) <= LIMITS[0] * twice).all()
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from refnet.check.encodings import ENCODINGS, decode, encode, from_json, to_json
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 
 CLIENTS = Path(__file__).parents[1] / "support/clients"
-PINNED = "1eee158e76d95cf749381df1294312877e9201ddbe2834f88aadc1fcfc30744c"
+PINNED = "d812a7d65fd0d03fcb43b669b7bc3577c1b3f2284320c419f8409df140fa365d"
 
 
 def test_float64_is_judged_below_the_smallest_number_of_float32(tmp_path):
