@@ -70,19 +70,25 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
     """
     @wraps(function)
     def serial(*args: P.args, **kwargs: P.kwargs) -> R:
-        if get_ident() in _SERIAL or _settled():
+        thread = get_ident()
+        if thread in _SERIAL:
             return function(*args, **kwargs)
         try:
-            _hold()
+            if _settled():
+                _SERIAL.add(thread)
+            else:
+                _hold()
             return function(*args, **kwargs)
         finally:
-            _release()
+            _SERIAL.discard(thread)
+            if _BEFORE:
+                _release()
     return serial
 
 
 _CHANGING = RLock()
 _SERIAL: set[int] = set()
-"""The threads that hold OpenBLAS to one thread of its own."""
+"""The threads inside a decorated function."""
 _BEFORE: list[tuple[Any, int]] = []
 """What sets the number of threads of an OpenBLAS that is held, and the user's number."""
 _changes = False
@@ -115,7 +121,6 @@ def _hold() -> None:
 
 def _release() -> None:
     with _CHANGING:
-        _SERIAL.discard(get_ident())
         if not _SERIAL:  # no other thread holds it
             for put, number in _BEFORE:
                 put(number)

@@ -13,8 +13,8 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["NORMS", "bounded", "held", "random_batch", "random_case", "random_mask", "random_params",
-           "reference_results"]
+__all__ = ["NORMS", "bounded", "held", "random_batch", "random_case", "random_mask",
+           "random_params", "reference_results"]
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
 MADE = ("orthogonal", "svd", "cayley", "householder")
