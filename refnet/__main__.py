@@ -3,6 +3,7 @@ any number of cores."""
 
 import os
 import sys
+import warnings
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
 
@@ -23,6 +24,12 @@ class _Courtesy(FileIO):
             return len(data)
 
 
+def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+              line: str | None = None) -> str:
+    """A warning without the source and the traceback that others put into it."""
+    return f"{filename}:{lineno}: {category.__name__}: {str(message).partition("\n")[0]}\n"
+
+
 def main() -> int:
     """Run the command line; the exit status."""
     while (null := os.open(os.devnull, os.O_RDWR)) <= 2:  # one was closed, as by >&-: no file
@@ -37,6 +44,7 @@ def main() -> int:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         # a folder's name may have letters that its encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _one_line
     from refnet.cli import main as run
     try:
         return run(sys.argv[1:])

@@ -202,12 +202,12 @@ def _train(args: argparse.Namespace) -> int:
     config = _settings(args)
     folder = args.resume or args.out or _new_folder(config)
     if args.threads is not None:
-        import numba
-        most = numba.config.NUMBA_NUM_THREADS
+        from refnet.maths.threads import set_threads, usual_threads
+        most = usual_threads()
         if not 1 <= args.threads <= most:
             raise ValueError(f"--threads is {args.threads}; need 1 to {most}, the number of cores "
                              "or what the variable NUMBA_NUM_THREADS says")
-        numba.set_num_threads(args.threads)
+        set_threads(args.threads)
     from refnet.runs import progress
     from refnet.runs.files import argument
     from refnet.training import loop as train

@@ -13,7 +13,6 @@ Checked by: tests/test_compiled_feedforward.py.
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from refnet.batch import Array, Params
@@ -27,6 +26,7 @@ from refnet.compiled.rows import addresses_of, held, turn
 from refnet.compiled.step import Rule
 from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
+from refnet.maths.threads import get_threads
 
 __all__ = ["Tape", "backward", "forward"]
 
@@ -275,7 +275,7 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
 def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any, **options: Any) -> None:
     threads = 1
     if made.worth > 1:
-        threads = max(min(numba.get_num_threads(), blocks, made.worth), 1)
+        threads = max(min(get_threads(), blocks, made.worth), 1)
     work = borrow((threads, made.room + APART // made.dtype.itemsize), made.dtype)
     run(kernel, blocks, work, made.layers, *arguments, **options)
     give_back(work)
