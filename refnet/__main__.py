@@ -1,6 +1,7 @@
 """``refnet`` and ``python -m refnet``: with BLAS on one thread, a run gives the same bits on
 any number of cores."""
 
+import logging
 import os
 import sys
 import warnings
@@ -8,6 +9,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
 
 from refnet.process import ended, interruptible, settle
+from refnet.runs.files import printable
 
 __all__ = ["main"]
 
@@ -27,7 +29,15 @@ class _Courtesy(FileIO):
 def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int,
               line: str | None = None) -> str:
     """A warning without the source and the traceback that others put into it."""
-    return f"{filename}:{lineno}: {category.__name__}: {str(message).partition("\n")[0]}\n"
+    first = str(message).partition("\n")[0]
+    return printable(f"{filename}:{lineno}: {category.__name__}: {first}") + "\n"
+
+
+class _Line(logging.Formatter):
+    """A message in a line, without a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(record.getMessage())
 
 
 def main() -> int:
@@ -45,6 +55,8 @@ def main() -> int:
         # a folder's name may have letters that its encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     warnings.formatwarning = _one_line
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Line())
     from refnet.cli import main as run
     try:
         return run(sys.argv[1:])

@@ -17,7 +17,7 @@ from refnet.arguments import SEED, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.process import endings
-from refnet.runs.files import named, told
+from refnet.runs.files import named, printable, told
 from refnet.studies.cli import add_command as add_study
 from refnet.version import __version__
 
@@ -69,7 +69,7 @@ class _Parser(argparse.ArgumentParser):
         flag = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         near = (get_close_matches(chosen[1], re.findall(r"[\w./-]+", chosen[2]), 1) if chosen else
                 get_close_matches(flag[1], self._option_string_actions, 1) if flag else [])
-        self.exit(2, f"{self.prog}: error: {message}" + f" (did you mean {''.join(near)}?)" * bool(
+        self.exit(2, f"{self.prog}: error: {printable(message)}" + f" (did you mean {''.join(near)}?)" * bool(
             near) + f"; see {self.prog} --help\n")
 
 
@@ -239,13 +239,13 @@ def _train(args: argparse.Namespace) -> int:
                         raise
                     folder = _new_folder(config)  # another process has just taken the name
     except train.NotFiniteError as error:
-        print(f"refnet train: {error}", file=sys.stderr)
+        print(f"refnet train: {told(error)}", file=sys.stderr)
         return 3
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     print((folder / "summary.md").read_text(encoding="utf-8"))
-    print(f"run folder: {folder}")
+    print(f"run folder: {printable(folder)}")
     if summary.state == "interrupted":
         print(f"interrupted at iteration {summary.iteration}; go on with: "
               f"refnet train --resume {argument(folder)}")
@@ -311,7 +311,7 @@ def _runs(args: argparse.Namespace) -> int:
              "-" if facts["iteration"] is None else f"{facts['iteration']}/{facts['iterations']}",
              facts["next"] or "-"] for facts in runs(args.folder)]
     print(table(["run", "state", "progress", "next"], rows) if rows else
-          f"no runs in {args.folder}")
+          f"no runs in {printable(args.folder)}")
     return 0
 
 

@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from refnet.runs.files import (LOCK, MARK, argument, naming, remove, sweep, sync_folder,
-                               temporary)
+from refnet.runs.files import (LOCK, MARK, argument, naming, printable, remove, sweep,
+                               sync_folder, temporary)
 
 __all__ = ["BusyError", "Held", "create", "hold", "holder", "vacant"]
 
@@ -144,7 +144,7 @@ def _make(folder: Path) -> IO[bytes]:
 def _named(file: IO[bytes]) -> str:
     file.seek(0)
     text = file.read(200).decode("utf-8", "replace")
-    return "".join(c for c in text if c.isprintable()) or "a process that has just begun"
+    return printable(text.strip()) or "a process that has just begun"
 
 
 def _close(file: IO[bytes]) -> None:
