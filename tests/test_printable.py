@@ -2,6 +2,7 @@
 nothing that it obeys."""
 
 import ast
+import logging
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from refnet import cli
+from refnet import __main__, cli
 from refnet.runs.files import argument, printable, quoted, told
 
 NAMES = ["plain", "a\x1b[31mb", "c\nd", "e\udcff", "-'\\\t\u202e"]
@@ -57,6 +58,14 @@ def test_every_command_prints_names_that_a_terminal_shows(tmp_path, monkeypatch,
         assert capsys.readouterr().err[:-1].isprintable()
         seen.append(lines)
     assert all(lines == seen[0] for lines in seen), seen
+
+
+def test_warnings_and_logs_are_one_printable_line():
+    record = logging.LogRecord("refnet", logging.WARNING, "", 1, "%s: no\nfile", ("\x1b[31m",),
+                               (ValueError, ValueError(), None))
+    assert __main__._Line().format(record) == r"\x1b[31m: no\nfile"
+    said = __main__._one_line(UserWarning("no\x1b[31m\nTraceback"), UserWarning, "a\nb.py", 7)
+    assert said == r"a\nb.py:7: UserWarning: no\x1b[31m" + "\n"
 
 
 OUTSIDE = {"error", "figure", "file", "folder", "path", "theirs"}
