@@ -38,8 +38,8 @@ TRAIN_EXAMPLES = """examples:
 A value with options of its own is written name:key=value,key=value, such as
 svd:margin=0.1 or rmsprop:form=lasagne. Settings that are not given are those of a protocol: of
 a paper's text or of its released code. Each task has one of its own, --protocol names another:
-manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code or
-orhan-pitkow/code.
+manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code,
+orhan-pitkow/code or, for any task, refnet/default.
 
 exit status: 0, 2 on an error, 3 if the loss is not finite, 129, 130 or 143 after SIGHUP, Ctrl-C
 or SIGTERM
