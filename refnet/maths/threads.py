@@ -44,7 +44,11 @@ def usual_threads() -> int:
 
 
 def get_threads() -> int:
-    """How many threads the compiled core and large products take when this thread calls them."""
+    """How many threads the compiled core and large products take when this thread calls them.
+
+    >>> get_threads() >= 1
+    True
+    """
     return int(getattr(_SET, "threads", None) or usual_threads())
 
 
