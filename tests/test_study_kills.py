@@ -77,8 +77,8 @@ def test_a_study_that_was_killed_goes_on_to_the_same_rows(tmp_path):
     assert not list(store.folder.glob("unfinished/*"))
 
 
-def scheduler_and_workers(folder):
-    """A scheduler and two workers of dask, each a process without a nanny; their address."""
+def scheduler_and_workers(folder, workers=2):
+    """A scheduler and workers of dask, each a process without a nanny; their address."""
     def dask(*words):
         code = "import sys; from distributed.cli import dask_{0}; dask_{0}.main()".format(words[0])
         return subprocess.Popen([sys.executable, "-c", code, *words[1:]], cwd=folder,
@@ -92,7 +92,7 @@ def scheduler_and_workers(folder):
         assert time.monotonic() < deadline and processes[0].poll() is None
         time.sleep(.05)
     processes += [dask("worker", "--no-nanny", "--nthreads", "1", "--no-dashboard",
-                       "--scheduler-file", str(file)) for _ in range(2)]
+                       "--scheduler-file", str(file)) for _ in range(workers)]
     return processes, json.loads(file.read_text())["address"]
 
 
@@ -103,6 +103,26 @@ def test_a_cluster_without_a_scheduler(tmp_path, capsys):
     assert re.fullmatch("refnet study: --cluster nowhere: no scheduler answers there .*: dask "
                         "scheduler\n", capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_cluster_that_loses_its_scheduler(tmp_path):
+    """One line, after what was said before, and no traceback of dask's."""
+    pytest.importorskip("distributed")
+    processes, address = scheduler_and_workers(tmp_path, workers=1)
+    study = subprocess.Popen(
+        [sys.executable, "-m", "refnet", "study", "figure-1", "--quick", "--folder", str(tmp_path),
+         "--cluster", address], stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()})
+    try:
+        assert "0 of 3 runs done" in study.stderr.readline()
+        processes[0].kill()
+        *begun, last = study.stderr.read().splitlines()
+        assert study.wait() == 2 and all(": begun" in line for line in begun), begun
+        assert last.startswith("refnet study: the executor (ClientExecutor) has ended before")
+    finally:
+        for process in (study, *processes):
+            process.kill()
+            process.wait()
 
 
 def test_a_cluster_that_loses_a_worker_loses_no_run(tmp_path):
