@@ -69,8 +69,9 @@ class _Parser(argparse.ArgumentParser):
         flag = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         near = (get_close_matches(chosen[1], re.findall(r"[\w./-]+", chosen[2]), 1) if chosen else
                 get_close_matches(flag[1], self._option_string_actions, 1) if flag else [])
-        self.exit(2, f"{self.prog}: error: {printable(message)}" + f" (did you mean {''.join(near)}?)" * bool(
-            near) + f"; see {self.prog} --help\n")
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        self.exit(2, f"{self.prog}: error: {printable(message)}{hint}; see "
+                     f"{self.prog} --help\n")
 
 
 def main(arguments: list[str]) -> int:

@@ -120,6 +120,7 @@ def test_a_cluster_that_loses_its_scheduler(tmp_path):
         assert study.wait() == 2 and all(": begun" in line for line in begun), begun
         assert last.startswith("refnet study: the executor (ClientExecutor) has ended before")
     finally:
+        study.stderr.close()
         for process in (study, *processes):
             process.kill()
             process.wait()

@@ -40,8 +40,8 @@ def _unknown(error: Exception, but: str) -> None:
 
 for _feature in (numba.config.CPU_FEATURES or "+").split(","):
     if _feature[:1] not in ("+", "-"):  # LLVM would abort the process
-        raise ValueError(f"NUMBA_CPU_FEATURES has {_feature!r}; need each feature with a sign, such "
-                         "as NUMBA_CPU_FEATURES=+avx2,-avx512f")
+        raise ValueError(f"NUMBA_CPU_FEATURES has {_feature!r}; need each feature with a sign, "
+                         "such as NUMBA_CPU_FEATURES=+avx2,-avx512f")
 
 JIT: bool = not numba.config.DISABLE_JIT
 try:  # what the intrinsics are written with

@@ -177,7 +177,7 @@ def _command(args: argparse.Namespace, *options: str) -> str:
     """The command with the same study and these options instead of its own."""
     protocol = [] if args.protocol is None else ["--protocol", args.protocol]
     return " ".join(map(quoted, ["refnet", "study", args.name, *protocol,
-                                  *["--quick"] * args.quick, *options]))
+                                 *["--quick"] * args.quick, *options]))
 
 
 def _measured(args: argparse.Namespace) -> Path:
