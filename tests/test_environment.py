@@ -14,10 +14,10 @@ from refnet.training.config import Config
 NOT_NEEDED = [  # and the lines that are said of them
     ({"NUMBA_THREADING_LAYER": "tbb", "NUMBA_THREADING_LAYER_PRIORITY": "none",
       "NUMBA_NUM_THREADS": "0", "NUMBA_OPT": "none", "NUMBA_LOOP_VECTORIZE": "none"}, 2),
-    ({"BACKEND": "reference", "NUMBA_NUM_THREADS": "many",
-      "OPENBLAS_NUM_THREADS": "many",
-      "OMP_NUM_THREADS": "-1", "MPLBACKEND": "none", "MATPLOTLIBRC": "/none", "REFNET_DATA": "/none",
-      "COLUMNS": "wide", "LINES": "-1", "LANG": "none", "LC_ALL": "none", "TERM": "none",
+    ({"BACKEND": "reference", "NUMBA_NUM_THREADS": "many", "OPENBLAS_NUM_THREADS": "many",
+      "OMP_NUM_THREADS": "-1", "MPLBACKEND": "none", "MATPLOTLIBRC": "/none",
+      "REFNET_DATA": "/none", "COLUMNS": "wide", "LINES": "-1", "LANG": "none", "LC_ALL": "none",
+      "TERM": "none",
       "TMPDIR": "/none", "TZ": "none", "HOME": "/none", "XDG_CACHE_HOME": "/dev/null",
       "NUMBA_CACHE_DIR": "/dev/null", "NUMBA_DISABLE_JIT": "1"}, 0),
 ]
