@@ -44,6 +44,9 @@ def settle() -> None:
     import ctypes
     for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
+    threads = os.environ.get("NUMBA_NUM_THREADS", "1")
+    if not (threads.isdecimal() and int(threads)):
+        del os.environ["NUMBA_NUM_THREADS"]  # Numba could not be imported
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
         if mallopt is not None:

@@ -242,7 +242,8 @@ def write_vectors(args: argparse.Namespace) -> int:
     vectors.write(args.folder, progress=count_one)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    print(f"{count} cases in three encodings, and manifest.json, written to {args.folder}")
+    print(f"{count} cases in three encodings, and manifest.json, written to "
+          f"{cell(args.folder)}")
     return 0
 
 

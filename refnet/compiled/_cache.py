@@ -166,7 +166,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
             if not stat.S_ISDIR(folder.st_mode) or not _mine(folder) or folder.st_mode & 0o022:
                 return None  # saving says why
             data = _read(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # saving says why
             return None
         except OSError as error:
             _say("%s is not used: %s", path, error)

@@ -5,7 +5,6 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
-import numba
 import numpy as np
 
 from refnet.batch import Array
@@ -13,6 +12,7 @@ from refnet.compiled._jit import inlined, jit, run
 from refnet.compiled.layout import admit_counts, normals
 from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.vector import cut
+from refnet.maths.threads import get_threads
 
 __all__ = ["descended", "rmsprop", "sum_of_squares"]
 
@@ -106,7 +106,7 @@ def _made(kernel: Any, rates: list[float], given: tuple[list[Array], ...], count
     new = [np.empty(value.shape, dtype) for _ in range(count) for value in given[0]]
     starts = _starts(tuple(counts))
     blocks = -(-int(starts[-1]) // BLOCK)
-    threads = max(min(numba.get_num_threads(), blocks // 8), 1)
+    threads = max(min(get_threads(), blocks // 8), 1)
     arrays = normals(chain(*given), dtype) + new
     run(kernel, blocks, np.empty((threads, 0), dtype), starts, np.array(rates, dtype),
         addresses_of(arrays), *options)

@@ -14,7 +14,6 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from refnet.batch import Array, Params
@@ -29,6 +28,7 @@ from refnet.compiled.step import Rule
 from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
 from refnet.maths.kinds import join
+from refnet.maths.threads import get_threads
 
 __all__ = ["Tape", "backward", "forward"]
 
@@ -287,7 +287,7 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
 def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any, **options: Any) -> None:
     threads = 1
     if made.worth > 1:
-        threads = max(min(numba.get_num_threads(), blocks, made.worth), 1)
+        threads = max(min(get_threads(), blocks, made.worth), 1)
     work = borrow((threads, made.room + APART // made.dtype.itemsize), made.dtype)
     run(kernel, blocks, work, made.layers, *arguments, **options)
     give_back(work)

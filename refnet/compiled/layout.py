@@ -11,13 +11,13 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.rows import turn
 from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
+from refnet.maths.threads import get_threads
 
 __all__ = ["Layout", "add_rows", "admit_counts", "aligned", "borrow", "boundary", "common",
            "cut_up", "give_back", "normal", "normals", "pack", "product", "spaces"]
@@ -152,8 +152,8 @@ def give_back(*arrays: Array) -> None:
 
 def spaces(lay: Layout, numbers: int) -> Array:
     """Borrow a work array for each thread, (threads, at least ``numbers`` after the first
-    ``boundary``). The number of threads is Numba's setting, but not above the number of blocks."""
-    threads = max(min(numba.get_num_threads(), lay.blocks), 1)
+    ``boundary``). There are no more threads than blocks."""
+    threads = max(min(get_threads(), lay.blocks), 1)
     return borrow((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
 
 

@@ -4,7 +4,6 @@ measurable part of a step, and of an evaluation, with a read-out at every step."
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from refnet.arguments import array
@@ -16,6 +15,7 @@ from refnet.compiled.products import block_starts
 from refnet.compiled.vector import cut
 from refnet.maths import losses
 from refnet.maths.losses import Scored
+from refnet.maths.threads import get_threads
 
 __all__ = ["LOSSES", "classified", "cross_entropy"]
 
@@ -61,7 +61,7 @@ def classified(logits: Array, labels: Array) -> tuple[int, float]:
 
 def _run(kernel: Any, starts: Array, numbers: int, logits: Array, labels: Array, *results: Array
          ) -> None:
-    threads = min(numba.get_num_threads(), len(starts) - 1)
+    threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers), logits.dtype)
     in_blocks(kernel, len(starts) - 1, work, starts, logits, normal(labels, np.dtype(np.int64)),
               *results)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refnet.process import BLAS_THREADS
-from refnet.runs.files import argument, naming, write_named
+from refnet.runs.files import argument, naming, printable, write_named
 from refnet.runs.read import contents, json_of, reading
 from refnet.version import __version__
 
@@ -190,7 +190,7 @@ def machine() -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "-" if value is None else str(value)
+    return "-" if value is None else printable(value)
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import refnet
+from refnet.maths.threads import set_threads, usual_threads
 from refnet.runs import checkpoint
 from refnet.runs.files import remove, write_atomically, write_text
 from refnet.runs.folder import BusyError, hold
@@ -42,9 +43,8 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
     Raises BusyError if another process works on the run, and whatever the run itself raises; but
     a loss that is not finite is an outcome, the state "diverged".
     """
-    import numba
-    threads = min(threads, numba.config.NUMBA_NUM_THREADS)
-    numba.set_num_threads(threads)
+    threads = min(threads, usual_threads())
+    set_threads(threads)
     store = Store(folder)
 
     def done() -> dict[str, Any] | None:

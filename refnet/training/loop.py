@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from refnet.process import serial_blas
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
-from refnet.runs.folder import Held, create, hold
+from refnet.runs.folder import Held, create, hold, vacant
 from refnet.runs.rows import Rows, environment, machine
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
@@ -224,8 +225,8 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
 
     The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
     per evaluation), and at the end summary.md and summary.json, with ``draw`` curves.png too. It
-    appears with the first checkpoint, before the first step; a failure before that leaves nothing
-    behind.
+    appears with the first checkpoint, once a step has been tried; a failure before that leaves
+    nothing behind.
     Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
 
     >>> from tempfile import TemporaryDirectory
@@ -239,24 +240,33 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
     Checked by: tests/training/test_train.py::test_a_run_folder_holds_everything.
     """
     experiment, folder = build(config), Path(folder)
-    started: list[Run] = []
+    vacant(folder)
 
     def fill(part: Path) -> None:
-        params, pretraining = experiment.start()
-        experiment.task.batch(0, config.batch, config.seed)  # it may be too large for the memory
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
-        started.append(Run(params, experiment.optimizer.init(params), params, {}))
-        checkpoint.save(part / "checkpoint.npz", started[0].to_checkpoint(
+        checkpoint.save(part / "checkpoint.npz", run.to_checkpoint(
             {"rows": Rows(part).record(), "machines": [machine()]}), identity(config))
 
+    params, pretraining = experiment.start()
+    run = Run(params, experiment.optimizer.init(params), params, {})
+    _try(experiment, run)
     with create(folder, fill) as held:
-        return _loop(experiment, started[0], folder, held, Rows(folder / "rows.jsonl"),
+        return _loop(experiment, run, folder, held, Rows(folder / "rows.jsonl"),
                      [machine()], observe, stop, draw, {})
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _try(experiment: Experiment, run: Run) -> None:
+    """Make the first step and forget it: the compiler, the memory or a setting of the environment
+    may refuse it."""
+    batch = experiment.task.batch(run.iteration, experiment.config.batch, experiment.config.seed)
+    with suppress(NotFiniteError):  # the run's own to report
+        step(experiment, run, batch)
 
 
 @takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)

@@ -6,7 +6,6 @@ from fractions import Fraction
 from importlib import import_module
 
 import hypothesis.strategies as st
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +16,7 @@ from refnet import compiled
 from refnet.cells import rnn as reference
 from refnet.compiled import rnn, vector
 from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.threads import get_threads, set_threads, usual_threads
 
 # Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
 # an entry is a sum of K products and goes through a Lipschitz chain of T steps, each worth
@@ -143,15 +143,15 @@ def test_gated_same_bits(name):
     fast = import_module(f"refnet.compiled.{name}")
     act = ACTIVATIONS["tanh"]
     p, x, h0, dh = draw_gated(np.random.default_rng(3), fast, act, 30, 37, 3, 20, 7, np.float32)
-    before, found = numba.get_num_threads(), []
+    before, found = get_threads(), []
     try:
-        for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-            numba.set_num_threads(threads)
+        for threads in range(1, usual_threads() + 1):
+            set_threads(threads)
             tape = fast.forward(p, x, h0, act)
             gradients = fast.backward(p, tape, dh, act)
             found.append([gradients[key].tobytes() for key in sorted(gradients)])
     finally:
-        numba.set_num_threads(before)
+        set_threads(before)
     assert all(bits == found[0] for bits in found)
 
 
@@ -177,11 +177,11 @@ def test_same_bits(name, dtype):
     """At every number of threads, over repeats, and from two Python threads at once."""
     act = ACTIVATIONS[name]
     case = (*draw_case(np.random.default_rng(3), act, 30, 37, 3, 50, 7, np.dtype(dtype)), act)
-    before = numba.get_num_threads()
+    before = get_threads()
     try:
         results = []
-        for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-            numba.set_num_threads(threads)
+        for threads in range(1, usual_threads() + 1):
+            set_threads(threads)
             results += [bits(*case), bits(*case)]
         assert all(result == results[0] for result in results)
         found = []
@@ -192,7 +192,7 @@ def test_same_bits(name, dtype):
             thread.join()
         assert found == [results[0], results[0]]
     finally:
-        numba.set_num_threads(before)
+        set_threads(before)
 
 
 def test_rows_do_not_depend_on_their_neighbours():
@@ -277,5 +277,5 @@ def test_source_is_exact_on_fractions():
 def test_info():
     facts = compiled.info()
     assert all(value for value in facts.values()), facts
-    assert facts["threads"] == numba.get_num_threads() and facts["cpu"] and facts["cache"]
+    assert facts["threads"] == get_threads() and facts["cpu"] and facts["cache"]
     assert Fraction(facts["vector bytes"]) in (16, 32, 64)

@@ -4,7 +4,6 @@ with any number of threads, NaN never hidden, any layout of the inputs, no dtype
 from dataclasses import replace
 
 import hypothesis.strategies as st
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from support.subprocesses import run_on_fractions
 from refnet.batch import Batch
 from refnet.compiled import feedforward, vector
 from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.threads import get_threads, set_threads, usual_threads
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
@@ -91,17 +91,17 @@ def test_same_bits(name, dtype, monkeypatch):
     """Nothing is too small here for several threads."""
     monkeypatch.setattr(feedforward, "ALONE", 1)
     feedforward.sizes.cache_clear()
-    before = numba.get_num_threads()
+    before = get_threads()
     try:
         for B in (1, 37, 200):
             _, fast, *case = both((300, 300, 300, 300, 7), name, B, dtype)
             found = []
-            for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-                numba.set_num_threads(threads)
+            for threads in range(1, usual_threads() + 1):
+                set_threads(threads)
                 found += [bits(fast, *case), bits(fast, *case)]
             assert all(each == found[0] for each in found)
     finally:
-        numba.set_num_threads(before)
+        set_threads(before)
         feedforward.sizes.cache_clear()
 
 

@@ -1,12 +1,12 @@
 """Products of many rows with a narrow matrix: exact on whole numbers, the same bits at any number
 of threads, and only where they are meant to be used."""
 
-import numba
 import numpy as np
 import pytest
 
 from refnet.compiled.products import LEAST, LONG, NARROW, matmul
 from refnet.maths import numeric
+from refnet.maths.threads import get_threads, set_threads, usual_threads
 
 LARGE = [(5 * LONG + 7, 128, 10), (2 * LONG, 100, 21), (2 * LONG, 33, NARROW), (3 * LONG, 7, 300),
          (9 * LONG + 1, 1, 500), (2 ** 18, 17, 1)]
@@ -56,13 +56,13 @@ def test_the_same_bits_with_any_number_of_threads(shape):
     N, K, M = shape
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(sides).astype("f4") for sides in ((N, K), (K, M)))
-    found, before = [], numba.get_num_threads()
+    found, before = [], get_threads()
     try:
         for threads in (1, 2):
-            numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+            set_threads(min(threads, usual_threads()))
             found.append(matmul(a, b))
     finally:
-        numba.set_num_threads(before)
+        set_threads(before)
     assert np.array_equal(*found)
     size = np.sqrt((a * a).sum(axis=1))[:, None] * np.sqrt((b * b).sum(axis=0))
     # every product and every sum of K of them is rounded

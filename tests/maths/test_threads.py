@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 
-import numba
 import numpy as np
 import pytest
 
@@ -96,24 +95,41 @@ def test_error_state_reaches_the_threads(two):
         assert np.isinf(matmul(big, big)).all()
 
 
-@pytest.mark.parametrize("openblas,variable,loaded", [
-    (True, "2", True), (False, "1", True), (False, "2", True), (True, "1", False)])
-def test_number_of_threads(openblas, variable, loaded, monkeypatch):
-    """Numba's, where BLAS has one; otherwise one."""
+@pytest.mark.parametrize("openblas,variable", [(True, "2"), (False, "1"), (False, "2")])
+def test_number_of_threads(openblas, variable, monkeypatch):
+    """The compiled core's, where BLAS has one; otherwise one."""
     monkeypatch.setattr("refnet.process._openblas", lambda: [(None, None)] * openblas)
     for name in BLAS_THREADS:
         monkeypatch.setenv(name, variable)
-    if not loaded:
-        monkeypatch.delitem(sys.modules, "numba")
     serial = openblas or variable == "1"
-    assert threads._threads() == (numba.get_num_threads() if serial and loaded else 1)
+    assert threads._threads() == (threads.get_threads() if serial else 1)
+
+
+@pytest.mark.parametrize("given, expected", [("3", 3), ("0", None), ("-3", None), ("x", None),
+                                             ("", None)])
+def test_a_number_of_threads_that_is_none(given, expected, monkeypatch):
+    """What NUMBA_NUM_THREADS says, or else the cores of this process; another thread has it
+    where this one has set its own."""
+    usual = threads.usual_threads.__wrapped__
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    cores = usual()
+    assert cores == len(getattr(os, "sched_getaffinity", lambda process: range(os.cpu_count()))(0))
+    monkeypatch.setenv("NUMBA_NUM_THREADS", given)
+    assert usual() == (expected or cores)
+    before, seen = threads.get_threads(), []
+    threads.set_threads(before + 1)
+    other = threading.Thread(target=lambda: seen.append(threads.get_threads()))
+    other.start()
+    other.join()
+    assert (threads.get_threads(), seen) == (before + 1, [before])
+    threads.set_threads(before)
 
 
 def test_a_forked_child_has_threads_of_its_own():
     code = """
 import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
-import numba, numpy as np
+import numpy as np
 from refnet.maths.numeric import matmul
 a = np.random.default_rng(0).standard_normal((300, 300))
 first = matmul(a, a)
@@ -132,18 +148,17 @@ def test_training_has_the_same_bits(transition):
 import sys
 from refnet import settle
 settle()
-import numba
+from refnet.maths import threads
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.loop import Run, step
-numba.set_num_threads(int(sys.argv[1]))
+threads.set_threads(int(sys.argv[1]))
 e = build(Config("copy", length=3, hidden=260, batch=4, transition={transition!r},
                  recurrent="orthogonal"))
 params, _ = e.start()
 run = Run(params, e.optimizer.init(params), params, {{}})
 for index in range(2):
     run, _, _ = step(e, run, e.task.batch(index, 4, 0))
-from refnet.maths import threads
 print(threads._pool.cache_info().currsize, *(value.tobytes().hex() for value in
                                              run.params.values()))
 """
@@ -155,5 +170,5 @@ print(threads._pool.cache_info().currsize, *(value.tobytes().hex() for value in
 
     pools, *bits = run(1)
     assert pools == "0"
-    if numba.config.NUMBA_NUM_THREADS > 1:
+    if threads.usual_threads() > 1:
         assert run(2) == ["1", *bits]

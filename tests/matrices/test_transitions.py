@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from support.oracles import planted
 from support.strategies import arrays
-from support.transitions import CONSTANT, EPS, complex_step_error, push_minus_pull
+from support.transitions import CONSTANT, EPS, Sinh, complex_step_error, push_minus_pull
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
@@ -16,6 +16,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.dual import dual_array
 from refnet.maths.linalg import eye
 from refnet.maths.numeric import matmul
+from refnet.matrices import transitions
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import penalty
 from refnet.matrices.transitions import TRANSITIONS, transition
@@ -63,16 +64,7 @@ def rational_cases(draw, name):
     """Any rational parts at all; constants with a zero tangent."""
     made = make(name)
     shape = draw(st.sampled_from([(2, 2), (3, 2), (1, 2)] if made.rectangular else [(2, 2)]))
-    N, P = max(shape), min(shape)
-    if name == "householder":
-        need = {"V": (min(P, N - 1), N), "D": (P, 1) if shape[0] < shape[1] else (P,)}
-    else:
-        need = {"orthogonal": {"M": shape}, "product": {"D": shape, "S": shape},
-                "svd": {"U": (shape[0], P), "V": (shape[1], P), "s": (P,)},
-                "svd at margin 0": {"U": (shape[0], P), "V": (shape[1], P)},
-                "expm": {"A": (N, N), "base": shape}, "cayley": {"A": (N, N), "base": shape},
-                "scaled_cayley": {"A": (N, N), "D": (N,)}}[name]
-    at = {part: draw(arrays(size, True)) for part, size in need.items()}
+    at = {part: draw(arrays(size, True)) for part, size in made.shapes(*shape).items()}
     if name == "householder":
         assume((at["V"] != 0).any(axis=1).all())
     direction = {part: draw(arrays(value.shape, True)) * (part not in CONSTANT)
@@ -80,7 +72,8 @@ def rational_cases(draw, name):
     return made, at, direction, draw(arrays(shape, True))
 
 
-RATIONAL = [name for name in MADE if name not in ("svd with margin", "schur")]
+# its approximant is rational, and pulled back as such
+RATIONAL = [name for name in MADE if make(name).rational or name == "expm"]
 
 
 @pytest.mark.parametrize("name", RATIONAL)
@@ -369,3 +362,15 @@ def test_distances_are_independent_of_a_start_from_the_same_seed(seed):
         assert len(D) == len(S) > 0
         # of 3600 independent pairs the correlation has the standard deviation 1/60
         assert max(abs(np.corrcoef(d, s)[0, 1]) for d in D for s in S) < .1
+
+
+def test_a_transition_that_is_not_rational_needs_no_more_than_its_entries(monkeypatch):
+    """Every test over MADE takes it as it is, and the exact one is not asked."""
+    monkeypatch.setitem(TRANSITIONS, "sinh", Sinh)
+    monkeypatch.setitem(MADE, "sinh", {})
+    monkeypatch.setattr(transitions, "SPEC", transitions.SPEC._replace(names=[*TRANSITIONS]))
+    test_complex_step("sinh")
+    test_init_keeps_the_start("sinh")
+    test_every_transition_in_every_cell("sinh", "gru")
+    test_every_transition_in_the_feedforward_net("sinh")
+    assert {name for name in RATIONAL if not make(name).rational} == {"expm"}

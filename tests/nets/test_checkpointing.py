@@ -8,7 +8,6 @@ from fractions import Fraction
 from unittest.mock import patch
 
 import hypothesis.strategies as st
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +21,7 @@ from refnet.batch import Batch
 from refnet.cells import CELLS
 from refnet.cli import main
 from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.threads import get_threads, set_threads, usual_threads
 from refnet.nets import layer as checkpointing
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -192,14 +192,14 @@ def test_compiled_differs_in_the_order_of_sums_alone(cell, readout, dtype):
 @pytest.mark.parametrize("cell", CELLS)
 def test_same_bits_at_any_number_of_threads(cell):
     net, params, batch = unit_case(cell, "last", np.float32, B=37)
-    net, before, found = replace(net, checkpoint="sqrt"), numba.get_num_threads(), []
+    net, before, found = replace(net, checkpoint="sqrt"), get_threads(), []
     try:
-        for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-            numba.set_num_threads(threads)
+        for threads in range(1, usual_threads() + 1):
+            set_threads(threads)
             gradients = loss_and_gradients(net, params, batch._replace(mask=None)).gradients
             found.append([gradients[name].tobytes() for name in sorted(gradients)])
     finally:
-        numba.set_num_threads(before)
+        set_threads(before)
     assert all(bits == found[0] for bits in found)
 
 

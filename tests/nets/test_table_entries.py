@@ -1,21 +1,29 @@
 """What a cell, a transition or a task gets for its entry in a table, without a test of its own."""
 
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 
 import numpy as np
 import pytest
 from support.rational import RATIONAL_GATE, SOFTSIGN
-from support.transitions import CONSTANT, complex_step_error, push_minus_pull
+from support.transitions import CONSTANT, Sinh, complex_step_error, push_minus_pull
 
+from refnet.batch import Batch
 from refnet.cells import CELLS
+from refnet.cli import main
 from refnet.compiled.activations import settings
 from refnet.maths.activations import Activation
 from refnet.maths.dual import dual_array, parts
+from refnet.matrices import transitions
 from refnet.matrices.initializers import initialize
 from refnet.matrices.transitions import TRANSITIONS
+from refnet.runs.rows import read_rows
 from refnet.tasks import TASKS
+from refnet.tasks.base import Task, stream
 from refnet.tasks.files import folders
+from refnet.training.config import of_run
+from refnet.training.protocols import preset
 
 T, B, D, H = 2, 1, 2, 2
 
@@ -84,6 +92,55 @@ def test_batches_are_what_a_task_declares(name):
         assert 0 <= one.y.min() and one.y.max() < task.outputs
     else:
         assert one.y.shape == (*steps, task.outputs) and one.y.dtype == task.dtype
+
+
+@dataclass(frozen=True)
+class Signs(Task):
+    """Whether the numbers of a sequence, or of an image, have a positive sum."""
+
+    readout: str = "last"
+    dtype: str = "float32"
+
+    name, inputs, outputs, loss, splits = "signs", 1, 2, "cross_entropy", ("test",)
+    metric, lower_is_better, criterion = "accuracy", False, "none"
+
+    def batch(self, index, size, seed):
+        x = stream(seed, index).standard_normal((6, size, 1)).astype(self.dtype)
+        return Batch(x[0] if self.readout == "none" else x,
+                     (x[:1 if self.readout == "none" else 6].sum(axis=(0, 2)) > 0).astype(int))
+
+    def evaluation(self, index, seed, split="test"):
+        yield self.batch(10 ** 6 + index, 500, seed)
+
+    def score(self, outputs, batch):
+        return {"right": float((outputs.argmax(axis=1) == batch.y).sum()), "of": len(batch.y)}
+
+    def metrics(self, totals):
+        return {"accuracy": totals["right"] / totals["of"]}
+
+
+@pytest.mark.parametrize("readout", ["last", "none"])
+def test_a_task_without_a_protocol_trains(readout, tmp_path, monkeypatch, capsys):
+    """Its entry in the table is enough for the command, which finds the net that it is for."""
+    monkeypatch.setitem(TASKS, "signs", Signs)
+    monkeypatch.setattr("refnet.training.loop.draw_curves", lambda *ask: None)
+    task, folder = f"signs:readout={readout}", tmp_path / "run"
+    assert main(["train", task, "--iterations", "200", "--quiet", "--backend", "reference",
+                 "--out", str(folder)]) == 0
+    config = of_run(folder)
+    assert (config.protocol, config.optimizer) == ("refnet/default", "adam")
+    assert config.net == ("feedforward" if readout == "none" else "recurrent")
+    assert read_rows(folder / "rows.jsonl")[-1]["accuracy"] > .9  # a guess is right at half
+    assert preset("copy", protocol="refnet/default").optimizer == "adam"
+    with pytest.raises(ValueError, match="has no task signs.*; for signs choose refnet/default"):
+        preset("signs", protocol="vorontsov/text")
+
+
+def test_a_transition_that_is_not_rational(monkeypatch):
+    """The complex step judges it."""
+    monkeypatch.setitem(TRANSITIONS, "sinh", Sinh)
+    monkeypatch.setattr(transitions, "SPEC", transitions.SPEC._replace(names=[*TRANSITIONS]))
+    test_a_transition_is_pulled_back_exactly("sinh")
 
 
 def test_every_cell_says_what_it_is():

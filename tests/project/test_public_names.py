@@ -116,3 +116,13 @@ def test_a_client_sees_types(tmp_path):
         assert need in have
     errors = [line for line in found.splitlines() if "error:" in line]
     assert len(errors) == 1 and 'no attribute "nothing"' in errors[0], found
+
+
+def test_a_folder_of_that_name_does_not_hide_the_package(tmp_path):
+    """As the folder above a clone has one. A path on sys.path, which setup.cfg's package_dir makes
+    of an editable installation, comes before a folder without __init__.py; setuptools' own finder
+    comes after it."""
+    (tmp_path / "refnet").mkdir()
+    found = subprocess.run([sys.executable, "-c", "import refnet; print(refnet.__file__)"],
+                           cwd=tmp_path, capture_output=True, text=True)
+    assert found.stdout.strip() == refnet.__file__, found.stderr

@@ -7,11 +7,11 @@ import time
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
-import numba
 import pytest
 from support.studies import CALLS, Distant, slow_study, tiny_jobs, tiny_study
 
 from refnet import cli
+from refnet.maths.threads import get_threads, usual_threads
 from refnet.runs.folder import BusyError, hold
 from refnet.studies import catalogue, costs, runner, work
 from refnet.studies.jobs import Job
@@ -32,7 +32,7 @@ def test_a_run_has_the_threads_that_were_asked_for(tmp_path, asked):
     study, store = Study("count", "", lambda *ask: [job], lambda *ask: ""), Store(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         assert run(study, store, executor=pool, threads=asked) == {}
-    assert store.rows()[job.key]["threads"] == min(asked, numba.config.NUMBA_NUM_THREADS)
+    assert store.rows()[job.key]["threads"] == min(asked, usual_threads())
 
 
 def test_two_processes_call_every_function_once(tmp_path, monkeypatch):
@@ -309,13 +309,12 @@ def test_status_takes_what_was_measured(tmp_path, capsys):
 
 def test_steps_are_measured_as_runs_make_them(monkeypatch):
     """On one thread: the hours are of one process."""
-    import numba
-    before, used = numba.get_num_threads(), set()
+    before, used = get_threads(), set()
     step = costs.step
-    monkeypatch.setattr(costs, "step", lambda *given: (used.add(numba.get_num_threads()),
+    monkeypatch.setattr(costs, "step", lambda *given: (used.add(get_threads()),
                                                        step(*given))[1])
     costs.measure(tiny_jobs()[:1])
-    assert used == {1} and numba.get_num_threads() == before
+    assert used == {1} and get_threads() == before
 
 
 def test_the_command_that_measures_is_one_that_does(tmp_path, capsys, monkeypatch):

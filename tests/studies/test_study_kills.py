@@ -1,5 +1,6 @@
 """Studies whose processes are killed, here and on a cluster: each run is finished once."""
 
+import os
 import re
 import signal
 import subprocess
@@ -83,6 +84,27 @@ def test_a_cluster_without_a_scheduler(tmp_path, capsys):
     assert re.fullmatch("refnet study: --cluster nowhere: no scheduler answers there .*: dask "
                         "scheduler\n", capsys.readouterr().err)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_cluster_that_loses_its_scheduler(tmp_path):
+    """One line, after what was said before, and no traceback of dask's."""
+    pytest.importorskip("distributed")
+    processes, address = scheduler_and_workers(tmp_path, workers=1)
+    study = subprocess.Popen(
+        [sys.executable, "-m", "refnet", "study", "figure-1", "--quick", "--folder", str(tmp_path),
+         "--cluster", address], stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()})
+    try:
+        assert "0 of 3 runs done" in study.stderr.readline()
+        processes[0].kill()
+        *begun, last = study.stderr.read().splitlines()
+        assert study.wait() == 2 and all(": begun" in line for line in begun), begun
+        assert last.startswith("refnet study: the executor (ClientExecutor) has ended before")
+    finally:
+        study.stderr.close()
+        for process in (study, *processes):
+            process.kill()
+            process.wait()
 
 
 def test_a_cluster_that_loses_a_worker_loses_no_run(tmp_path):

@@ -7,8 +7,8 @@ import sys
 import time
 
 
-def scheduler_and_workers(folder):
-    """A scheduler and two workers of dask, each a process without a nanny; their address."""
+def scheduler_and_workers(folder, workers=2):
+    """A scheduler and workers of dask, each a process without a nanny; their address."""
     def dask(*words):
         code = "import sys; from distributed.cli import dask_{0}; dask_{0}.main()".format(words[0])
         return subprocess.Popen([sys.executable, "-c", code, *words[1:]], cwd=folder,
@@ -22,5 +22,5 @@ def scheduler_and_workers(folder):
         assert time.monotonic() < deadline and processes[0].poll() is None
         time.sleep(.05)
     processes += [dask("worker", "--no-nanny", "--nthreads", "1", "--no-dashboard",
-                       "--scheduler-file", str(file)) for _ in range(2)]
+                       "--scheduler-file", str(file)) for _ in range(workers)]
     return processes, json.loads(file.read_text())["address"]

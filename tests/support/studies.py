@@ -4,8 +4,7 @@ import time
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 
-import numba
-
+from refnet.maths.threads import get_threads
 from refnet.studies.jobs import Job
 from refnet.studies.study import Study
 from refnet.training.config import Config
@@ -48,7 +47,7 @@ def slow(number):
 
 def count_threads(number):
     """A function of a study."""
-    return {"threads": numba.get_num_threads()}
+    return {"threads": get_threads()}
 
 
 def slow_study(number=4):

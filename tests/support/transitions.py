@@ -1,8 +1,12 @@
 """Oracles of what a transition pulls back."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from refnet.maths.dual import dual_array, parts
+from refnet.maths.numeric import exp
+from refnet.matrices.transitions.manifold import Plain
 
 CONSTANT = ("base", "D")
 """Parts that are not trained: their gradient is declared zero."""
@@ -28,3 +32,23 @@ def complex_step_error(made, at, direction, cotangent, pull_back=None):
     size += sum((abs(grads[part]) * abs(direction[part])).sum() for part in at)
     pulled = sum((grads[part] * direction[part]).sum() for part in at)
     return abs((push * cotangent).sum() - pulled) / (EPS * size)
+
+
+@dataclass(frozen=True)
+class Sinh(Plain):
+    """W = sinh(P), which is not rational in P."""
+
+    rational = False
+
+    def shapes(self, rows, columns):
+        return {"P": (rows, columns)}
+
+    def init(self, start):
+        return {"P": np.arcsinh(start)}
+
+    def matrix(self, parts):
+        e = exp(parts["P"])
+        return (e - 1 / e) / 2, e
+
+    def pull_back(self, parts, tape, dW):
+        return {"P": dW * (tape + 1 / tape) / 2}

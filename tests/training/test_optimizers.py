@@ -3,7 +3,6 @@
 import math
 from fractions import Fraction as F
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from refnet.cells import rnn
 from refnet.compiled.elementwise import sum_of_squares
 from refnet.maths.activations import activation
+from refnet.maths.threads import get_threads, set_threads
 from refnet.training.optimizers import (
     OPTIMIZERS,
     RMSPROP_FORMS,
@@ -218,13 +218,13 @@ def test_large_steps(name, options, dtype, monkeypatch):
     rule = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)}, **options)
     state = {key: np.square(rng.standard_normal(value.shape)).astype(dtype) if value.ndim else value
              for key, value in rule.init(params).items()}
-    threads, found = numba.get_num_threads(), []
+    threads, found = get_threads(), []
     try:
         for count in {1, threads}:
-            numba.set_num_threads(count)
+            set_threads(count)
             found.append(rule.step(params, grads, state))
     finally:
-        numba.set_num_threads(threads)
+        set_threads(threads)
     monkeypatch.setattr(OPTIMIZERS[name], "large", math.inf)
     for key, value in params.items():
         own = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)} if key == "V" else {}, **options)
