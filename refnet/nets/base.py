@@ -168,7 +168,7 @@ def _same(a: Any, b: Any) -> bool:
     if a is b or type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
         return a is b
     if a.dtype == object:  # in lists an object equals itself, even a ball with a radius
-        return bool(a.tolist() == b.tolist())
+        return bool(a.ravel().tolist() == b.ravel().tolist())
     first, second = (np.ascontiguousarray(each).view(np.uint8) for each in (a, b))
     return np.array_equal(first, second)
 
