@@ -112,9 +112,10 @@ class Described:
                at: str | float = "") -> tuple[Params, Batch]:
         """Parameters and a batch that hide nothing: no bias is zero. What is judged as an
         arithmetic that NumPy has no type for gets its numbers in float32. ``at``: "large", inputs
-        that saturate tanh and gates, those of sequence b times 8^(b + 1), up to LARGEST; "zeros",
-        biases and initial states of zero, and one sequence of nothing else, so that all its
-        pre-activations are where relu has its kink; a number: the ``norm`` of ``random_params``."""
+        that saturate tanh and gates, times 8, 64, ... up to LARGEST from sequence to sequence (of
+        three and more, the largest is in between); "zeros", biases and initial states of zero, and
+        one sequence, the middle one, of nothing else, so that all its pre-activations are where
+        relu has its kink; a number: the ``norm`` of ``random_params``."""
         kind, dtype = arithmetic(judged), stored(judged)
         rng = np.random.default_rng(seed)
         recurrent = None if net.transition is None else "orthogonal"
