@@ -13,8 +13,8 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["NORMS", "bounded", "held", "random_batch", "random_case", "random_mask", "random_params",
-           "reference_results"]
+__all__ = ["NORMS", "bounded", "held", "random_batch", "random_case",
+           "random_mask", "random_params", "reference_results"]
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
 MADE = ("orthogonal", "svd", "cayley", "householder")
@@ -44,7 +44,7 @@ def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: boo
     which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
 
     Checked by: tests/test_own.py::test_what_hides_at_the_start_of_a_transition_is_found,
-    ::test_a_mistake_in_one_range_of_norms_is_found.
+    tests/test_norms.py::test_a_mistake_in_one_range_of_norms_is_found.
     """
     start = net.init(rng, dtype=dtype, **options)
     if peepholes:
