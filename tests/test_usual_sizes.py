@@ -8,7 +8,7 @@ pytest.importorskip("flint", reason="python-flint (extra certify) is not install
 from test_own import in_columns  # noqa: E402
 
 from refnet import cli  # noqa: E402
-from refnet.check.cases import reference_results  # noqa: E402
+from refnet.check.cases import NORMS, reference_results  # noqa: E402
 from refnet.check.own import Described, own_rows  # noqa: E402
 from refnet.maths.activations import ACTIVATIONS  # noqa: E402
 
@@ -133,7 +133,7 @@ def test_units_in_pairs(options, tmp_path, capsys):
     (option, name), = options.items()
     described = Described(**options)
     assert described.smallest == 2
-    rows = 6 + described.kinked
+    rows = 6 + described.kinked + len(NORMS) * (option == "transition")
     (tmp_path / "mine.py").write_text(f"""
 from refnet import Batch
 from refnet.check.cases import reference_results
