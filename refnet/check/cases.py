@@ -45,7 +45,7 @@ def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: boo
 
     Checked by:
     tests/check/test_function_command.py::test_what_hides_at_the_start_of_a_transition_is_found,
-    ::test_a_mistake_in_one_range_of_norms_is_found.
+    tests/check/test_norms.py::test_a_mistake_in_one_range_of_norms_is_found.
     """
     start = net.init(rng, dtype=dtype, **options)
     if peepholes:

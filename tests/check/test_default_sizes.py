@@ -6,7 +6,7 @@ import pytest
 from support.columns import in_columns
 
 from refnet import cli
-from refnet.check.cases import reference_results
+from refnet.check.cases import NORMS, reference_results
 from refnet.check.own import Described, own_rows
 from refnet.maths.activations import ACTIVATIONS
 
@@ -48,7 +48,7 @@ def test_a_mistake_at_the_edges_is_found_without_naming_sizes(name, tmp_path, ca
     cell, where, bug = AT_THE_EDGES[name]
     (tmp_path / "mine.py").write_text(f'''import numpy as np
 from refnet.batch import Batch
-from refnet.check.cases import reference_results
+from refnet.check.cases import NORMS, reference_results
 from refnet.nets.recurrent import RecurrentNet
 
 
@@ -133,10 +133,10 @@ def test_units_in_pairs(options, tmp_path, capsys):
     (option, name), = options.items()
     described = Described(**options)
     assert described.smallest == 2
-    rows = 6 + described.kinked
+    rows = 6 + described.kinked + len(NORMS) * (option == "transition")
     (tmp_path / "mine.py").write_text(f"""
 from refnet import Batch
-from refnet.check.cases import reference_results
+from refnet.check.cases import NORMS, reference_results
 from refnet.check.own import Described
 
 

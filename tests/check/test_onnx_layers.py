@@ -89,7 +89,8 @@ def test_scaled_tanh_of_onnxruntime_is_a_sigmoid_that_cancels(monkeypatch):
         monkeypatch.setattr(onnx_layers, "layer_results", lambda *_, name=name: theirs[name])
         rows[name] = next(iter(layers.onnx_rows()))
     assert rows["tanh"]["verdict"] == "explained by rounding"
-    assert rows["sigmoid"]["verdict"] == "not rounding" and rows["sigmoid"]["z"] < 20
+    assert rows["sigmoid"]["verdict"] in ("suspicious", "not rounding")
+    assert rows["sigmoid"]["z"] < 20
     if rows["onnxruntime"]["verdict"] == "explained by rounding":
         pytest.skip("this onnxruntime has another tanh")
     off = {name: abs(theirs["onnxruntime"]["Y"] - theirs[name]["Y"])[rows["sigmoid"]["index"]]
