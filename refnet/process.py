@@ -144,7 +144,7 @@ def _openblas() -> list[tuple[Any, Any]]:
     pairs = {}
     for package, pattern in (("numpy", "_core/_multiarray_umath*.so"),
                              ("scipy", "linalg/cython_lapack*.so")):
-        folder, = getattr(find_spec(package), "submodule_search_locations")
+        folder, = find_spec(package).submodule_search_locations
         for path in Path(folder).glob(pattern):
             library = ctypes.PyDLL(str(path))  # keeps Python's lock: these calls take nanoseconds
             for form in ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads",

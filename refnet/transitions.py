@@ -10,6 +10,6 @@ Checked by: tests/project/test_public_names.py.
 import sys
 
 from refnet.matrices import transitions
-from refnet.matrices.transitions import *  # noqa: F401, F403
+from refnet.matrices.transitions import *  # noqa: F403
 
 sys.modules[__name__] = transitions  # one module under both names

@@ -14,8 +14,14 @@ from refnet.batch import Array, Batch, Params, last_steps
 from refnet.nets.gradients import BATCH
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
-from refnet.nets.states import (FORWARD, RECURRENT, SEQUENCES, state_gradients, state_jacobians,
-                                step_jacobians)
+from refnet.nets.states import (
+    FORWARD,
+    RECURRENT,
+    SEQUENCES,
+    state_gradients,
+    state_jacobians,
+    step_jacobians,
+)
 
 __all__ = ["StepBounds", "gradient_norms", "jacobian_spectra", "lyapunov_exponents",
            "step_bounds"]

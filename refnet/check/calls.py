@@ -17,8 +17,16 @@ from refnet.check.noise import unit
 from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays, tried
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
-from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS,
-                                  UNJUDGED, Verdict, compare)
+from refnet.check.verdict import (
+    EXPLAINED,
+    NAMES,
+    NOT_ROUNDING,
+    SHOWS_NOTHING,
+    SUSPICIOUS,
+    UNJUDGED,
+    Verdict,
+    compare,
+)
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet

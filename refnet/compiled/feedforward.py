@@ -20,8 +20,18 @@ from refnet.batch import Array, Params
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
-from refnet.compiled.layout import (APART, admit_counts, aligned, borrow, boundary, common,
-                                    give_back, normal, normals, product)
+from refnet.compiled.layout import (
+    APART,
+    admit_counts,
+    aligned,
+    borrow,
+    boundary,
+    common,
+    give_back,
+    normal,
+    normals,
+    product,
+)
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.rows import addresses_of, held, turn
 from refnet.compiled.step import Rule

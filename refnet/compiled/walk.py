@@ -21,8 +21,20 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
-from refnet.compiled.layout import (Layout, add_rows, admit_counts, borrow, boundary, common,
-                                    give_back, normal, normals, pack, product, spaces)
+from refnet.compiled.layout import (
+    Layout,
+    add_rows,
+    admit_counts,
+    borrow,
+    boundary,
+    common,
+    give_back,
+    normal,
+    normals,
+    pack,
+    product,
+    spaces,
+)
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell, Rule, Step, StepBack
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split

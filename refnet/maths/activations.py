@@ -18,8 +18,17 @@ import numpy as np
 
 from refnet.arguments import optional, real, takes
 from refnet.batch import Array, Params
-from refnet.maths.numeric import (Number, clamp, constant, exp, expm1, nonpositive, sigmoid, tanh,
-                                  times)
+from refnet.maths.numeric import (
+    Number,
+    clamp,
+    constant,
+    exp,
+    expm1,
+    nonpositive,
+    sigmoid,
+    tanh,
+    times,
+)
 from refnet.specs import Kind, Option, read
 
 __all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "SPEC", "activation", "clipped"]
@@ -217,9 +226,11 @@ ACCURACY: dict[str, Accuracy] = {
 
 
 def _options(name: str) -> dict[str, Option]:
-    own = {"alpha": ACTIVATIONS[name].alpha} if ACTIVATIONS[name].alpha else {}
-    own |= {"start": value for _, _, value in ACTIVATIONS[name].start}
-    return {option: Option((float,), value) for option, value in own.items()}
+    entry = ACTIVATIONS[name]
+    defaults = {"alpha": entry.alpha} if entry.alpha else {}
+    if entry.start:
+        defaults["start"] = entry.start[-1][2]
+    return {option: Option((float,), value) for option, value in defaults.items()}
 
 
 SPEC = Kind(tuple(ACTIVATIONS), _options)

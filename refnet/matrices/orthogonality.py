@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import (ARRAYS, MATRIX, REAL_MATRIX, count, instance, one_of, optional, real,
-                              takes)
+from refnet.arguments import (
+    ARRAYS,
+    MATRIX,
+    REAL_MATRIX,
+    count,
+    instance,
+    one_of,
+    optional,
+    real,
+    takes,
+)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times

@@ -16,9 +16,22 @@ from refnet.maths.losses import Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Transition, assemble
-from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
-                              admit_tape, an_activation, copied, float_type, losses_of, matrix_of,
-                              parameter_shapes, pulled)
+from refnet.nets.base import (
+    Initializer,
+    Named,
+    NetTape,
+    a_loss,
+    a_transition,
+    admit_gradients,
+    admit_tape,
+    an_activation,
+    copied,
+    float_type,
+    losses_of,
+    matrix_of,
+    parameter_shapes,
+    pulled,
+)
 from refnet.process import serial_blas
 
 __all__ = ["FeedforwardNet"]

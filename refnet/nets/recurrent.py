@@ -14,8 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import (NUMBERS, Shapes, admit, admit_mask, choice, generator, kind, number,
-                              whole)
+from refnet.arguments import (
+    NUMBERS,
+    Shapes,
+    admit,
+    admit_mask,
+    choice,
+    generator,
+    kind,
+    number,
+    whole,
+)
 from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS, Activation, clipped
@@ -24,9 +33,24 @@ from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Transition, assemble
-from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, added,
-                              admit_gradients, admit_tape, an_activation, copied, float_type,
-                              losses_of, matmul_of, matrix_of, parameter_shapes, pulled)
+from refnet.nets.base import (
+    Initializer,
+    Named,
+    NetTape,
+    a_loss,
+    a_transition,
+    added,
+    admit_gradients,
+    admit_tape,
+    an_activation,
+    copied,
+    float_type,
+    losses_of,
+    matmul_of,
+    matrix_of,
+    parameter_shapes,
+    pulled,
+)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
 from refnet.process import serial_blas

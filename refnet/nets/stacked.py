@@ -22,8 +22,16 @@ from refnet.arguments import Shapes, generator, kind, whole
 from refnet.batch import Array, Params, last_steps
 from refnet.maths.kinds import same_kind
 from refnet.matrices.initializers import glorot_uniform
-from refnet.nets.base import (Initializer, NetTape, added, admit_gradients, copied, float_type,
-                              matrix_of, pulled)
+from refnet.nets.base import (
+    Initializer,
+    NetTape,
+    added,
+    admit_gradients,
+    copied,
+    float_type,
+    matrix_of,
+    pulled,
+)
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
 from refnet.process import serial_blas

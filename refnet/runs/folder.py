@@ -18,8 +18,17 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from refnet.runs.files import (LOCK, MARK, argument, naming, printable, remove, sweep,
-                               sync_folder, temporary)
+from refnet.runs.files import (
+    LOCK,
+    MARK,
+    argument,
+    naming,
+    printable,
+    remove,
+    sweep,
+    sync_folder,
+    temporary,
+)
 
 __all__ = ["BusyError", "Held", "create", "hold", "holder", "vacant"]
 

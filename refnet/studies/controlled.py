@@ -7,8 +7,26 @@ Checked by: tests/studies/test_study_figures.py.
 
 from typing import Any
 
-from refnet.studies.findings import (ADDING, BRIEF, ENDS, FADED, FIRST, GATED, HELD, LONG, MORE,
-                                     MOST, PIXELS, PRIOR, PTB, PULLED, RIGID, SHORT, START, WHOLE)
+from refnet.studies.findings import (
+    ADDING,
+    BRIEF,
+    ENDS,
+    FADED,
+    FIRST,
+    GATED,
+    HELD,
+    LONG,
+    MORE,
+    MOST,
+    PIXELS,
+    PRIOR,
+    PTB,
+    PULLED,
+    RIGID,
+    SHORT,
+    START,
+    WHOLE,
+)
 from refnet.studies.grid import Cell
 from refnet.studies.manchev import LE_ET_AL, LSTM
 from refnet.studies.vorontsov import SUMMED

@@ -6,12 +6,31 @@ Checked by: tests/studies/test_study_findings.py.
 
 from functools import partial
 
-from refnet.studies.comparison import (Claim, Finding, above, ahead, below, between, near, slower,
-                                       solved)
+from refnet.studies.comparison import (
+    Claim,
+    Finding,
+    above,
+    ahead,
+    below,
+    between,
+    near,
+    slower,
+    solved,
+)
 from refnet.studies.grid import accuracy, last_accuracy
-from refnet.studies.quantities import (Figure, below_radius_1, best, characters,
-                                       examples_until_learning, final, gain_after, last_gain, lost,
-                                       middle, spectrum_end)
+from refnet.studies.quantities import (
+    Figure,
+    below_radius_1,
+    best,
+    characters,
+    examples_until_learning,
+    final,
+    gain_after,
+    last_gain,
+    lost,
+    middle,
+    spectrum_end,
+)
 
 __all__ = ["ADDING", "BRIEF", "ENDS", "FADED", "FINDINGS", "FIRST", "GATED", "HELD", "LONG", "MORE",
            "MOST", "PIXELS", "PRIOR", "PTB", "PULLED", "RIGID", "SHORT", "START", "STEP", "WHOLE"]

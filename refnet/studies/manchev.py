@@ -6,8 +6,16 @@ from typing import Any
 from refnet.analysis.orthogonalization import orthogonalization_experiment
 from refnet.runs.rows import finite, table
 from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import (STYLES, Cell, Figure, accuracy, grid, label_of, last_accuracy,
-                                 solved_at)
+from refnet.studies.grid import (
+    STYLES,
+    Cell,
+    Figure,
+    accuracy,
+    grid,
+    label_of,
+    last_accuracy,
+    solved_at,
+)
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.quantities import BATCH

@@ -15,8 +15,7 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_batch, classified,
-                               evaluation_size, rates, stream)
+from refnet.tasks.base import ORDER, Task, check_batch, classified, evaluation_size, rates, stream
 from refnet.tasks.files import Source, load, parse_idx
 
 __all__ = ["Images", "ORDERS", "PermutedPixels", "Pixels", "examples", "order", "permutation",

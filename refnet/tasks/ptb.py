@@ -17,8 +17,7 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_batch, classified,
-                               evaluation_size, one_hot, stream)
+from refnet.tasks.base import ORDER, Task, check_batch, classified, evaluation_size, one_hot, stream
 from refnet.tasks.files import Source, load
 
 __all__ = ["Characters", "ORDERS", "SYMBOLS", "encode", "lines", "schedule"]

@@ -17,8 +17,17 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (EVALUATION, TRAINING, Task, check_batch, classified,
-                               evaluation_size, one_hot, rates, stream)
+from refnet.tasks.base import (
+    EVALUATION,
+    TRAINING,
+    Task,
+    check_batch,
+    classified,
+    evaluation_size,
+    one_hot,
+    rates,
+    stream,
+)
 
 __all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder",
            "TemporalOrder3Bit"]

@@ -20,8 +20,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import (ARRAYS, check_fields, choice, instance, kind, number, one_of,
-                              optional, real, takes)
+from refnet.arguments import (
+    ARRAYS,
+    check_fields,
+    choice,
+    instance,
+    kind,
+    number,
+    one_of,
+    optional,
+    real,
+    takes,
+)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times

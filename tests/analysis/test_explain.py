@@ -108,7 +108,7 @@ def test_figures_show_prediction_and_measurement(name):
               for label in ax.get_legend_handles_labels()[1] if hasattr(ax, "plot")}
     words = ("predicted", "closed form", "bound", "limit", "derived", "map", "radius", "root")
     assert any(word in label for label in labels for word in words), labels
-    axes = [ax for ax in figure.findobj(lambda one: hasattr(one, "get_xlabel"))]
+    axes = figure.findobj(lambda one: hasattr(one, "get_xlabel"))
     for ax in axes:
         if ax.get_visible() and ax.has_data() and ax.get_label() != "<colorbar>":
             assert ax.get_xlabel(), (name, ax.get_title())

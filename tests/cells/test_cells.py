@@ -9,12 +9,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.oracles import planted
-from support.rational import RATIONAL_GATE, SOFTSIGN, shapes
-from support.strategies import arrays
 
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.dual import dual_array, parts
+from support.oracles import planted
+from support.rational import RATIONAL_GATE, SOFTSIGN, shapes
+from support.strategies import arrays
 
 CELLS = ("lstm", "gru", "gru_before")
 

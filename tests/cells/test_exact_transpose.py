@@ -6,9 +6,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given
-from support.oracles import loss_push_minus_pull, planted, push_minus_pull
-from support.rational import RNN_BUGS, generic_case
-from support.strategies import feedforward_cases, rnn_cases
 
 import refnet.cells.rnn as rnn
 from refnet.maths.activations import ACTIVATIONS
@@ -16,6 +13,9 @@ from refnet.maths.dual import Dual, dual_array, parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Result, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.oracles import loss_push_minus_pull, planted, push_minus_pull
+from support.rational import RNN_BUGS, generic_case
+from support.strategies import feedforward_cases, rnn_cases
 
 
 @given(rnn_cases())

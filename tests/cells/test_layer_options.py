@@ -5,8 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from support.oracles import loss_push_minus_pull, push_minus_pull
-from support.stacked import GATE, float_case, generic_case, rational_net
 
 from refnet.check.verdict import compare
 from refnet.exact import certify
@@ -14,6 +12,8 @@ from refnet.maths.activations import ACTIVATIONS, clipped
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_gradients
+from support.oracles import loss_push_minus_pull, push_minus_pull
+from support.stacked import GATE, float_case, generic_case, rational_net
 
 H = 2
 

@@ -5,8 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from support.oracles import loss_push_minus_pull, planted, push_minus_pull
-from support.stacked import GATE, float_case, generic_case, rational_net
 
 from refnet.cells import lstm
 from refnet.check.verdict import compare
@@ -15,6 +13,8 @@ from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
+from support.oracles import loss_push_minus_pull, planted, push_minus_pull
+from support.stacked import GATE, float_case, generic_case, rational_net
 
 
 @pytest.mark.parametrize("cell", ["lstm", "cifg"])

@@ -9,7 +9,6 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from support.rational import RATIONAL_GATE
 
 from refnet.batch import Batch
 from refnet.exact import certify_function, lift
@@ -21,6 +20,7 @@ from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.rational import RATIONAL_GATE
 
 pytestmark = pytest.mark.needs("flint")
 

@@ -1,9 +1,9 @@
 """Folders of golden vectors, each written once for a module's tests."""
 
 import pytest
-from support.vectors import small
 
 from refnet.check import vectors
+from support.vectors import small
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,12 @@ import pytest
 
 from refnet.batch import Batch
 from refnet.check import compare, noise
-from refnet.check.cases import random_batch, random_mask, random_params
-from refnet.check.cases import reference_results as results
+from refnet.check.cases import (
+    random_batch,
+    random_mask,
+    random_params,
+    reference_results as results,
+)
 from refnet.check.noise import spread
 from refnet.check.verdict import (
     EXPLAINED,
@@ -56,7 +60,7 @@ def small():
     FeedforwardNet((4, 6, 6, 3)),
 ], ids=lambda value: getattr(value, "__name__", None) or " ".join(
     str(getattr(value, part, "")) for part in ("cell", "readout", "loss"))
-    + getattr(value, "activation").name)
+    + value.activation.name)
 def test_correct_results_are_explained(net, dtype):
     params, batch = make(net, dtype=dtype, mask=getattr(net, "readout", "") == "every")
     verdict = compare(results(net, params, batch), certify(net, params, batch))

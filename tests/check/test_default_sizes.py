@@ -3,12 +3,12 @@ cannot have all of them."""
 
 import numpy as np
 import pytest
-from support.columns import in_columns
 
 from refnet import cli
 from refnet.check.cases import NORMS, reference_results
 from refnet.check.own import Described, own_rows
 from refnet.maths.activations import ACTIVATIONS
+from support.columns import in_columns
 
 pytestmark = pytest.mark.needs("flint")
 

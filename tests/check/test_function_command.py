@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from support.columns import in_columns
 
 from refnet import Batch, cli
 from refnet.check import judge
@@ -19,6 +18,7 @@ from refnet.check.cases import reference_results
 from refnet.check.cli import FUNCTION
 from refnet.check.own import EXAMPLES, Described, example, own_rows
 from refnet.check.tables import junit
+from support.columns import in_columns
 
 pytestmark = pytest.mark.needs("flint")
 

@@ -5,13 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
-from support.vectors import reference_answers
 
 from refnet import cli
 from refnet.check import vectors
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.recurrent import RecurrentNet
+from support.vectors import reference_answers
 
 pytestmark = pytest.mark.needs("flint")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.vectors import reference_answers, small
 
 from refnet.check import vectors
 from refnet.check.encodings import ENCODINGS, decode, encode, from_json, to_json
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
+from support.vectors import reference_answers, small
 
 CLIENTS = Path(__file__).parents[1] / "support/clients"
 PINNED = "d812a7d65fd0d03fcb43b669b7bc3577c1b3f2284320c419f8409df140fa365d"

@@ -9,14 +9,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.compiled import EXACT_RUN, draw_gated
-from support.subprocesses import run_on_fractions
 
 from refnet import compiled
 from refnet.cells import rnn as reference
 from refnet.compiled import rnn, vector
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.threads import get_threads, set_threads, usual_threads
+from support.compiled import EXACT_RUN, draw_gated
+from support.subprocesses import run_on_fractions
 
 # Both backends run float64 on the float32 inputs' values, or float32 itself: with u = eps / 2
 # an entry is a sum of K products and goes through a Lipschitz chain of T steps, each worth

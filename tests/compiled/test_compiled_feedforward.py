@@ -7,8 +7,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.realdata import real_data
-from support.subprocesses import run_on_fractions
 
 from refnet.batch import Batch
 from refnet.compiled import feedforward, vector
@@ -19,6 +17,8 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.training.config import Config
 from refnet.training.experiment import build
+from support.realdata import real_data
+from support.subprocesses import run_on_fractions
 
 
 def both(widths, act, B, dtype, seed=0, **options):

@@ -4,12 +4,12 @@ import os
 
 import numpy as np
 import pytest
-from support import mgu, mgu_compiled
-from support.compiled import EXACT_RUN, draw_gated
-from support.subprocesses import run_on_fractions
 
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.dual import dual_array, parts
+from support import mgu, mgu_compiled
+from support.compiled import EXACT_RUN, draw_gated
+from support.subprocesses import run_on_fractions
 
 
 def lines(module):

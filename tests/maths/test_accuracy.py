@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from refnet.batch import Batch
-from refnet.compiled import _jit
-from refnet.compiled import activations as compiled
+from refnet.compiled import _jit, activations as compiled
 from refnet.maths import activations
 from refnet.maths.activations import ACCURACY, ACTIVATIONS
 from refnet.nets.gradients import loss_and_gradients

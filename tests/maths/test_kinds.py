@@ -5,7 +5,6 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from support.strategies import SMALL
 
 from refnet.batch import Batch
 from refnet.maths.activations import ACTIVATIONS, activation
@@ -30,6 +29,7 @@ from refnet.training.optimizers import (
     clip_by_value,
     weight_decay,
 )
+from support.strategies import SMALL
 
 
 def test_types_of_a_fixed_array_are_known_as_long_as_it_is_there():

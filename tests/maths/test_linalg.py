@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import assume, given
-from support.strategies import arrays
 
 from refnet.maths import linalg, threads
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.linalg import Factored, OnePlus, expm, expm_pull, eye, qr, solve
 from refnet.maths.numeric import matmul
+from support.strategies import arrays
 
 FLOATS = [np.float32, np.float64, np.longdouble, np.complex128, np.clongdouble]
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from refnet.compiled import losses as compiled
 from refnet.maths.losses import counted_predictions, cross_entropy, score, squared_error

@@ -7,9 +7,9 @@ comparison in 2 million, and the seeds are fixed.
 
 import numpy as np
 import pytest
-from support.haar import haar_failures, near
 
 from refnet.matrices.initializers import INITIALIZERS, initialize
+from support.haar import haar_failures, near
 
 
 def sample(function, draws=4000, n=8, seed=1):

@@ -7,8 +7,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from support.haar import haar_failures
-from support.strategies import arrays
 
 from refnet.analysis.orthogonalization import _block_steps, orthogonalization_experiment
 from refnet.maths.dual import dual_array, parts
@@ -23,6 +21,8 @@ from refnet.matrices.orthogonality import (
     orthogonalize_params,
 )
 from refnet.training.optimizers import SGD
+from support.haar import haar_failures
+from support.strategies import arrays
 
 EPS = np.finfo(float).eps
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -6,12 +6,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from support.strategies import arrays
 
 from refnet.maths import linalg
 from refnet.maths.linalg import eye, solve
 from refnet.maths.numeric import matmul, times
 from refnet.matrices.stiefel import METRICS, RETRACTIONS, defect, determinant, gradient, guard, step
+from support.strategies import arrays
 
 HALF = Fraction(1, 2)
 RATE = st.sampled_from([Fraction(1, 7), Fraction(2), Fraction(-1, 3)])

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from support.strategies import arrays
 
 from refnet.batch import Batch
 from refnet.maths.activations import ACCURACY
@@ -13,6 +12,7 @@ from refnet.matrices.orthogonality import defect, open_penalty
 from refnet.matrices.transitions import svd, transition
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.strategies import arrays
 
 EPS = np.finfo(float).eps
 

@@ -6,9 +6,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from support.oracles import planted
-from support.strategies import arrays
-from support.transitions import CONSTANT, EPS, Sinh, complex_step_error, push_minus_pull
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
@@ -23,6 +20,9 @@ from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import jvp, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.oracles import planted
+from support.strategies import arrays
+from support.transitions import CONSTANT, EPS, Sinh, complex_step_error, push_minus_pull
 
 MADE = {
     "orthogonal": {}, "product": {"hard": True}, "svd": {}, "svd with margin": {"margin": 0.5},

@@ -11,11 +11,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.oracles import planted
-from support.rational import RATIONAL_GATE, shapes
-from support.runs import TINY
-from support.runs import arrays as saved
-from support.strategies import arrays, masks
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
@@ -29,6 +24,10 @@ from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_jacobians
 from refnet.training.experiment import build
 from refnet.training.loop import resume, train
+from support.oracles import planted
+from support.rational import RATIONAL_GATE, shapes
+from support.runs import TINY, arrays as saved
+from support.strategies import arrays, masks
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
 SHORT = patch.object(checkpointing, "STRETCH", 1)  # so that a few steps make several segments

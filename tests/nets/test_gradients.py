@@ -6,9 +6,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from support.oracles import dot, loss_push_minus_pull, planted, rounding_bound
-from support.rational import RNN_BUGS, generic_case
-from support.strategies import SMOOTH, Case, feedforward_cases, rnn_cases
 
 import refnet.cells.rnn as rnn
 from refnet.batch import Batch
@@ -19,6 +16,9 @@ from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_grad
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
+from support.oracles import dot, loss_push_minus_pull, planted, rounding_bound
+from support.rational import RNN_BUGS, generic_case
+from support.strategies import SMOOTH, Case, feedforward_cases, rnn_cases
 
 FLOAT_NAMES = sorted(set(ACTIVATIONS) - {"oplu", "modrelu"})
 

@@ -7,7 +7,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from support.padding import GARBAGE, littered
 
 from refnet.batch import Batch, last_steps
 from refnet.cells import CELLS
@@ -16,6 +15,7 @@ from refnet.nets import layer, padding, recurrent
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_gradients
+from support.padding import GARBAGE, littered
 
 
 def make(net, seed=0, T=7, B=4, dtype=np.float32, gaps=True):

@@ -7,10 +7,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from support.oracles import loss_push_minus_pull, planted, push_minus_pull
-from support.padding import GARBAGE, littered
-from support.stacked import GATE, float_case, generic_case, rational_net, shapes
-from support.strategies import Case, arrays, masks, targets
 
 from refnet.batch import Batch
 from refnet.check.verdict import compare
@@ -19,6 +15,10 @@ from refnet.nets.gradients import loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
+from support.oracles import loss_push_minus_pull, planted, push_minus_pull
+from support.padding import GARBAGE, littered
+from support.stacked import GATE, float_case, generic_case, rational_net, shapes
+from support.strategies import Case, arrays, masks, targets
 
 EPS = np.finfo(float).eps
 CELLS = ("rnn", "lstm", "gru", "gru_before", "cifg")

@@ -6,8 +6,6 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from support.rational import RATIONAL_GATE, SOFTSIGN
-from support.transitions import CONSTANT, Sinh, complex_step_error, push_minus_pull
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
@@ -24,6 +22,8 @@ from refnet.tasks.base import Task, stream
 from refnet.tasks.files import folders
 from refnet.training.config import of_run
 from refnet.training.protocols import preset
+from support.rational import RATIONAL_GATE, SOFTSIGN
+from support.transitions import CONSTANT, Sinh, complex_step_error, push_minus_pull
 
 T, B, D, H = 2, 1, 2, 2
 

@@ -16,9 +16,6 @@ from pkgutil import walk_packages
 
 import numpy as np
 import pytest
-from support.cluster import scheduler_and_workers
-from support.public import PUBLIC
-from support.realdata import real_data
 
 import refnet
 from refnet import cli
@@ -28,6 +25,9 @@ from refnet.check.encodings import encode
 from refnet.training.config import Config, to_toml
 from refnet.training.protocols import configure
 from refnet.training.specs import KINDS
+from support.cluster import scheduler_and_workers
+from support.public import PUBLIC
+from support.realdata import real_data
 
 for package, extra in (("flint", "certify"), ("matplotlib", "cli"), ("rich", "cli")):
     pytest.importorskip(package, reason=f"{package} (extra {extra}) is not installed")

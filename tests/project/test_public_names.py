@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from support.public import FACES, PUBLIC
 
 import refnet
 from refnet.tasks.files import folders
+from support.public import FACES, PUBLIC
 
 
 @pytest.mark.parametrize("face", FACES)

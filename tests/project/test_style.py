@@ -1,4 +1,4 @@
-"""flake8 on everything, mypy --strict on the package, and what an import may cost."""
+"""ruff on everything, mypy --strict on the package, and what an import may cost."""
 
 import subprocess
 import sys
@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("command", [
-    ["flake8", "refnet", "tests", "benchmarks"],
+    ["ruff", "check"],
+    ["ruff", "format", "--check", "--diff"],
     ["mypy", "refnet"],
 ])
 def test_checker_finds_nothing(command):

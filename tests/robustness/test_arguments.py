@@ -6,7 +6,6 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from support.arguments import NAMES, REFUSED, B, C, D, H, T, W, problem, refused, rng, said_well
 
 import refnet
 from refnet.arguments import number
@@ -21,6 +20,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_jacobians
 from refnet.training.optimizers import OPTIMIZERS, RULES
+from support.arguments import NAMES, REFUSED, B, C, D, H, T, W, problem, refused, rng, said_well
 
 
 def label(net):

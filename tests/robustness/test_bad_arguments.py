@@ -11,11 +11,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.arguments import NAMES, B, C, D, H, T, W, problem, rng, said_well
 
 import refnet
 from refnet.matrices.initializers import INITIALIZERS
 from refnet.nets.recurrent import RecurrentNet
+from support.arguments import NAMES, B, C, D, H, T, W, problem, rng, said_well
 
 ROOMS = ("analysis", "analysis.flow", "analysis.geometry", "analysis.memory",
          "analysis.orthogonalization", "analysis.powers", "analysis.spectra", "analysis.variance",

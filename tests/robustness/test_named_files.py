@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.runs import TINY
 
 from refnet.cli import main
 from refnet.runs.files import naming, write_named, write_text
 from refnet.training.loop import train
+from support.runs import TINY
 
 
 def test_system_errors_name_the_file(tmp_path):

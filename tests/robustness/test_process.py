@@ -10,10 +10,10 @@ import threading
 import time
 
 import pytest
-from support.subprocesses import run_python
 
 from refnet.process import PATIENCE, serving, starting, stop
 from refnet.runs.files import temporary
+from support.subprocesses import run_python
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries go their own way")

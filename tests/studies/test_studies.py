@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
 import pytest
-from support.studies import TINY, results, tiny_jobs, tiny_study, without_times
 
 from refnet import cli
 from refnet.runs.folder import BusyError, holder
@@ -22,6 +21,7 @@ from refnet.studies.store import Store
 from refnet.studies.study import Study
 from refnet.training import loop
 from refnet.training.config import Config, applicable
+from support.studies import TINY, results, tiny_jobs, tiny_study, without_times
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.studies import TINY, tiny_study
 
 from refnet import cli
 from refnet.runs.files import argument
@@ -15,6 +14,7 @@ from refnet.studies.store import Store
 from refnet.training import loop
 from refnet.training.config import Config, to_toml
 from refnet.training.protocols import configure
+from support.studies import TINY, tiny_study
 
 
 def test_a_figure_that_cannot_be_written_fails_no_table(tmp_path, monkeypatch, capsys):

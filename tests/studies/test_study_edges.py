@@ -8,7 +8,6 @@ from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, Thre
 from multiprocessing import get_context
 
 import pytest
-from support.studies import CALLS, Distant, slow_study, tiny_jobs, tiny_study
 
 from refnet import cli
 from refnet.maths.threads import get_threads, usual_threads
@@ -20,6 +19,7 @@ from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, only
+from support.studies import CALLS, Distant, slow_study, tiny_jobs, tiny_study
 
 OINIT = Job("uniform", function="refnet.studies.manchev:orthogonalise",
             arguments={"distribution": "uniform", "seed": 0, "runs": 2})

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.cluster import scheduler_and_workers
-from support.studies import results, tiny_study
 
 from refnet import cli
 from refnet.studies.runner import run
 from refnet.studies.store import Store
+from support.cluster import scheduler_and_workers
+from support.studies import results, tiny_study
 
 SCRIPT = """
 import sys

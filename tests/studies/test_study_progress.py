@@ -2,8 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-
-from support.studies import slow_study, tiny_jobs, tiny_study
+from types import MappingProxyType
 
 from refnet.studies import costs, runner
 from refnet.studies.progress import progress
@@ -11,6 +10,7 @@ from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.work import begun
 from refnet.training import loop
+from support.studies import slow_study, tiny_jobs, tiny_study
 
 
 def test_the_whole_and_each_run_have_their_time_left(tmp_path):
@@ -18,7 +18,7 @@ def test_the_whole_and_each_run_have_their_time_left(tmp_path):
     loop.train(replace(jobs[0].config, iterations=20), store.unfinished(jobs[0].key) / "run")
     keys = {job.key: job for job in jobs}
 
-    def text(going, left=tuple(keys), measured={}):
+    def text(going, left=tuple(keys), measured=MappingProxyType({})):
         return progress(keys, left, going, store, lambda job: store.done(job, store.rows()), {},
                         measured).splitlines()
 

@@ -7,7 +7,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from support.studies import CALLS, Distant, results, slow_study, tiny_jobs, tiny_study
 
 from refnet.runs.read import FileError
 from refnet.studies import runner, work
@@ -16,6 +15,7 @@ from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, only
 from refnet.training import loop
+from support.studies import CALLS, Distant, results, slow_study, tiny_jobs, tiny_study
 
 SEEDS = Study("seeds", "", lambda found, seeds, quick: tiny_jobs(number=seeds), lambda *ask: "")
 

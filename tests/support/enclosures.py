@@ -5,7 +5,6 @@ from fractions import Fraction
 import flint
 import mpmath
 import numpy as np
-from support.highprecision import ERROR, evaluate
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
@@ -15,6 +14,7 @@ from refnet.matrices.initializers import orthogonal
 from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.highprecision import ERROR, evaluate
 
 SQUARED = {"loss": "squared_error", "readout": "every"}
 

@@ -1,12 +1,11 @@
 """The minimal gated unit of ``mgu``, compiled."""
 
-from support.mgu import SIGMOID, Tape
-
 from refnet.compiled import walk
 from refnet.compiled._jit import inlined
 from refnet.compiled.step import Cell, Product, activate, slope
 from refnet.compiled.vector import number
 from refnet.compiled.walk import Walk
+from support.mgu import SIGMOID, Tape
 
 
 @inlined

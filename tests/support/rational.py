@@ -4,11 +4,11 @@ from fractions import Fraction
 from importlib import import_module
 
 import numpy as np
-from support.strategies import Case
 
 from refnet.batch import Batch
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.recurrent import RecurrentNet
+from support.strategies import Case
 
 SOFTSIGN = ACTIVATIONS["softsign"]
 RATIONAL_GATE = Activation(  # (1 + softsign(a)) / 2: rational, in (0, 1), generic slope
@@ -22,7 +22,7 @@ def shapes(name, T, B, D, H, act, peepholes=()):
     G = len(cell.GATES)
     need = {"Whh": (G * H, H), "Wxh": (G * H, D), "bh": (G * H,)}
     need |= {name: shape(H) for name, shape, _ in act.start}
-    need |= {peephole: (H,) for peephole in peepholes}
+    need |= dict.fromkeys(peepholes, (H,))
     if name == "gru":
         need["bhn"] = (H,)
     h0 = (B, H) if cell.STATES == 1 else (2, B, H)

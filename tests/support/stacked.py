@@ -4,11 +4,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-from support.rational import RATIONAL_GATE
-from support.strategies import Case
 
 from refnet.batch import Batch
 from refnet.nets.stacked import StackedNet
+from support.rational import RATIONAL_GATE
+from support.strategies import Case
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
 """A gate of rationals for which 1 - s(a) = s(-a), as for the sigmoid."""

@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.realdata import real_data
 
 from refnet.tasks import make_task, mnist
+from support.realdata import real_data
 
 NAMES = ("mnist", "sequential-mnist", "permuted-mnist")
 

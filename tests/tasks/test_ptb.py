@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.realdata import real_data
 
 from refnet.tasks import make_task, ptb
 from refnet.tasks.ptb import SYMBOLS
+from support.realdata import real_data
 
 TEXTS = {
     "train": [" we 're <unk> off ", " a \\/ b & c # d * e ", " N <unk> <unk> sold for $ 3 a-piece ",
@@ -82,7 +82,7 @@ def test_batches_read_back(small, dtype):
     for batch in islice(task.batches(4, seed=2), 6):  # three epochs of batches of 4 and 2
         seen.update(read(batch))
         assert batch.x.dtype == dtype and batch.y.dtype == np.int64
-    assert seen == Counter({text: 3 for text in TEXTS["train"]})
+    assert seen == Counter(dict.fromkeys(TEXTS["train"], 3))
 
 
 def test_the_reader_rejects_planted_bugs(small):

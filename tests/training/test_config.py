@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from support.realdata import real_data
 
 from refnet.batch import Batch
 from refnet.cli import main
@@ -29,6 +28,7 @@ from refnet.training.experiment import build
 from refnet.training.loop import identity, train
 from refnet.training.protocols import configure, preset
 from refnet.training.specs import KINDS, options_of, read_spec
+from support.realdata import real_data
 
 EMPTY = ("protocol", "input_weights", "recurrent", "gate_recurrent")
 

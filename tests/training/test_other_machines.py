@@ -10,7 +10,6 @@ from dataclasses import replace
 import llvmlite.binding
 import numpy as np
 import pytest
-from support.runs import arrays, rows
 
 from refnet.process import BLAS_THREADS, starting
 from refnet.runs import checkpoint
@@ -18,6 +17,7 @@ from refnet.runs.rows import environment, machine
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.loop import ROOM, STEPS, Run, identity, resume, rounding, train
+from support.runs import arrays, rows
 
 OLD = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse,+sse2",
        "OPENBLAS_CORETYPE": "Prescott"}

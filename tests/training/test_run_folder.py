@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.runs import TINY, arrays, resume, rows, train
 
 from benchmarks.stopped import child, obey_modes
 from refnet.cli import main
@@ -24,6 +23,7 @@ from refnet.runs.read import FileError
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.listing import describe, runs
 from refnet.training.loop import NotFiniteError
+from support.runs import TINY, arrays, resume, rows, train
 
 HOLD = """
 import sys, time

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.realdata import real_data
-from support.runs import TINY, arrays, resume, rows, train
 
 from refnet.cli import main
 from refnet.nets.gradients import loss_and_gradients
@@ -24,6 +22,8 @@ from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.loop import NotFiniteError
 from refnet.training.protocols import preset
+from support.realdata import real_data
+from support.runs import TINY, arrays, resume, rows, train
 
 
 def test_a_run_folder_holds_everything(tmp_path):

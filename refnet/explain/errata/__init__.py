@@ -1,7 +1,6 @@
 """The errata of the papers, each with a check that runs refnet's own functions."""
 
-from refnet.explain.errata import (manchev_spratling, manchev_spratling_claims, posts,
-                                   vorontsov)
+from refnet.explain.errata import manchev_spratling, manchev_spratling_claims, posts, vorontsov
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, as_text
 
 __all__ = ["ERRATA", "AtLeast", "AtMost", "Comparison", "Erratum", "as_text"]

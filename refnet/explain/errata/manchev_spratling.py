@@ -7,19 +7,41 @@ from fractions import Fraction as F
 
 import numpy as np
 
-from refnet.analysis.orthogonalization import (defect_moments, gaussian_moments,
-                                               orthogonalization_experiment, singular_value_map,
-                                               uniform_moments)
+from refnet.analysis.orthogonalization import (
+    defect_moments,
+    gaussian_moments,
+    orthogonalization_experiment,
+    singular_value_map,
+    uniform_moments,
+)
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
-from refnet.explain.errata.exact import (A1, NILPOTENT, ROTATION, SHEAR, W1, W2, every_sign,
-                                         identity, jacobian, product_norms, rational, slopes,
-                                         softsign, two_layers)
+from refnet.explain.errata.exact import (
+    A1,
+    NILPOTENT,
+    ROTATION,
+    SHEAR,
+    W1,
+    W2,
+    every_sign,
+    identity,
+    jacobian,
+    product_norms,
+    rational,
+    slopes,
+    softsign,
+    two_layers,
+)
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
-from refnet.matrices.orthogonality import (defect, defect_and_gradient, open_penalty, open_update,
-                                           orthogonalize)
+from refnet.matrices.orthogonality import (
+    defect,
+    defect_and_gradient,
+    open_penalty,
+    open_update,
+    orthogonalize,
+)
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians

@@ -11,8 +11,19 @@ import numpy as np
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
-from refnet.explain.errata.exact import (A1, NILPOTENT, ROTATION, W1, W2, identity, jacobian,
-                                         product_norms, rational, slopes, softsign)
+from refnet.explain.errata.exact import (
+    A1,
+    NILPOTENT,
+    ROTATION,
+    W1,
+    W2,
+    identity,
+    jacobian,
+    product_norms,
+    rational,
+    slopes,
+    softsign,
+)
 from refnet.maths.linalg import solve
 from refnet.matrices import stiefel
 from refnet.matrices.orthogonality import defect

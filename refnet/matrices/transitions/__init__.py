@@ -10,8 +10,12 @@ from typing import Any
 
 from refnet.matrices.slots import Transition
 from refnet.matrices.transitions.manifold import Orthogonal, Product
-from refnet.matrices.transitions.parametrisations import (CayleyMap, Householder, MatrixExponential,
-                                                          ScaledCayley)
+from refnet.matrices.transitions.parametrisations import (
+    CayleyMap,
+    Householder,
+    MatrixExponential,
+    ScaledCayley,
+)
 from refnet.matrices.transitions.schur import Schur
 from refnet.matrices.transitions.svd import SVD
 from refnet.specs import Kind, field_options, read
