@@ -1,6 +1,7 @@
 """Rationals and balls as numbers: lifted exactly, rounded correctly, and containing the truth."""
 
 from fractions import Fraction
+from math import log2
 
 import hypothesis.strategies as st
 import numpy as np
@@ -91,6 +92,32 @@ def test_the_end_of_the_range_is_not_between_two_numbers(sign):
         ball = flint.arb(largest + sign * flint.arb(1e300), 1e300)
         assert ball.contains(largest)
         assert not balls.decided(np.array([ball], object))[1].any()
+
+
+@pytest.mark.parametrize("exponent", [-1200.5, -20.0, 0.75, 2000.25])
+def test_a_radius_grows_by_the_power_of_two(exponent):
+    """Against a power of two at 200 bits: no less, nor much more."""
+    with balls.precision(200):
+        values = np.array([flint.arb(0), flint.arb(1) / 3, 5], object)
+        wide = balls.widened(values, np.array(exponent))
+        power = flint.arb(2) ** exponent
+        for ball, value in zip(wide, map(flint.arb, values)):
+            least = power + value.rad()
+            assert least <= ball.rad() <= 1.0001 * least + flint.arb((1, -198))
+        assert balls.widened(values, np.array([-np.inf] * 3))[0].is_exact()
+        assert not any(ball.is_finite() for ball in balls.widened(values, np.array(np.inf)))
+
+
+@given(st.integers(-2**70, 2**70), st.integers(-5000, 5000), st.integers(0, 2**20))
+def test_the_largest_magnitude_in_a_ball(mantissa, exponent, radius):
+    ball = flint.arb(flint.arb((mantissa, exponent)), flint.arb((radius, exponent)))
+    largest = abs(mantissa) + int(exactly(ball.rad()) / Fraction(2) ** exponent)
+    found = balls.log2_bound(ball)
+    if largest:
+        assert abs(found - (log2(largest) + exponent)) < 1e-6
+    else:
+        assert found == -np.inf
+    assert balls.log2_bound(flint.arb(1, np.inf)) == np.inf
 
 
 def test_ball_product_contains_rational_product():

@@ -382,7 +382,7 @@ def test_a_count_is_no_gradient():
 @pytest.mark.parametrize("classes", [3, 5, 10])
 def test_a_value_between_two_floats_is_rounded_to_the_even_one(classes):
     """Without weights a softmax has 1 / classes everywhere, and some sums of such parts lie halfway
-    between two floats: the value is that of exact division, in machine words and in balls."""
+    between two floats: the value is that of exact division, at any precision."""
     rng = np.random.default_rng(0)
     net = FeedforwardNet((20, classes))
     params = {name: 0 * value for name, value in net.init(rng, np.float64).items()}

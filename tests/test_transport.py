@@ -8,9 +8,11 @@ pytest.importorskip("mpmath")
 from test_enclosures import CASES, draw, faults  # noqa: E402
 
 from refnet import RecurrentNet  # noqa: E402
+from refnet.cells import CELLS  # noqa: E402
 from refnet.check.cases import random_batch, random_params  # noqa: E402
-from refnet.exact import balls, enclose, transport, words  # noqa: E402
+from refnet.exact import balls, enclose, transport  # noqa: E402
 from refnet.exact.convert import lift  # noqa: E402
+from refnet.maths.numeric import matmul  # noqa: E402
 from refnet.nets.stacked import StackedNet  # noqa: E402
 
 T, B = 60, 3
@@ -97,7 +99,7 @@ def test_contains_mpmath(label, monkeypatch):
 
 
 def nothing_added(patch):
-    patch.setattr(words, "widened", lambda array, width: array)
+    patch.setattr(balls, "widened", lambda array, width: array)
 
 
 def a_millionth_added(patch):
@@ -106,12 +108,12 @@ def a_millionth_added(patch):
 
 
 def midpoints_without_their_distance(patch):
-    patch.setattr(words, "_distance", lambda left: np.full(len(left.low), -5000.0))
+    patch.setattr(balls, "_distance", lambda row: -5000.0)
 
 
 def tape_left_as_it_is(patch):
-    right = words.widened
-    patch.setattr(words, "widened", lambda array, width: array if array.ndim > 2 else right(
+    right = balls.widened
+    patch.setattr(balls, "widened", lambda array, width: array if array.ndim > 2 else right(
         array, width))
 
 
@@ -134,7 +136,7 @@ def test_derivatives_of_a_step(cell):
     state, x = rng.normal(size=(*lead, 1, 4)), rng.normal(size=(1, 1, 2))
     tape = net.layer.run(p, x, state)
     gate = None if cell == "rnn" else net.gate
-    L, by, K = transport.LOCAL[cell](tape, p, net.activation, gate)
+    L, by, K = transport.LOCAL[CELLS[cell]](tape, p, net.activation, gate)
     G = len(net.gates)
     J = transport._jacobian(L[0], K[0], p["Whh"].reshape(G, 4, 4))[0]
 
@@ -214,16 +216,14 @@ def test_products_that_take_midpoints(exact):
             weights = weights / 3
         a = lift(rng.normal(size=(3, 6)), "ball") / 7 * lift(2.0 ** rng.integers(-90, 90, (3, 1)),
                                                              "ball")
-        size = words.length(100)
-        in_words = words.words(weights, size)
-        with words.centred(in_words) as dropped:
-            found = words.words(a, size) @ in_words[...]
-        assert len(dropped) == 1
+        with balls.centered(weights) as distances:
+            product = matmul(a, weights[...])
+        assert len(distances) == 1
     with balls.precision(1000):
         size = sum(float(value) ** 2 for value in weights.ravel()) ** 0.5
-        for row, off in enumerate(dropped[0]):
+        for row, off in enumerate(distances[0]):
             near = [value + balls.arb(0, balls.arb(2.0 ** (off + 1e-9) * size))
-                    for value in found[row]]
+                    for value in product[row]]
             true = a[row] @ weights
             assert all(ball.overlaps(value) for ball, value in zip(near, true))
             assert -125 < off - np.log2(float(sum(v * v for v in a[row])) ** 0.5) < -90

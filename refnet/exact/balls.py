@@ -9,7 +9,7 @@ Checked by: tests/test_balls.py::test_ball_product_contains_rational_product.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf, nextafter
+from math import floor, inf, log2, nextafter
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM
 from refnet.maths.numeric import MATMUL
 
-__all__ = ["bits", "count_product", "decided", "on_product", "precision", "settled",
-           "shortened", "waiting"]
+__all__ = ["arb", "bits", "centered", "decided", "log2_bound", "on_product", "precision",
+           "settled", "shortened", "waiting", "widened"]
 
 _listeners: list[Callable[[int], None]] = []
+_centered: list[tuple[Array, list[Array]]] = []
 _kept: list[dict[Any, Any]] = []
 _most = _sum_bits = 53
 """The precision asked for."""
@@ -67,10 +68,16 @@ def on_product(listener: Callable[[int], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def count_product() -> None:
-    """Count a matrix product."""
-    for listener in _listeners:
-        listener(1)
+@contextmanager
+def centered(weights: Array) -> Iterator[list[Array]]:
+    """In this block a product by (a view of) ``weights`` takes the midpoints of its left factor.
+    The list gets log2 of a bound of each row's Euclidean distance from them, (N,), by product."""
+    distances: list[Array] = []
+    _centered.append((weights, distances))
+    try:
+        yield distances
+    finally:
+        _centered.pop()
 
 
 def bits() -> tuple[int, int]:
@@ -106,11 +113,15 @@ def _product(matrix: Any) -> Callable[[Array, Array], Array]:
         return kept[key][1]
 
     def product(a: Array, b: Array) -> Array:
-        count_product()
+        for listener in _listeners:
+            listener(1)
         entries = a.ravel().tolist()
         if matrix is flint().arb_mat:
             known = _known(entries)
             flint().ctx.prec = min(_most, known + GUARD) if known > 0 else _most
+            if _centered and np.may_share_memory(b, _centered[-1][0]):
+                _centered[-1][1].append(np.array([_distance(row) for row in a.tolist()]))
+                return _array(matrix(*a.shape, entries).mid() * right(b))
             if (a.shape[1] >= LONG and len(a) >= b.shape[1] and known < _most
                     and _known(b[:, :1].ravel().tolist()) < _most):
                 return _sums(entries, a.shape, b)
@@ -124,6 +135,20 @@ def _known(entries: list[Any]) -> int:
     """How many bits the best known of some entries has; all that there are of exact ones."""
     return max((value.rel_accuracy_bits() for value in entries[::len(entries) // LOOKED_AT + 1]
                 if type(value) is arb and not value.is_exact()), default=_most)
+
+
+def _distance(row: list[Any]) -> float:
+    """log2 of a bound of the Euclidean distance of the row from its midpoints."""
+    radii = (value.rad() for value in row if type(value) is arb)
+    return log2_bound(sum((radius * radius for radius in radii), arb(0))) / 2
+
+
+def log2_bound(ball: Any) -> float:
+    """log2 of the largest magnitude in a ball, up to the rounding of a float64."""
+    if not ball.is_finite():
+        return inf
+    mantissa, exponent = ball.abs_upper().man_exp()
+    return log2(int(mantissa)) + int(exponent) if mantissa else -inf
 
 
 def _sums(entries: list[Any], shape: tuple[int, ...], b: Array) -> Array:
@@ -185,6 +210,19 @@ def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Arra
             radius <= np.ldexp(gap, -TIE - 1))
     even = np.where(low.view(np.int64) % 2 == 0, low, high)
     return np.where(same, low + 0.0, np.where(tie, even, middle)), same | tie
+
+
+def _symmetric(width: float) -> Any:
+    """The ball of radius 2^width, rounded upwards, around 0."""
+    if not -inf < width < inf:
+        return arb(0, 0 if width == -inf else inf)
+    whole = floor(width)
+    return arb(0, arb((int(2.0 ** (width - whole + 30)) + 1, whole - 30)))
+
+
+def widened(array: Array, width: Array) -> Array:
+    """The balls with radii 2^width added; the shapes broadcast."""
+    return np.asarray(array + np.frompyfunc(_symmetric, 1, 1)(width), object)
 
 
 def shortened(arrays: Params) -> Params:

@@ -5,7 +5,6 @@ Checked by: tests/test_certify.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -36,20 +35,15 @@ class Enclosure:
     """One quantity: ``exact``, arb or fmpq that provably hold the true value; ``value``, the
     float64 nearest to the true value (of one that lies halfway between two, within 2^-64 of
     their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
-    rationals). All three of one shape. ``found``: what ``exact`` is made of.
+    rationals). All three of one shape.
 
     Checked by: tests/test_certify.py::test_values_are_correctly_rounded,
     ::test_a_value_between_two_floats_is_rounded_to_the_even_one.
     """
 
-    found: Array
+    exact: Array
     value: Array
     radius: Array
-
-    @cached_property
-    def exact(self) -> Array:
-        """The numbers as objects, which are made of words when they are first asked for."""
-        return self.found.astype(object, copy=False)
 
 
 @dataclass(frozen=True)
@@ -136,12 +130,12 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
                  for name, value in found.items()}
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
-    from refnet.exact import balls, words
+    from refnet.exact import balls
     run = net
     if isinstance(net, RecurrentNet) and len(batch.x) > FOLLOWED:
         from refnet.exact.transport import followed
         run = followed(net)
-    named, bits = search(lambda: _balls(run if balls.bits()[0] <= words.LARGEST else net, params,
+    named, bits = search(lambda: _balls(run if balls.bits()[0] <= FOLLOWED_BITS else net, params,
                                         batch), "certify",
                          bits or _start_bits(run, params, batch, run is not net), 2, radius,
                          max_bits, max_seconds, progress)
@@ -190,10 +184,8 @@ def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None 
 
     found = run_on(net, params, batch, lifted, divisor)
     # NumPy makes an int64 array of a lone exact zero
-    found = {name: value if value.dtype.kind == "V" else value.astype(object)
-             for name, value in found.items()}
-    # refuses a float, which no proof would cover
-    kind_of(lift(batch.x, kind), *(value for value in found.values() if value.dtype == object))
+    found = {name: value.astype(object, copy=False) for name, value in found.items()}
+    kind_of(lift(batch.x, kind), *found.values())  # refuses a float, which no proof would cover
     return found
 
 
@@ -203,6 +195,8 @@ and a quarter of all where errors are followed."""
 FOLLOWED = 200
 """Sequences of more steps than that have their errors followed; it takes longer for shorter ones.
 """
+FOLLOWED_BITS = 840
+"""Errors that cannot be followed at that many bits are not with more: balls alone decide."""
 WORK = 3e6
 """The multiplications of a step, times steps, from which on a batch is computed in halves."""
 LARGE = 50_000
@@ -294,42 +288,40 @@ def states(net: Net, tape: NetTape) -> Params:
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
 
 
-def _looked_at(every: Array) -> Params:
+def _decided(every: Array) -> Params:
     from refnet.exact import balls
     return {"all": np.stack(balls.decided(every))}
 
 
-def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
+def _enclosures(results: Params, radius: float | None
+                ) -> tuple[dict[str, Enclosure], str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
-    from refnet.exact import balls, words
-    named, doubt = {}, None
-    objects = {name: value for name, value in found.items() if value.dtype == object}
-    every = np.concatenate([value.ravel() for value in objects.values()])
-    if every.size < LARGE:
-        looked_at = balls.decided(every)
-    else:
-        half = every.size // 2
-        parts = side_by_side(lambda: _looked_at(every[:half]), lambda: _looked_at(every[half:]),
-                             packed_floats, unpacked_floats)
-        nearest, known, wide = np.concatenate([part["all"] for part in parts], axis=1)
-        looked_at = nearest, known != 0, wide
-    first = 0
-    for name, value in found.items():
-        if name in objects:
-            own = slice(first, first + value.size)
-            nearest, known, wide = (part[own].reshape(value.shape) for part in looked_at)
-            first = own.stop
-        else:
-            nearest, known, wide = words.decided(value)
-        fine = known if radius is None else wide <= radius
-        if doubt is None and not fine.all():
-            index = tuple(int(i) for i in np.argwhere(~fine)[0])
-            goal = "to round to one float64" if radius is None else f"below {radius:g}"
-            ball = balls.arb(value[index])
-            said = f"{ball.mid().str(20, radius=False)} +/- {ball.rad().str(3, radius=False)}"
-            doubt = f"{name}{list(index)} = {said} is not narrow enough {goal}"
-        named[name] = Enclosure(value, nearest, wide)
+    every = np.concatenate([value.ravel() for value in results.values()])
+    parts = [_decided(every)] if every.size < LARGE else side_by_side(
+        lambda: _decided(every[:every.size // 2]), lambda: _decided(every[every.size // 2:]),
+        packed_floats, unpacked_floats)
+    rounded_entries, known, radii = np.concatenate([part["all"] for part in parts], axis=1)
+    doubtful = np.flatnonzero(known == 0 if radius is None else ~(radii <= radius))
+    named, first = {}, 0
+    doubt = None
+    for name, value in results.items():
+        part = slice(first, first + value.size)
+        named[name] = Enclosure(value, *(numbers[part].reshape(value.shape)
+                                         for numbers in (rounded_entries, radii)))
+        if len(doubtful) and first <= doubtful[0] < part.stop:
+            doubt = _doubt(name, value, int(doubtful[0]) - first, radius)
+        first = part.stop
     return named, doubt
+
+
+def _doubt(name: str, value: Array, place: int, radius: float | None) -> str:
+    """What is wrong with the entry of a quantity at that flat place."""
+    from refnet.exact import balls
+    index = [int(i) for i in np.unravel_index(place, value.shape)]
+    goal = "to round to one float64" if radius is None else f"below {radius:g}"
+    ball = balls.arb(value[tuple(index)])
+    said = f"{ball.mid().str(20, radius=False)} +/- {ball.rad().str(3, radius=False)}"
+    return f"{name}{index} = {said} is not narrow enough {goal}"
 
 
 def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclosure], kind: str,

@@ -125,15 +125,12 @@ def unpacked_floats(data: bytes) -> Params:
 
 
 def packed_balls(arrays: Params) -> bytes:
-    """Arrays of balls as bytes: of midpoint and radius, whole number and exponent of two each;
-    words as they are. Raises ArithmeticError for an ``arb`` that is not finite."""
+    """Arrays of balls as bytes: of midpoint and radius, whole number and exponent of two each.
+    Raises ArithmeticError for a ball that is not finite."""
     arb = flint().arb
     numbers: list[bytes] = []
     lengths: list[tuple[int, int, int, int]] = []
     for array in arrays.values():
-        if array.dtype != object:
-            numbers.append(np.ascontiguousarray(array).tobytes())
-            continue
         for value in array.ravel().tolist():
             ball = value if type(value) is arb else arb(value)
             if not ball.is_finite():
@@ -144,8 +141,7 @@ def packed_balls(arrays: Params) -> bytes:
             size = whole.bit_length() // 8 + 1
             numbers.append(whole.to_bytes(size, "little", signed=True))
             lengths.append((size, int(exponent), int(wide), int(scale)))
-    header = json.dumps({name: (value.shape, value.dtype.itemsize if value.dtype != object else 0)
-                         for name, value in arrays.items()}).encode()
+    header = json.dumps({name: value.shape for name, value in arrays.items()}).encode()
     table = np.array(lengths, np.int64).reshape(-1, 4).tobytes()
     return b"".join([len(header).to_bytes(8, "little"), header,
                      len(table).to_bytes(8, "little"), table, *numbers])
@@ -163,12 +159,7 @@ def unpacked_balls(data: bytes) -> Params:
     powers: dict[int, Any] = {}
     ctx = flint().ctx
     before, ctx.prec = ctx.prec, EXACT
-    for name, (shape, itemsize) in shapes.items():
-        if itemsize:
-            from refnet.exact.words import from_bytes
-            arrays[name] = from_bytes(data, start, shape, itemsize)
-            start += prod(shape) * itemsize
-            continue
+    for name, shape in shapes.items():
         values: list[Any] = []
         for _ in range(prod(shape)):
             length, exponent, wide, scale = next(rows)

@@ -2,7 +2,7 @@
 
 A step widens balls entry by entry, by ``|J|``, J the step's Jacobian, though an error grows by J
 alone: at H = 100 that costs three bits a step, in each direction of time. So here products of a
-state with the recurrent weights take midpoints (``words.centred``), radii do not grow, and what is
+state with the recurrent weights take midpoints (``balls.centered``), radii do not grow, and what is
 left out of every product, d[t], is followed apart. A step is ``s[t+1] = G(s[t], W h[t])``, s being
 h, or h and c. With s' the sequence that is computed, by the mean value theorem::
 
@@ -25,17 +25,17 @@ Checked by: tests/test_transport.py.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells import CELLS, cifg
-from refnet.exact import balls, words
+from refnet.cells import cifg, gru, lstm, rnn
+from refnet.exact import balls
 from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.nets.layer import Layer
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
 
 __all__ = ["followed"]
 
@@ -202,101 +202,87 @@ def _lstm(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Arra
     return L, L, K
 
 
-LOCAL: dict[str, Local] = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+LOCAL: dict[ModuleType, Local] = {rnn: _rnn, gru: _gru, lstm: _lstm}
 
 
 # ---- a cell whose errors are followed
 
 @dataclass
 class Followed:
-    """The passes of a cell of that name on balls: forward once, then backward once."""
+    """The passes of a cell on balls: forward once, then backward once."""
 
-    name: str
-    every: bool
-    """Whether all states are read, which makes objects of them."""
+    cell: ModuleType
 
     def forward(self, p: Params, x: Array, h0: Array, act: Activation,
                 gate: Activation | None = None) -> Any:
         """The cell's tape, which contains the true one."""
-        size = words.length(balls.bits()[0])
-        p, weights = _marked(p, size)
-        with words.centred(weights) as dropped:
-            tape = CELLS[self.name].forward(p, words.words(x, size), words.words(h0, size), act,
-                                            *_given(gate))
-        held, wide = _in_float64({**tape._asdict(), "x": None, "a": None})
-        own, wide_own = _in_float64({key: p[key] for key in ("Whh", *CELLS[self.name].OPTIONAL)
-                                     if key in p})
-        W = own.pop("Whh")
-        G, H = len(CELLS[self.name].GATES), W.shape[1]
-        peepholes = sum(abs(value).max() for value in own.values())
-        largest = max(1.0, peepholes, *(abs(held[key]).max() for key in "hvcu" if key in held))
-        L, by, K = LOCAL[self.name](type(tape)(**held), own, act, gate)
+        with balls.centered(p["Whh"]) as distances:
+            tape = self.cell.forward(p, x, h0, act, *_gates(gate))
+        values, radius = _in_float64({**tape._asdict(), "x": None, "a": None})
+        weights, weights_radius = _in_float64({key: p[key] for key in (
+            "Whh", *self.cell.OPTIONAL) if key in p})
+        W = weights.pop("Whh")
+        G, H = len(self.cell.GATES), W.shape[1]
+        peepholes = sum(abs(value).max() for value in weights.values())
+        largest = max(1.0, peepholes, *(abs(values[key]).max() for key in "hvcu" if key in values))
+        L, by, K = LOCAL[self.cell](type(tape)(**values), weights, act, gate)
         S, off = L.shape[2], ROUGH * largest ** 3
-        self.norm = float(_norm(W[None], 2.0 ** wide_own * W.size, 5)[0])
-        self.reach, self.by = (_log2(np.sqrt((one * one).sum(axis=(2, 3)).max(axis=2))
-                                     + S * G * off) for one in (L, by))
+        self.norm = float(_norm(W[None], 2.0 ** weights_radius * W.size, 5)[0])
+        self.reach, self.by = (_log2(np.sqrt((slopes * slopes).sum(axis=(2, 3)).max(axis=2))
+                                     + S * G * off) for slopes in (L, by))
         error = np.full(x.shape[1], off * S * (G * np.sqrt((W * W).sum()) + H))
         with np.errstate(over="ignore", invalid="ignore"):  # such products have no use
             self.span, *_ = _span(lambda t: (_jacobian(L[t], K[t], W.reshape(G, H, H)), error),
                                   0, len(x))
-        d = np.stack(dropped)
+        d = np.stack(distances)
         E = _errors(self.span, self.reach + self.norm + d, False)
         of_a = _log2(2 * largest * (np.sqrt((W * W).sum(axis=1).max()) + peepholes)) + np.maximum(
             np.maximum(E[:-1], d) + 1, E[1:])
-        if not np.max([wide, wide_own, of_a.max(), E.max()]) <= THIN:
+        if not np.max([radius, weights_radius, of_a.max(), E.max()]) <= THIN:
             raise ArithmeticError("states are not narrow enough for their errors to be followed")
         widths = {"h": E, "c": E, "a": of_a, "v": of_a, "u": of_a, "k": E[1:]}
-        self.tape = type(tape)(**{
-            key: value if key == "x" else words.widened(value, widths[key].reshape(
+        return tape._replace(**{
+            key: balls.widened(value, widths[key].reshape(
                 *widths[key].shape, *(1,) * (value.ndim - 2)))
-            for key, value in tape._asdict().items()})
-        return self.tape._replace(h=self.tape.h.astype(object)) if self.every else self.tape
+            for key, value in tape._asdict().items() if key in widths})
 
     def backward(self, p: Params, tape: Any, dh: Array, act: Activation, inputs: bool = True,
                  gate: Activation | None = None) -> Params:
         """The gradients, which contain the true ones."""
-        size = words.length(balls.bits()[0])
-        p, weights = _marked(p, size)
         with np.errstate(invalid="ignore"):  # of infinite errors, which are refused below
-            with words.centred(weights) as dropped:
-                grads = CELLS[self.name].backward(p, self.tape, words.words(dh, size), act, inputs,
-                                                  *_given(gate))
-            E = _errors(self.span, self.norm + np.stack(dropped[::-1]), True)
+            with balls.centered(p["Whh"]) as distances:
+                grads = self.cell.backward(p, tape, dh, act, inputs, *_gates(gate))
+            E = _errors(self.span, self.norm + np.stack(distances[::-1]), True)
             da = np.maximum(self.reach, self.by) + E[1:]
         if not np.max([da.max(), E.max()]) < np.inf:
             raise ArithmeticError("gradients are not narrow enough for their errors to be followed")
         total = np.logaddexp2.reduce(da, axis=None) + da.size * SLACK
-        seen = {"Whh": self.tape.h, "Wxh": self.tape.x, **{
-            key: self.tape.c for key in CELLS[self.name].OPTIONAL if key in p}}
+        factors = {"Whh": tape.h, "Wxh": tape.x, **{
+            key: tape.c for key in self.cell.OPTIONAL if key in p}}
         rows = p["Wxh"]
         widths = {"h0": E[0][:, None],
-                  "x": (da + _size(rows) + np.log2(len(rows)) + SLACK)[..., None]}
-        return {key: words.widened(value, np.asarray(
-            widths[key] if key in widths else total + _size(seen[key]) if key in seen else total)
-        ).astype(object) for key, value in grads.items()}
+                  "x": (da + _size(rows) + np.log2(len(rows)) + SLACK)[..., None],
+                  **{key: total + _size(factor) for key, factor in factors.items()}}
+        return {key: balls.widened(value, widths.get(key, total))
+                for key, value in grads.items()}
 
 
-def _given(gate: Activation | None) -> tuple[Activation, ...]:
+def _gates(gate: Activation | None) -> tuple[Activation, ...]:
     return () if gate is None else (gate,)
-
-
-def _marked(p: Params, size: int) -> tuple[Any, words.Words]:
-    weights = words.words(p["Whh"], size)
-    return {name: words.words(value, size) for name, value in p.items()} | {"Whh": weights}, weights
 
 
 def _in_float64(arrays: dict[str, Any]) -> tuple[dict[str, Any], float]:
     """The midpoints of balls in float64, and log2 of the largest radius of them all."""
-    found = {name: None if value is None else words.centres(value)
-             for name, value in arrays.items()}
-    return ({name: None if one is None else one[0] for name, one in found.items()},
-            max(one[1] for one in found.values() if one is not None))
+    given = {name: value for name, value in arrays.items() if value is not None}
+    radius = max((float(ball.rad()) for value in given.values() for ball in value.ravel().tolist()
+                  if type(ball) is balls.arb), default=0.0)  # a zero may be the int
+    return ({name: None if value is None else value.astype(float)
+             for name, value in arrays.items()}, float(_log2(np.nextafter(radius, np.inf))))
 
 
 def _size(array: Array) -> float:
     """log2 of a bound of the largest entry of balls."""
-    middle, radius = words.centres(array)
-    return float(_log2(abs(middle).max() + 2.0 ** radius))
+    return balls.log2_bound(max(map(balls.arb.abs_upper, map(balls.arb, array.ravel().tolist()))))
 
 
 def followed(net: RecurrentNet) -> RecurrentNet:
@@ -306,15 +292,16 @@ def followed(net: RecurrentNet) -> RecurrentNet:
     sigmoid, as well as clipping, have a kink or values without a bound.
     """
     smooth = (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"])
-    if (net.cell not in (*LOCAL, "cifg") or net.projection or net.clip_step is not None
+    if (net.cell not in ("rnn", "gru", "lstm", "cifg") or net.projection or net.clip_step is not None
             or net.clip_forward is not None or not {net.activation, net.gate} <= {*smooth}):
         return net
-    net = replace(net)
-    cells = net.every_cell.values() if isinstance(net, StackedNet) else [net]
-    for cell in cells:
-        passes: Any = Followed("lstm" if net.cell == "cifg" else net.cell, net.readout != "last")
-        if net.cell == "cifg":
-            passes = SimpleNamespace(forward=partial(cifg.forward, run=passes.forward),
-                                     backward=partial(cifg.backward, pull=passes.backward))
-        cell.__dict__["layer"] = replace(cell.layer, passes=passes)
-    return net
+    return net.with_layers(_followed)
+
+
+def _followed(layer: Layer) -> Layer:
+    if layer.passes is not cifg:
+        return replace(layer, passes=Followed(layer.passes))
+    passes = Followed(lstm)
+    return replace(layer, passes=SimpleNamespace(
+        forward=partial(cifg.forward, run=passes.forward),
+        backward=partial(cifg.backward, pull=passes.backward)))
