@@ -87,6 +87,7 @@ def test_balls_travel_as_they_are():
               "": lift(np.array(2.5), "ball"), "none": np.empty((0, 3), object)}
     with balls.precision(700):
         arrays["thirds"] = lift(np.arange(-4, 5), "ball") / 3
+    with balls.precision(20):
         found = parts.unpacked_balls(parts.packed_balls(arrays))
     for name, value in arrays.items():
         assert found[name].shape == value.shape

@@ -149,9 +149,9 @@ def test_a_wrong_derivative_is_rejected(name, monkeypatch):
 
     def wrong(*inputs):
         y = right(*inputs)
-        if y.node.pulls:
-            (node, pull), *others = y.node.pulls
-            y.node.pulls = ((node, lambda g: pull(g) * 1000001 / 1000000), *others)
+        if y.node.pullbacks:
+            (node, pull), *others = y.node.pullbacks
+            y.node.pullbacks = ((node, lambda g: pull(g) * 1000001 / 1000000), *others)
         return y
 
     monkeypatch.setitem(surface.FULL, name, wrong)

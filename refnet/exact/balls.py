@@ -24,7 +24,7 @@ __all__ = ["arb", "bits", "centered", "decided", "log2_bound", "on_product", "pr
 
 _listeners: list[Callable[[int], None]] = []
 _centered: list[tuple[Array, list[Array]]] = []
-_kept: list[dict[Any, Any]] = []
+_caches: list[dict[Any, Any]] = []
 _most = _sum_bits = 53
 """The precision asked for."""
 TIE = 64
@@ -53,7 +53,7 @@ def precision(bits: int, sums: int = 0) -> Iterator[None]:
         yield
     finally:
         ctx.prec, _most, _sum_bits = before
-        for matrices in _kept:
+        for matrices in _caches:
             matrices.clear()
 
 
@@ -98,19 +98,19 @@ def _array(matrix: Any) -> Array:
 
 
 def _product(matrix: Any) -> Callable[[Array, Array], Array]:
-    kept: dict[Any, tuple[Any, Any]] = {}
+    cache: dict[Any, tuple[Any, Any]] = {}
 
     def right(b: Array) -> Any:
         """b as a matrix; that of the last call again if it has the same entries, such as the
         weights at every time step: which an array that cannot be written to has for sure."""
         fixed = isinstance(b.base, np.ndarray) and not b.base.flags.writeable
         key = (id(b.base), b.shape, b.strides, b.ctypes.data) if fixed else b.shape
-        if fixed and key in kept:
-            return kept[key][1]
+        if fixed and key in cache:
+            return cache[key][1]
         entries = b.ravel().tolist()
-        if key not in kept or kept[key][0] != entries:
-            kept[key] = b if fixed else entries, matrix(*b.shape, entries)
-        return kept[key][1]
+        if key not in cache or cache[key][0] != entries:
+            cache[key] = b if fixed else entries, matrix(*b.shape, entries)
+        return cache[key][1]
 
     def product(a: Array, b: Array) -> Array:
         for listener in _listeners:
@@ -127,7 +127,7 @@ def _product(matrix: Any) -> Callable[[Array, Array], Array]:
                 return _sums(entries, a.shape, b)
         return _array(matrix(*a.shape, entries) * right(b))
 
-    _kept.append(kept)
+    _caches.append(cache)
     return product
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact.recorder import Recorded, fitted, made, record, refuse_infinite, stop
+from refnet.exact.recorder import (Recorded, derived, record, refuse_infinite, stop,
+                                   unbroadcast)
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
 
@@ -60,7 +61,7 @@ def _unary(name: str, slope: Callable[[Array, Array], Any],
         node = x.node
         y = value(node.raw)
         refuse_infinite(f"np.{name}", y)
-        return made(x, y, f"np.{name}", (node, lambda g: g * slope(node.raw, y)))
+        return derived(x, y, f"np.{name}", (node, lambda g: g * slope(node.raw, y)))
 
     return operation
 
@@ -74,18 +75,18 @@ def _binary(operator: np.ufunc, left: Callable[..., Any], right: Callable[..., A
         u, v = a.node, b.node
         y = operator(u.raw, v.raw)
         refuse_infinite(name, y)
-        return made(a, y, name,
-                    (u, lambda g: fitted(np.asanyarray(left(g, u.raw, v.raw, y)), u.raw.shape)),
-                    (v, lambda g: fitted(np.asanyarray(right(g, u.raw, v.raw, y)), v.raw.shape)))
+        return derived(a, y, name,
+                       (u, lambda g: unbroadcast(left(g, u.raw, v.raw, y), u.raw.shape)),
+                       (v, lambda g: unbroadcast(right(g, u.raw, v.raw, y), v.raw.shape)))
 
     return operation
 
 
 def both(*values: Any) -> list[Any]:
     """All values as recorded arrays on the tape of the first one that is recorded."""
-    like = next(one for value in values
-                for one in (value if isinstance(value, (list, tuple)) else (value,))
-                if isinstance(one, Recorded))
+    like = next(item for value in values
+                for item in (value if isinstance(value, (list, tuple)) else (value,))
+                if isinstance(item, Recorded))
     return [record(like, value) for value in values]
 
 
@@ -117,8 +118,8 @@ def _powers(a: Any, exponents: Array) -> Any:
         return np.exp(exponents * np.log(a))
     out: Any = 0
     for n in np.unique(exponents):
-        own = exponents == n
-        out = where(own, _power(where(own, a, 1), n), out)
+        chosen = exponents == n
+        out = where(chosen, _power(where(chosen, a, 1), n), out)
     return out
 
 
@@ -188,9 +189,9 @@ def _largest_ball(raw: Array) -> tuple[Array, Array]:
         best = row[0]
         for value in row[1:]:
             best = best.max(value)
-        may = [not value < best for value in row]
-        alone = arb(1) if sum(may) == 1 else arb(0.5, 0.5)
-        top[n], share[n] = best, [alone if one else arb(0) for one in may]
+        candidates = [not value < best for value in row]
+        alone = arb(1) if sum(candidates) == 1 else arb(0.5, 0.5)
+        top[n], share[n] = best, [alone if candidate else arb(0) for candidate in candidates]
     return top.reshape(raw.shape[:-1]), share.reshape(raw.shape)
 
 
@@ -200,9 +201,9 @@ def _maximum(a: Any, b: Any) -> Any:
     shape = np.broadcast_shapes(a.shape, b.shape)
     top, share = largest(np.stack([np.broadcast_to(u.raw, shape),
                                    np.broadcast_to(v.raw, shape)], axis=-1))
-    return made(a, top, "np.maximum",
-                (u, lambda g: fitted(np.asanyarray(g * share[..., 0]), u.raw.shape)),
-                (v, lambda g: fitted(np.asanyarray(g * share[..., 1]), v.raw.shape)))
+    return derived(a, top, "np.maximum",
+                   (u, lambda g: unbroadcast(g * share[..., 0], u.raw.shape)),
+                   (v, lambda g: unbroadcast(g * share[..., 1], v.raw.shape)))
 
 
 def _minimum(a: Any, b: Any) -> Any:
@@ -232,7 +233,7 @@ def _absolute(x: Any) -> Any:
     if _are_balls(x.raw):  # either slope of the kink
         from refnet.exact.balls import arb
         sign = np.where(compared("equal", sign, np.zeros((), int)), arb(0, 1), sign)
-    return made(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
+    return derived(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
@@ -240,9 +241,9 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     chosen = condition != 0 if isinstance(condition, Recorded) else np.array(condition)
     a, b = both(a, b)
     u, v, zero = a.node, b.node, a.lift(np.zeros(()), "")
-    return made(a, np.where(chosen, u.raw, v.raw), "np.where",
-                (u, lambda g: fitted(np.where(chosen, g, zero), u.raw.shape)),
-                (v, lambda g: fitted(np.where(chosen, zero, g), v.raw.shape)))
+    return derived(a, np.where(chosen, u.raw, v.raw), "np.where",
+                   (u, lambda g: unbroadcast(np.where(chosen, g, zero), u.raw.shape)),
+                   (v, lambda g: unbroadcast(np.where(chosen, zero, g), v.raw.shape)))
 
 
 def _same(x: Any, *_: Any, **__: Any) -> Any:
@@ -264,7 +265,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
     "absolute": _absolute, "fabs": _absolute, "positive": _same, "conjugate": _same,
     "hypot": lambda x, y: np.sqrt(x * x + y * y),
     "square": lambda x: x * x, "reciprocal": lambda x: 1 / x,
-    "sign": lambda x: made(x, x.lift(_sign(x.raw), ""), "np.sign"),
+    "sign": lambda x: derived(x, x.lift(_sign(x.raw), ""), "np.sign"),
     "add": _binary(np.add, lambda g, a, b, y: g, lambda g, a, b, y: g),
     "subtract": _binary(np.subtract, lambda g, a, b, y: g, lambda g, a, b, y: -g),
     "multiply": _binary(np.multiply, lambda g, a, b, y: g * b, lambda g, a, b, y: g * a),

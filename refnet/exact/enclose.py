@@ -126,9 +126,9 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     if isinstance(net, RecurrentNet):
         net = replace(net, checkpoint="none")
     if kind == "rational":
-        found = _run(net, params, batch, kind)
+        results = _run(net, params, batch, kind)
         named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
-                 for name, value in found.items()}
+                 for name, value in results.items()}
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
     from refnet.exact import balls
     run = net
@@ -155,9 +155,9 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
         with balls.precision(bits, sums if bits < max_bits else 0), _clock(
                 name, started, max_seconds, bits, progress):
             try:
-                found = run()
+                results = run()
                 with balls.precision(bits):
-                    named, doubt = _enclosures(found, radius)
+                    named, doubt = _enclosures(results, radius)
             except (ArithmeticError, np.linalg.LinAlgError) as error:
                 doubt = str(error)
         if doubt is None:
@@ -182,11 +182,11 @@ def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None 
     def lifted(array: Array, name: str) -> Array:
         return fix(lift(array, kind, name))
 
-    found = run_on(net, params, batch, lifted, divisor)
+    results = run_on(net, params, batch, lifted, divisor)
     # NumPy makes an int64 array of a lone exact zero
-    found = {name: value.astype(object, copy=False) for name, value in found.items()}
-    kind_of(lift(batch.x, kind), *found.values())  # refuses a float, which no proof would cover
-    return found
+    results = {name: value.astype(object, copy=False) for name, value in results.items()}
+    kind_of(lift(batch.x, kind), *results.values())  # refuses a float, which no proof would cover
+    return results
 
 
 LONG, FIRST = 50, (8, 24)
@@ -226,16 +226,16 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
 def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params:
     """The bits that the first steps of one sequence lose in most entries of a quantity."""
     from refnet.exact import balls
-    one = {name: value[..., :1, :] if for_each(net, name, value) else value
-           for name, value in params.items()}
+    single = {name: value[..., :1, :] if for_each(net, name, value) else value
+              for name, value in params.items()}
     y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
     if net.loss != "cross_entropy":
         y = np.zeros((*y.shape, net.outputs))
     with balls.precision(512):
-        found = _run(net, one, Batch(batch.x[:steps, :1], y), "ball")
+        results = _run(net, single, Batch(batch.x[:steps, :1], y), "ball")
     lost = [np.median(bits) for bits in (
         [512 - ball.rel_accuracy_bits() for ball in map(balls.arb, value.ravel().tolist())
-         if not ball.is_exact()] for value in found.values()) if bits]
+         if not ball.is_exact()] for value in results.values()) if bits]
     return {"lost": np.clip(max(lost, default=0), 0, 512)}
 
 
@@ -268,11 +268,11 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | 
     the sum over predictions, if it is another than the batch's own.
     """
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
-    own = {name: lifted(value, name) for name, value in params.items()}
-    outputs, tape = net.forward(own, lifted(batch.x, "x"), batch.mask)
+    numbers = {name: lifted(value, name) for name, value in params.items()}
+    outputs, tape = net.forward(numbers, lifted(batch.x, "x"), batch.mask)
     counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, y, counted, divisor or natural)
-    gradients = net.backward(own, tape, doutputs)
+    gradients = net.backward(numbers, tape, doutputs)
     gradients.pop("clipped", None)  # how many entries were clipped
     return {"loss": loss, "outputs": outputs, **states(net, tape),
             **{f"d{name}": value for name, value in gradients.items()}}

@@ -102,25 +102,25 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     number("certify_function: max_seconds", max_seconds, "(0, inf]")
     number("certify_function: radius", 1 if radius is None else radius, "(0, inf)")
     choice("certify_function: kind", kind or "ball", ("ball", "rational"))
-    given = {name: copied(one) for name, one in arguments_of(f, arrays).items()}
+    given = {name: copied(value) for name, value in arguments_of(f, arrays).items()}
     if cotangent is not None:
         cotangent = np.asarray(cotangent)
-    for name, one in given.items():
-        if differentiated(one):
-            array(f"certify_function: {name}", one)
-    own = [one for one in given.values() if differentiated(one)]
-    if not own:
+    for name, value in given.items():
+        if differentiated(value):
+            array(f"certify_function: {name}", value)
+    differentiable = [value for value in given.values() if differentiated(value)]
+    if not differentiable:
         raise TypeError("certify_function: no argument is an array of floats, so there is no "
                         "gradient; pass numbers as such an array, np.asarray(x, float)")
     if kind is None:
-        kind = "rational" if any(one.dtype == object for one in own) else "ball"
+        kind = "rational" if any(value.dtype == object for value in differentiable) else "ball"
     constants: set[float] = set()
 
     def run() -> Params:
-        found = run_on(f, given, cotangent,
-                       lambda array, name: _noted(array, name, kind, constants))
-        kind_of(*found.values())  # refuses a float, which no proof would cover
-        return found
+        results = run_on(f, given, cotangent,
+                         lambda array, name: _noted(array, name, kind, constants))
+        kind_of(*results.values())  # refuses a float, which no proof would cover
+        return results
 
     if kind == "ball":
         named, bits = search(run, "certify_function", bits, 4, radius, max_bits, max_seconds,
@@ -133,7 +133,7 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
         check_plain(f, given, named)
     value = named.pop("value")
     return CertifiedFunction(f, given, cotangent, value, {
-        name[1:]: one for name, one in named.items()}, tuple(sorted(constants)), kind, bits,
+        name[1:]: value for name, value in named.items()}, tuple(sorted(constants)), kind, bits,
         perf_counter() - started)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.elementwise import UFUNCS, largest
-from refnet.exact.recorder import made, moved, record
+from refnet.exact.recorder import derived, rearranged, record
 
 __all__ = ["axis_of", "clip", "cumsum", "largest_of", "mean", "norm", "place_of_largest",
            "product_of", "smallest_of", "std", "sum_of", "var"]
@@ -40,27 +40,36 @@ def _number_of(x: Any, axis: Any) -> int:
     return number
 
 
+def _with_dims(x: Any, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of x with 1 for each of these axes."""
+    return tuple(1 if n in axes else size for n, size in enumerate(x.shape))
+
+
 def _last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """x with these axes as one at the end; and the shape of x with each of them as 1."""
+    """x with these axes joined at the end; and the shape of x with 1 for each of them."""
     axes = axes_of(x, axis)
     rest = tuple(n for n in range(x.ndim) if n not in axes)
     shape = tuple(x.shape[n] for n in rest) + (prod(x.shape[n] for n in axes),)
-    kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
-    return moved(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)), kept
+    return (rearranged(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)),
+            _with_dims(x, axes))
+
+
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return rearranged(x, "a reduction", lambda v: np.reshape(v, shape))
 
 
 def sum_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
            keepdims: bool = False) -> Any:
     """``np.sum``, recorded."""
     node, axes = x.node, axes_of(x, axis)
-    kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
+    keepdims_shape = _with_dims(x, axes)
     short = tuple(size for n, size in enumerate(x.shape) if n not in axes)
     empty = not all(x.shape[n] for n in axes)
     raw = np.broadcast_to(x.lift(np.zeros(()), ""), short) if empty else node.raw.sum(
         axis=axes) if axes else node.raw
-    y = made(x, raw, "np.sum", (node, lambda g: np.broadcast_to(np.reshape(g, kept),
-                                                                node.raw.shape)))
-    return moved(y, "np.sum", lambda v: np.reshape(v, kept)) if keepdims else y
+    y = derived(x, raw, "np.sum", (node, lambda g: np.broadcast_to(
+        np.reshape(g, keepdims_shape), node.raw.shape)))
+    return _reshaped(y, keepdims_shape) if keepdims else y
 
 
 def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
@@ -85,11 +94,11 @@ def std(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: flo
 def product_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
                keepdims: bool = False) -> Any:
     """``np.prod``, recorded."""
-    flat, kept = _last(x, axis)
+    flat, keepdims_shape = _last(x, axis)
     y = record(x, np.ones(flat.shape[:-1]))
     for k in range(flat.shape[-1]):
         y = y * flat[..., k]
-    return moved(y, "np.prod", lambda v: np.reshape(v, kept)) if keepdims else y
+    return _reshaped(y, keepdims_shape) if keepdims else y
 
 
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
@@ -121,13 +130,13 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min:
 
 def largest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
     """``np.max``, recorded."""
-    flat, kept = _last(x, axis)
+    flat, keepdims_shape = _last(x, axis)
     if not flat.shape[-1]:
         raise ValueError(f"no entry is the largest of none: an array of shape {x.shape}")
     node = flat.node
     top, share = largest(node.raw)
-    y = made(x, top, "max", (node, lambda g: np.expand_dims(g, -1) * share))
-    return moved(y, "max", lambda v: np.reshape(v, kept)) if keepdims else y
+    y = derived(x, top, "max", (node, lambda g: np.expand_dims(g, -1) * share))
+    return _reshaped(y, keepdims_shape) if keepdims else y
 
 
 def smallest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
@@ -138,9 +147,9 @@ def smallest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = Fal
 def place_of_largest(x: Any, axis: int | None = None, out: None = None, *,
                      keepdims: bool = False) -> Array:
     """``np.argmax``, recorded."""
-    flat, kept = _last(x, axis)
+    flat, keepdims_shape = _last(x, axis)
     share = largest(flat.raw)[1]
     if share.dtype == object and any(not value.is_exact() for value in share.ravel().tolist()):
         raise ArithmeticError("argmax: two entries tie, or their balls overlap")
     places = np.asarray(share.astype(float).argmax(axis=-1))
-    return places.reshape(kept) if keepdims else places[()]
+    return places.reshape(keepdims_shape) if keepdims else places[()]

@@ -50,15 +50,15 @@ def check_differences(f: Callable[..., Any], arguments: dict[str, Any], cotangen
         return lift(array, "ball", name or "a constant")
 
     with balls.precision(max(CHECK_BITS, 3 * bits)):
-        way = {name[1:]: lifted(rng.normal(size=one.value.shape), name)
-               for name, one in named.items() if name != "value"}
+        direction = {name[1:]: lifted(rng.normal(size=enclosure.value.shape), name)
+                     for name, enclosure in named.items() if name != "value"}
         weight = lifted(np.ones(()) if cotangent is None else cotangent, "cotangent")
 
         def at(step: Any) -> Any:
-            own = recorded(arguments, lifted)
-            for name, direction in way.items():
-                own[name].raw[...] += step * direction  # in its order in memory
-            return np.sum(called(f, list(own.values())).raw * weight)
+            inputs = recorded(arguments, lifted)
+            for name, part in direction.items():
+                inputs[name].raw[...] += step * part  # in its order in memory
+            return np.sum(called(f, list(inputs.values())).raw * weight)
 
         here = at(0) if bits else np.sum(lift(named["value"].exact, "ball") * weight)
 
@@ -66,16 +66,18 @@ def check_differences(f: Callable[..., Any], arguments: dict[str, Any], cotangen
             return [(at(side * step) - here) / (side * step) for side in (1, -1)]
 
         step = balls.arb((1, -max(CHECK_BITS, 3 * bits) // 3))
-        parts = [lift(named[f"d{name}"].exact, "ball") * one for name, one in way.items()]
+        parts = [lift(named[f"d{name}"].exact, "ball") * entries
+                 for name, entries in direction.items()]
         total = sum((np.sum(part) for part in parts), balls.arb(0))
         size = sum((np.sum(abs(part)) for part in parts), balls.arb(0))
-        found = slopes(step)
-        if any(abs(one - total) > AGREE * (abs(one) + size) for one in found) and any(
-                abs(nearer - total) > SMALLER**0.5 * abs(one - total)
-                for one, nearer in zip(found, slopes(SMALLER * step))):
+        differences = slopes(step)
+        if any(abs(difference - total) > AGREE * (abs(difference) + size)
+               for difference in differences) and any(
+                abs(nearer - total) > SMALLER**0.5 * abs(difference - total)
+                for difference, nearer in zip(differences, slopes(SMALLER * step))):
             raise ArithmeticError(
                 f"certify_function: along a random direction the gradient gives {total.str(12)}, "
-                f"differences to both sides {' and '.join(one.str(12) for one in found)}; "
+                f"differences to both sides {' and '.join(d.str(12) for d in differences)}; "
                 f"{REMEDY}")
 
 
@@ -88,12 +90,12 @@ def check_plain(f: Callable[..., Any], arguments: dict[str, Any], named: dict[st
         lambda size: 0.0, lambda size: NEAR * abs(rng.normal(size=size)),
         lambda size: NEAR * rng.normal(size=size)]
     for n, shift in enumerate(shifts):
-        here = {name: _shifted(one, shift) if differentiated(one) else one
-                for name, one in arguments.items()}
+        nearby = {name: _shifted(value, shift) if differentiated(value) else value
+                  for name, value in arguments.items()}
         with np.errstate(all="ignore"):
             try:
-                plain = np.asarray(f(*(copied(one) for one in here.values())), float)
-                y = called(f, list(recorded(here, _floats).values())).node
+                plain = np.asarray(f(*(copied(value) for value in nearby.values())), float)
+                y = called(f, list(recorded(nearby, _floats).values())).node
             except Exception:
                 if not n:
                     raise
@@ -103,11 +105,11 @@ def check_plain(f: Callable[..., Any], arguments: dict[str, Any], named: dict[st
                 raise ArithmeticError(f"certify_function: f gives an array of shape {value.shape}, "
                                       f"on NumPy's own arrays one of {plain.shape}; {REMEDY}")
             weight = np.asarray(rng.normal(size=value.shape))
-            far, allowed = abs(np.sum(weight * (plain - value))), _rounding(y, weight)
-        if allowed < far < np.inf:
+            distance, allowed = abs(np.sum(weight * (plain - value))), _rounding(y, weight)
+        if allowed < distance < np.inf:
             raise ArithmeticError(
-                f"certify_function: on NumPy's own arrays f is off by {far:.3g} from the certified "
-                f"value{', near the arguments' * bool(n)}; {REMEDY}")
+                f"certify_function: on NumPy's own arrays f is off by {distance:.3g} from the "
+                f"certified value{', near the arguments' * bool(n)}; {REMEDY}")
 
 
 def _floats(array: Array, name: str) -> Array:
@@ -116,10 +118,10 @@ def _floats(array: Array, name: str) -> Array:
 
 def _shifted(value: Any, shift: Callable[[Any], Any]) -> Any:
     """Each entry moved by its part of itself, 0 by that of the largest; in the same order."""
-    moved = value.astype(float)
-    largest = np.abs(moved).max(initial=0) or 1.0
-    moved += shift(moved.shape) * np.where(moved == 0, largest, moved)
-    return moved
+    shifted = value.astype(float)
+    largest = np.abs(shifted).max(initial=0) or 1.0
+    shifted += shift(shifted.shape) * np.where(shifted == 0, largest, shifted)
+    return shifted
 
 
 def _rounding(y: Node, weight: Array) -> float:

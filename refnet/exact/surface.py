@@ -19,8 +19,8 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, where
-from refnet.exact.recorder import (CALLS, METHODS, Recorded, fitted, laid_out, made, moved,
-                                   outermost, record, written)
+from refnet.exact.recorder import (CALLS, METHODS, Recorded, derived, laid_out, outermost,
+                                   rearranged, record, unbroadcast, written)
 from refnet.exact.reductions import (axis_of, clip, cumsum, largest_of, mean, norm,
                                      place_of_largest, product_of, smallest_of, std, sum_of, var)
 from refnet.maths import numeric
@@ -30,7 +30,7 @@ __all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
 
 # ---- products
 
-def _turned(v: Array) -> Array:
+def _swapped(v: Array) -> Array:
     return np.swapaxes(v, -1, -2)
 
 
@@ -53,14 +53,14 @@ def _matmul(a: Any, b: Any) -> Any:
     if b.ndim == 1:
         return _matmul(a, b[:, None])[..., 0]
     u, v = a.node, b.node
-    return made(a, _matmul_raw(u.raw, v.raw), "np.matmul",
-                (u, lambda g: fitted(_matmul_raw(g, _turned(v.raw)), u.raw.shape)),
-                (v, lambda g: fitted(_matmul_raw(_turned(u.raw), g), v.raw.shape)))
+    return derived(a, _matmul_raw(u.raw, v.raw), "np.matmul",
+                   (u, lambda g: unbroadcast(_matmul_raw(g, _swapped(v.raw)), u.raw.shape)),
+                   (v, lambda g: unbroadcast(_matmul_raw(_swapped(u.raw), g), v.raw.shape)))
 
 
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     left, right = ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)]) if isinstance(
-        axes, int) else ([*np.atleast_1d(one)] for one in axes)
+        axes, int) else ([*np.atleast_1d(side)] for side in axes)
     first = [chr(97 + n) for n in range(np.ndim(a))]
     second = [chr(97 + np.ndim(a) + n) for n in range(np.ndim(b))]
     for i, j in zip(left, right):
@@ -84,7 +84,7 @@ def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
     terms = left.split(",")
     if not arrow:
         out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
-    shapes = [np.shape(one) for one in operands]
+    shapes = [np.shape(operand) for operand in operands]
     sizes = {pair for term, shape in zip(terms, shapes) for pair in zip(term, shape)}
     if ("." in rule or any(len(set(term)) < len(term) for term in (*terms, out))
             or [*map(len, terms)] != [*map(len, shapes)]
@@ -98,7 +98,7 @@ def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
                                    _summed(y, term, set(letters) | later))
         x, letters = _pair(x, letters, y, term, later)
     x, letters = _summed(x, letters, set(out))
-    return moved(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
+    return rearranged(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
 
 
 def _summed(x: Any, letters: str, keep: set[str]) -> tuple[Any, str]:
@@ -111,18 +111,19 @@ def _pair(x: Any, left: str, y: Any, right: str, later: set[str]
     """The product of two terms, summed over the letters that both have and none needs later."""
     batch = [c for c in left if c in right and c in later]
     inner = [c for c in left if c in right and c not in later]
-    own, other = [c for c in left if c not in right], [c for c in right if c not in left]
+    left_only, right_only = [c for c in left if c not in right], [c for c in right if c not in left]
     sizes = {**dict(zip(left, x.shape)), **dict(zip(right, y.shape))}
 
-    def brought(z: Any, letters: str, *groups: list[str]) -> Any:
+    def as_matrices(z: Any, letters: str, *groups: list[str]) -> Any:
         order = [letters.index(c) for c in batch + groups[0] + groups[1]]
         shape = [sizes[c] for c in batch] + [prod(sizes[c] for c in group) for group in groups]
-        return moved(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
+        return rearranged(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
 
-    product = _matmul(brought(x, left, own, inner), brought(y, right, inner, other))
-    letters = batch + own + other
+    product = _matmul(as_matrices(x, left, left_only, inner),
+                      as_matrices(y, right, inner, right_only))
+    letters = batch + left_only + right_only
     shape = [sizes[c] for c in letters]
-    return moved(product, "np.einsum", lambda v: v.reshape(shape)), "".join(letters)
+    return rearranged(product, "np.einsum", lambda v: v.reshape(shape)), "".join(letters)
 
 
 # ---- places
@@ -131,10 +132,10 @@ def _by(move: Callable[..., Any]) -> Callable[..., Any]:
     """A function of NumPy's that only moves or repeats entries."""
     def operation(x: Any, *args: Any, **options: Any) -> Any:
         args, options = deepcopy((args, options))  # f may change its own
-        if any(isinstance(one, str) and one in ("A", "K") for one in (*args, *options.values())):
+        if {"A", "K"} & {value for value in (*args, *options.values()) if type(value) is str}:
             raise TypeError(f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: "
                             "'C', 'F'")
-        return moved(x, f"np.{move.__name__}", lambda v: move(v, *args, **options))
+        return rearranged(x, f"np.{move.__name__}", lambda v: move(v, *args, **options))
 
     return operation
 
@@ -143,9 +144,9 @@ _reshaped, _transposed = _by(np.ndarray.reshape), _by(np.ndarray.transpose)
 
 
 def _broadcast_to(x: Any, shape: Any) -> Any:
-    shape, own = deepcopy(shape), x.shape
-    return moved(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape),
-                 lambda g: fitted(g, own))
+    shape, original = deepcopy(shape), x.shape
+    return rearranged(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape),
+                      lambda g: unbroadcast(g, original))
 
 
 def _concatenate(parts: Any, axis: int | None = 0) -> Any:
@@ -159,8 +160,8 @@ def _concatenate(parts: Any, axis: int | None = 0) -> Any:
         index = (slice(None),) * axis + (slice(ends[n], ends[n + 1]),)
         return lambda g: np.asanyarray(g[index])
 
-    return made(arrays[0], np.concatenate([part.raw for part in arrays], axis), "np.concatenate",
-                *((part.node, taken(n)) for n, part in enumerate(arrays)))
+    return derived(arrays[0], np.concatenate([part.raw for part in arrays], axis), "np.concatenate",
+                   *((part.node, taken(n)) for n, part in enumerate(arrays)))
 
 
 def _stack(parts: Any, axis: int = 0) -> Any:
@@ -193,7 +194,7 @@ def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
     _refuse_narrow("a recorded array like another", dtype)
     node, raw = record(x, fill).node, np.empty_like(x.raw, shape=shape)
     raw[...] = node.raw
-    return made(x, raw, "np.full_like", (node, lambda g: fitted(g, node.raw.shape)))
+    return derived(x, raw, "np.full_like", (node, lambda g: unbroadcast(g, node.raw.shape)))
 
 
 def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
@@ -221,7 +222,7 @@ def _refuse_narrow(name: str, dtype: Any) -> None:
 
 
 def _copied(x: Any, order: Any = "K") -> Any:
-    return moved(x, "a copy", lambda v: v.copy(order))
+    return rearranged(x, "a copy", lambda v: v.copy(order))
 
 
 FULL = {**UFUNCS, "matmul": _matmul}
@@ -246,8 +247,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "copy": _copied,
     "amax": largest_of, "amin": smallest_of, "where": where, "einsum": _einsum,
     "tensordot": _tensordot, "concatenate": _concatenate, "stack": _stack, "split": _split,
-    "vstack": lambda parts: _concatenate([np.atleast_2d(one) for one in both(*parts)]),
-    "hstack": lambda parts: _concatenate([np.atleast_1d(one) for one in both(*parts)],
+    "vstack": lambda parts: _concatenate([np.atleast_2d(operand) for operand in both(*parts)]),
+    "hstack": lambda parts: _concatenate([np.atleast_1d(operand) for operand in both(*parts)],
                                          min(max(np.ndim(parts[0]) - 1, 0), 1)),
     "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
     "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))) if np.ndim(a) and np.ndim(b) else a * b,
@@ -283,12 +284,12 @@ def _ones(value: Any) -> Any:
 def _as_numpys(result: Any, numpys: Callable[..., Any], args: tuple[Any, ...],
                options: dict[str, Any]) -> Any:
     """The result, as a number or in an order in memory as NumPy's, which is asked on ones."""
-    given = [one for value in args for one in (
-        value if isinstance(value, (list, tuple)) else (value,)) if isinstance(one, Recorded)]
+    given = [operand for value in args for operand in (
+        value if isinstance(value, (list, tuple)) else (value,)) if isinstance(operand, Recorded)]
     if not isinstance(result, Recorded) or (
-            result.ndim and all(one.raw.flags.c_contiguous for one in given)):
+            result.ndim and all(operand.raw.flags.c_contiguous for operand in given)):
         return result
-    if any(result.root is one.root for one in given) and result.ndim:
+    if any(result.root is operand.root for operand in given) and result.ndim:
         return result
     with np.errstate(all="ignore"):
         model = numpys(*_ones(args), **_ones(options))
@@ -309,7 +310,8 @@ def _called(name: str, operation: Callable[..., Any], numpys: Callable[..., Any]
         bound = _signature(operation).bind(
             *args, **{key: value for key, value in options.items() if key != "out"})
     except TypeError as error:
-        known = [one for one in _signature(operation).parameters if one not in ("x", "out")]
+        known = [option for option in _signature(operation).parameters
+                 if option not in ("x", "out")]
         raise TypeError(f"np.{name} as called is not recorded ({error}); known: "
                         f"{', '.join(known) or 'no option'}") from None
     if "out" in _signature(operation).parameters:
@@ -342,11 +344,11 @@ def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[
                         f"{_known(options) or 'recorded arrays'} is not recorded; reductions "
                         f"known: {_known(REDUCTIONS)}")
     if name in COMPARISONS:
-        return compared(name, *(one.raw for one in both(*inputs)))
+        return compared(name, *(operand.raw for operand in both(*inputs)))
     if name not in FULL:
         raise TypeError(f"np.{name} is not recorded; known: {_known({*FULL, *COMPARISONS})}")
     result = FULL[name](*inputs)
-    if any(result is one for one in inputs):  # a ufunc gives a new array
+    if any(result is operand for operand in inputs):  # a ufunc gives a new array
         result = _copied(result)
     return _as_numpys(result, called, inputs, {})
 

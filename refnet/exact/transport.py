@@ -113,24 +113,24 @@ def _norm(a: Array, error: Array | float, squarings: int) -> Array:
         return _log2(_frobenius(a) + error)
     size = _frobenius(a) + 1e-300
     a = a / size[:, None, None]
-    found, root = np.log2(size), 1.0
+    bound, root = np.log2(size), 1.0
     off = np.full(len(a), 2.0 ** -50)  # by the division, and below by products
     for n in range(squarings):
         a = a.transpose(0, 2, 1) @ a
         root, off = root / 2, 2.1 * off + 2 * _unit(a)
         size = _frobenius(a) + off
-        found = found + root * np.log2(size)
+        bound = bound + root * np.log2(size)
         a, off = a / size[:, None, None], off / size + 2.0 ** -50
-    return _add(found + SLACK, _log2(error))
+    return _add(bound + SLACK, _log2(error))
 
 
 def _errors(span: Span, defects: Array, backward: bool) -> Array:
     """Bounds of the error at every time, (T + 1, B), from those of the defects (T, B)."""
-    found = np.full((len(defects) + 1, defects.shape[1]), -np.inf)
+    bounds = np.full((len(defects) + 1, defects.shape[1]), -np.inf)
     _collect(span, defects, backward)
-    found[span.first if backward else span.end] = span.noise
-    _hand_down(span, found, backward)
-    return found
+    bounds[span.first if backward else span.end] = span.noise
+    _hand_down(span, bounds, backward)
+    return bounds
 
 
 def _collect(span: Span, defects: Array, backward: bool) -> None:
@@ -143,14 +143,14 @@ def _collect(span: Span, defects: Array, backward: bool) -> None:
     span.noise = _add(late.gain + early.noise, late.noise)
 
 
-def _hand_down(span: Span, found: Array, backward: bool) -> None:
+def _hand_down(span: Span, bounds: Array, backward: bool) -> None:
     if not span.parts:
         return
     early = span.parts[1 if backward else 0]
     start = span.end if backward else span.first
-    found[span.parts[0].end] = _add(early.gain + found[start], early.noise)
+    bounds[span.parts[0].end] = _add(early.gain + bounds[start], early.noise)
     for part in span.parts:
-        _hand_down(part, found, backward)
+        _hand_down(part, bounds, backward)
 
 
 def _jacobian(L: Array, K: Array, W: Array) -> Array:
@@ -158,8 +158,8 @@ def _jacobian(L: Array, K: Array, W: Array) -> Array:
     B, S, _, H = L.shape
     J = np.zeros((B, S, H, S, H))
     J[:, :, :, 0] = np.einsum("bsgj,gjk->bsjk", L, W)
-    own = np.arange(H)
-    J[:, :, own, :, own] += K.transpose(3, 0, 1, 2)
+    diagonal = np.arange(H)
+    J[:, :, diagonal, :, diagonal] += K.transpose(3, 0, 1, 2)
     return J.reshape(B, S * H, S * H)
 
 
@@ -191,13 +191,13 @@ def _lstm(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Arra
     do = _slope(gate, o)
     c = np.stack([g * _slope(gate, i), tape.c[:-1] * _slope(gate, f), i * _slope(act, g),
                   np.zeros_like(g)], axis=2)
-    own = f + p.get("Wpi", 0) * c[:, :, 0] + p.get("Wpf", 0) * c[:, :, 1]
+    through_cell = f + p.get("Wpi", 0) * c[:, :, 0] + p.get("Wpf", 0) * c[:, :, 1]
     through = o * _slope(act, tape.k) + p.get("Wpo", 0) * tape.k * do
     h = through[:, :, None] * c
     h[:, :, 3] = tape.k * do
     zero = np.zeros_like(f)
-    K = np.stack([np.stack([zero, through * own], axis=2),
-                  np.stack([zero, own], axis=2)], axis=2)
+    K = np.stack([np.stack([zero, through * through_cell], axis=2),
+                  np.stack([zero, through_cell], axis=2)], axis=2)
     L = np.stack([h, c], axis=2)
     return L, L, K
 
@@ -292,7 +292,7 @@ def followed(net: RecurrentNet) -> RecurrentNet:
     sigmoid, as well as clipping, have a kink or values without a bound.
     """
     smooth = (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"])
-    if (net.cell not in ("rnn", "gru", "lstm", "cifg") or net.projection or net.clip_step is not None
+    if (net.cell == "gru_before" or net.projection or net.clip_step is not None
             or net.clip_forward is not None or not {net.activation, net.gate} <= {*smooth}):
         return net
     return net.with_layers(_followed)
