@@ -22,6 +22,9 @@ from refnet.maths.numeric import MATMUL
 __all__ = ["arb", "bits", "centered", "decided", "log2_bound", "on_product", "precision",
            "settled", "shortened", "waiting", "widened"]
 
+Ball = Any
+Matrix = Any
+"""python-flint's numbers and matrices, which have no types for a checker."""
 _listeners: list[Callable[[int], None]] = []
 _centered: list[tuple[Array, list[Array]]] = []
 _caches: list[dict[Any, Any]] = []
@@ -91,16 +94,16 @@ def waiting() -> None:
         listener(0)
 
 
-def _array(matrix: Any) -> Array:
+def _array(matrix: Matrix) -> Array:
     out = np.empty(matrix.nrows() * matrix.ncols(), object)
     out[:] = matrix.entries()
     return out.reshape(matrix.nrows(), matrix.ncols())
 
 
-def _product(matrix: Any) -> Callable[[Array, Array], Array]:
-    cache: dict[Any, tuple[Any, Any]] = {}
+def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
+    cache: dict[Any, tuple[Any, Matrix]] = {}
 
-    def right(b: Array) -> Any:
+    def right(b: Array) -> Matrix:
         """b as a matrix; that of the last call again if it has the same entries, such as the
         weights at every time step: which an array that cannot be written to has for sure."""
         fixed = isinstance(b.base, np.ndarray) and not b.base.flags.writeable
@@ -131,19 +134,19 @@ def _product(matrix: Any) -> Callable[[Array, Array], Array]:
     return product
 
 
-def _known(entries: list[Any]) -> int:
+def _known(entries: list[Ball]) -> int:
     """How many bits the best known of some entries has; all that there are of exact ones."""
     return max((value.rel_accuracy_bits() for value in entries[::len(entries) // LOOKED_AT + 1]
                 if type(value) is arb and not value.is_exact()), default=_most)
 
 
-def _distance(row: list[Any]) -> float:
+def _distance(row: list[Ball]) -> float:
     """log2 of a bound of the Euclidean distance of the row from its midpoints."""
     radii = (value.rad() for value in row if type(value) is arb)
     return log2_bound(sum((radius * radius for radius in radii), arb(0))) / 2
 
 
-def log2_bound(ball: Any) -> float:
+def log2_bound(ball: Ball) -> float:
     """log2 of the largest magnitude in a ball, up to the rounding of a float64."""
     if not ball.is_finite():
         return inf
@@ -151,7 +154,7 @@ def log2_bound(ball: Any) -> float:
     return log2(int(mantissa)) + int(exponent) if mantissa else -inf
 
 
-def _sums(entries: list[Any], shape: tuple[int, ...], b: Array) -> Array:
+def _sums(entries: list[Ball], shape: tuple[int, ...], b: Array) -> Array:
     """A product of two inexact matrices that sums over many rows, as the gradient of a weight
     does: it is near the end of a computation and needs fewer bits than a recursion."""
     ctx = flint().ctx
@@ -171,7 +174,7 @@ MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
 EXPM[flint().fmpq] = None
 
 
-def _ends(value: Any) -> tuple[float, float, float, float]:
+def _ends(value: Ball) -> tuple[float, float, float, float]:
     ball = arb(value)  # an exact zero in an object array is often the int 0
     # the conversion to float64 rounds to nearest; a bound must not shrink
     radius = 0.0 if ball.is_exact() else nextafter(float(ball.rad()), inf)
@@ -212,7 +215,7 @@ def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Arra
     return np.where(same, low + 0.0, np.where(tie, even, middle)), same | tie
 
 
-def _symmetric(width: float) -> Any:
+def _symmetric(width: float) -> Ball:
     """The ball of radius 2^width, rounded upwards, around 0."""
     if not -inf < width < inf:
         return arb(0, 0 if width == -inf else inf)

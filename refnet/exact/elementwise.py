@@ -13,20 +13,22 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact.recorder import (Recorded, derived, record, refuse_infinite, stop,
-                                   unbroadcast)
+from refnet.exact.recorder import (Operand, Operation, Recorded, derived, record,
+                                   refuse_infinite, stop, unbroadcast)
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
 
 __all__ = ["COMPARISONS", "UFUNCS", "both", "compared", "largest", "where"]
 
+Number = Any
+"""An entry: a float, a rational, a ball."""
 _METHOD = {"arctan": "atan", "arcsinh": "asinh", "arctanh": "atanh"}
 """NumPy's name of a function -> the name of the method of Python number types, if it differs."""
 POWERS = 64
 
 
 def _elementary(name: str) -> Callable[[Array], Array]:
-    def element(value: Any) -> Any:
+    def element(value: Number) -> Number:
         method = getattr(value, _METHOD.get(name, name), None)
         if method is None:
             raise TypeError(f"np.{name} of {type(value).__name__} {value!r:.40} is not a number "
@@ -49,15 +51,15 @@ def _elementary(name: str) -> Callable[[Array], Array]:
 cosh, sinh = _elementary("cosh"), _elementary("sinh")
 
 
-def _pi(like: Array) -> Any:
+def _pi(like: Array) -> Operand:
     return type(like.flat[0]).pi() if like.dtype == object else np.pi
 
 
 def _unary(name: str, slope: Callable[[Array, Array], Any],
-           value: Callable[[Array], Array] | None = None) -> Callable[..., Any]:
+           value: Callable[[Array], Array] | None = None) -> Operation:
     value = value or _elementary(name)
 
-    def operation(x: Any) -> Any:
+    def operation(x: Operand) -> Operand:
         node = x.node
         y = value(node.raw)
         refuse_infinite(f"np.{name}", y)
@@ -66,11 +68,11 @@ def _unary(name: str, slope: Callable[[Array, Array], Any],
     return operation
 
 
-def _binary(operator: np.ufunc, left: Callable[..., Any], right: Callable[..., Any]
-            ) -> Callable[..., Any]:
+def _binary(operator: np.ufunc, left: Operation, right: Operation
+            ) -> Operation:
     name = f"np.{operator.__name__}"
 
-    def operation(a: Any, b: Any) -> Any:
+    def operation(a: Operand, b: Operand) -> Operand:
         a, b = both(a, b)
         u, v = a.node, b.node
         y = operator(u.raw, v.raw)
@@ -82,7 +84,7 @@ def _binary(operator: np.ufunc, left: Callable[..., Any], right: Callable[..., A
     return operation
 
 
-def both(*values: Any) -> list[Any]:
+def both(*values: Operand) -> list[Operand]:
     """All values as recorded arrays on the tape of the first one that is recorded."""
     like = next(item for value in values
                 for item in (value if isinstance(value, (list, tuple)) else (value,))
@@ -90,7 +92,7 @@ def both(*values: Any) -> list[Any]:
     return [record(like, value) for value in values]
 
 
-def _power(a: Any, b: Any) -> Any:
+def _power(a: Operand, b: Operand) -> Operand:
     if isinstance(b, Recorded):
         a, b = both(a, b)
         return np.exp(np.log(a) * b)
@@ -102,7 +104,7 @@ def _power(a: Any, b: Any) -> Any:
         size = np.exp(exponent * np.log(abs(a) if odd or even else a))
         return np.sign(a) * size if odd else size
     whole, half = divmod(abs(exponent), 1)
-    out: Any = np.sqrt(a) if half else a * 0 + 1 if not whole else None
+    out: Operand = np.sqrt(a) if half else a * 0 + 1 if not whole else None
     square, left = a, int(whole)
     while left:
         if left & 1:
@@ -112,11 +114,11 @@ def _power(a: Any, b: Any) -> Any:
     return 1 / out if exponent < 0 else out
 
 
-def _powers(a: Any, exponents: Array) -> Any:
+def _powers(a: Operand, exponents: Array) -> Operand:
     """Whole exponents one after the other, as ``a`` may be negative."""
     if (exponents % 1 != 0).any():
         return np.exp(exponents * np.log(a))
-    out: Any = 0
+    out: Operand = 0
     for n in np.unique(exponents):
         chosen = exponents == n
         out = where(chosen, _power(where(chosen, a, 1), n), out)
@@ -125,15 +127,15 @@ def _powers(a: Any, exponents: Array) -> Any:
 
 # ---- decisions
 
-def _decided(name: str) -> Callable[[Any, Any], bool]:
-    def less(p: Any, q: Any) -> bool:
+def _decided(name: str) -> Callable[[Number, Number], bool]:
+    def less(p: Number, q: Number) -> bool:
         if p < q:
             return True
         if p >= q:
             return False
         raise ArithmeticError(f"whether {p} < {q} is not decided; raise the precision")
 
-    def equal(p: Any, q: Any) -> bool:
+    def equal(p: Number, q: Number) -> bool:
         if p == q:
             return True
         if p != q:
@@ -149,7 +151,7 @@ def _decided(name: str) -> Callable[[Any, Any], bool]:
 COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 
 
-def compared(name: str, a: Any, b: Any) -> Array:
+def compared(name: str, a: Operand, b: Operand) -> Array:
     """The comparison of that name, entry by entry, as bool; balls have to decide it."""
     if object in (a.dtype, b.dtype):
         return np.asarray(np.frompyfunc(_decided(name), 2, 1)(a, b), bool)
@@ -195,7 +197,7 @@ def _largest_ball(raw: Array) -> tuple[Array, Array]:
     return top.reshape(raw.shape[:-1]), share.reshape(raw.shape)
 
 
-def _maximum(a: Any, b: Any) -> Any:
+def _maximum(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     u, v = a.node, b.node
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -206,12 +208,12 @@ def _maximum(a: Any, b: Any) -> Any:
                    (v, lambda g: unbroadcast(g * share[..., 1], v.raw.shape)))
 
 
-def _minimum(a: Any, b: Any) -> Any:
+def _minimum(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     return -_maximum(-a, -b)
 
 
-def _logaddexp(a: Any, b: Any) -> Any:
+def _logaddexp(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     top = stop(_maximum(a, b))
     return top + np.log(np.exp(a - top) + np.exp(b - top))
@@ -228,7 +230,7 @@ def _sign(raw: Array) -> Array:
     return positive.astype(int) - negative
 
 
-def _absolute(x: Any) -> Any:
+def _absolute(x: Operand) -> Operand:
     node, sign = x.node, _sign(x.raw)
     if _are_balls(x.raw):  # either slope of the kink
         from refnet.exact.balls import arb
@@ -236,7 +238,7 @@ def _absolute(x: Any) -> Any:
     return derived(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
+def where(condition: Operand, a: Operand, b: Operand) -> Operand:
     """``np.where``, recorded: each entry's gradient goes to the side that was chosen."""
     chosen = condition != 0 if isinstance(condition, Recorded) else np.array(condition)
     a, b = both(a, b)
@@ -246,11 +248,11 @@ def where(condition: Any, a: Any, b: Any) -> Any:
                    (v, lambda g: unbroadcast(np.where(chosen, zero, g), v.raw.shape)))
 
 
-def _same(x: Any, *_: Any, **__: Any) -> Any:
+def _same(x: Operand, *_: Any, **__: Any) -> Operand:
     return x
 
 
-UFUNCS: dict[str, Callable[..., Any]] = {
+UFUNCS: dict[str, Operation] = {
     "negative": _unary("negative", lambda x, y: -1, lambda x: np.asanyarray(-x)),
     "exp": _unary("exp", lambda x, y: y), "expm1": _unary("expm1", lambda x, y: y + 1),
     "log": _unary("log", lambda x, y: 1 / x), "log1p": _unary("log1p", lambda x, y: 1 / (1 + x)),

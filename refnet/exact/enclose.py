@@ -23,8 +23,8 @@ from refnet.nets.gradients import BATCH, NET, Net
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Certified", "Enclosure", "Lift", "Progress", "certified_of", "certify", "run_on",
-           "search", "states"]
+__all__ = ["Certified", "Enclosure", "Lift", "Progress", "certified_of", "certify", "exactly",
+           "run_on", "search", "states"]
 
 Lift = Callable[[Array, str], Array]
 """Floats as numbers of a kind; the string is the array's name."""
@@ -126,9 +126,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     if isinstance(net, RecurrentNet):
         net = replace(net, checkpoint="none")
     if kind == "rational":
-        results = _run(net, params, batch, kind)
-        named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
-                 for name, value in results.items()}
+        named = exactly(_run(net, params, batch, kind))
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
     from refnet.exact import balls
     run = net
@@ -140,6 +138,12 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
                          bits or _start_bits(run, params, batch, run is not net), 2, radius,
                          max_bits, max_seconds, progress)
     return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
+
+
+def exactly(results: Params) -> dict[str, Enclosure]:
+    """Enclosures of rationals."""
+    return {name: Enclosure(value, rounded(value), np.zeros(value.shape))
+            for name, value in results.items()}
 
 
 def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius: float | None,

@@ -7,8 +7,8 @@ nets until every number is decided. Each certificate is then checked in other wa
 Checked by: tests/test_functions.py.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from refnet.arguments import array, choice, number, whole
 from refnet.batch import Array, Params
-from refnet.exact.convert import lift, rounded
-from refnet.exact.enclose import Enclosure, Lift, Progress, search
-from refnet.exact.running import arguments_of, copied, differentiated, run_on
+from refnet.exact.convert import lift
+from refnet.exact.enclose import Enclosure, Lift, Progress, exactly, search
+from refnet.exact.running import Function, arguments_of, copied, differentiated, run_on
 from refnet.exact.selfcheck import check_differences, check_plain
 from refnet.maths.kinds import kind as kind_of
 
@@ -38,7 +38,7 @@ class CertifiedFunction:
     ::test_cotangents_labels_and_constants.
     """
 
-    function: Callable[..., Any]
+    function: Function
     arguments: dict[str, Any]
     cotangent: Array | None
     value: Enclosure
@@ -62,7 +62,7 @@ class CertifiedFunction:
         return run_on(self.function, self.arguments, self.cotangent, lifted)
 
 
-def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
+def certify_function(f: Function, *arrays: Any, cotangent: Any = None,
                      kind: str | None = None, radius: float | None = None, bits: int = 128,
                      max_bits: int = 8192, max_seconds: float = 600,
                      progress: Progress | None = None, check: bool = True) -> CertifiedFunction:
@@ -105,29 +105,11 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     given = {name: copied(value) for name, value in arguments_of(f, arrays).items()}
     if cotangent is not None:
         cotangent = np.asarray(cotangent)
-    for name, value in given.items():
-        if differentiated(value):
-            array(f"certify_function: {name}", value)
-    differentiable = [value for value in given.values() if differentiated(value)]
-    if not differentiable:
-        raise TypeError("certify_function: no argument is an array of floats, so there is no "
-                        "gradient; pass numbers as such an array, np.asarray(x, float)")
-    if kind is None:
-        kind = "rational" if any(value.dtype == object for value in differentiable) else "ball"
+    kind = _admitted(given, kind)
     constants: set[float] = set()
-
-    def run() -> Params:
-        results = run_on(f, given, cotangent,
-                         lambda array, name: _noted(array, name, kind, constants))
-        kind_of(*results.values())  # refuses a float, which no proof would cover
-        return results
-
-    if kind == "ball":
-        named, bits = search(run, "certify_function", bits, 4, radius, max_bits, max_seconds,
-                             progress)
-    else:
-        named, bits = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
-                       for name, value in run().items()}, 0
+    run = partial(_run, f, given, cotangent, partial(_noted, kind=kind, constants=constants))
+    named, bits = (exactly(run()), 0) if kind == "rational" else search(
+        run, "certify_function", bits, 4, radius, max_bits, max_seconds, progress)
     if check:
         check_differences(f, given, cotangent, named, bits)
         check_plain(f, given, named)
@@ -135,6 +117,25 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     return CertifiedFunction(f, given, cotangent, value, {
         name[1:]: value for name, value in named.items()}, tuple(sorted(constants)), kind, bits,
         perf_counter() - started)
+
+
+def _admitted(arguments: dict[str, Any], kind: str | None) -> str:
+    """The kind of number, by default that of the arguments; TypeError if none is an array of
+    floats, ValueError for entries that are not finite."""
+    differentiable = {name: value for name, value in arguments.items() if differentiated(value)}
+    for name, value in differentiable.items():
+        array(f"certify_function: {name}", value)
+    if not differentiable:
+        raise TypeError("certify_function: no argument is an array of floats, so there is no "
+                        "gradient; pass numbers as such an array, np.asarray(x, float)")
+    rational = any(value.dtype == object for value in differentiable.values())
+    return kind or ("rational" if rational else "ball")
+
+
+def _run(f: Function, arguments: dict[str, Any], cotangent: Array | None, lifted: Lift) -> Params:
+    results = run_on(f, arguments, cotangent, lifted)
+    kind_of(*results.values())  # refuses a float, which no proof would cover
+    return results
 
 
 def _noted(array: Array, name: str, kind: str, constants: set[float]) -> Array:

@@ -8,7 +8,7 @@ Checked by: tests/test_parts.py.
 import json
 import os
 from collections.abc import Callable
-from math import prod
+from io import BytesIO
 from mmap import mmap
 from time import perf_counter
 from typing import Any, TypeVar
@@ -107,20 +107,15 @@ def joined(net: RecurrentNet, params: Params, first: Params, second: Params) -> 
 
 def packed_floats(arrays: Params) -> bytes:
     """float64 arrays as bytes."""
-    header = json.dumps({name: value.shape for name, value in arrays.items()}).encode()
-    return b"".join([len(header).to_bytes(8, "little"), header, *(
-        np.ascontiguousarray(value, float).tobytes() for value in arrays.values())])
+    file = BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
 
 
 def unpacked_floats(data: bytes) -> Params:
     """The arrays that ``packed_floats`` packed."""
-    start = 8 + int.from_bytes(data[:8], "little")
-    arrays: Params = {}
-    for name, shape in json.loads(data[8:start]).items():
-        size = prod(shape)
-        arrays[name] = np.frombuffer(data, float, size, start).reshape(shape).copy()
-        start += 8 * size
-    return arrays
+    with np.load(BytesIO(data)) as arrays:
+        return dict(arrays)
 
 
 def packed_balls(arrays: Params) -> bytes:

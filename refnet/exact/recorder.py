@@ -28,15 +28,19 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from refnet.batch import Array
 
-__all__ = ["CALLS", "METHODS", "Node", "Piece", "Pullback", "Recorded", "derived",
-           "gradients", "laid_out", "outermost", "rearranged", "record", "refuse_infinite", "stop",
-           "tape", "unbroadcast", "written"]
+__all__ = ["CALLS", "METHODS", "Node", "Operand", "Operation", "Piece", "Pullback", "Recorded",
+           "derived", "gradients", "laid_out", "outermost", "rearranged", "record",
+           "refuse_infinite", "stop", "tape", "unbroadcast", "written"]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
 Rearrangement = Callable[[Array], Array]
-METHODS: dict[str, Callable[..., Any]] = {}
-CALLS: dict[str, Callable[..., Any]] = {}
+Operand = Any
+"""A recorded array, or what NumPy takes beside one: an array, a number, a list of such."""
+Operation = Callable[..., Any]
+"""A function of operands that takes options of NumPy's."""
+METHODS: dict[str, Operation] = {}
+CALLS: dict[str, Operation] = {}
 """What the methods, and a ``method``, NumPy's ``ufunc`` or other ``function``, lead to;
 refnet.exact.surface, which is made of recorded arrays itself, fills both in."""
 
@@ -159,7 +163,7 @@ class Recorded(NDArrayOperatorsMixin):
             raise ValueError("the truth of an array of several entries is not defined; any or all")
         return bool((self != 0).all())
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Operand, out: Any = None,
                         **options: Any) -> Any:
         result = CALLS["ufunc"](ufunc, method, inputs, options)
         if out is None:
@@ -193,7 +197,7 @@ class Recorded(NDArrayOperatorsMixin):
         return entries if entries.ndim or whole else Recorded(entries.node, self.lift,
                                                               is_number=True)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: Operand) -> None:
         _check(index)
         if self.is_number:
             raise TypeError("this is a number in NumPy (np.float64), which cannot be assigned to")
@@ -250,7 +254,7 @@ def laid_out(a: Array, axes: list[int]) -> Array:
     return a.transpose(axes).copy().transpose(np.argsort(axes))
 
 
-def record(like: Recorded, value: Any) -> Recorded:
+def record(like: Recorded, value: Operand) -> Recorded:
     """``value`` as a recorded array: itself, or a constant of the kind of ``like``."""
     if isinstance(value, Recorded):
         return value
@@ -278,7 +282,7 @@ def written(name: str, result: Recorded, out: Any) -> Recorded:
     return out
 
 
-def stop(x: Any) -> Any:
+def stop(x: Operand) -> Operand:
     """``x`` as a constant: no gradient goes through it. Plain arrays stay as they are.
 
     What a softmax subtracts changes no value, so its own gradient need not be followed:

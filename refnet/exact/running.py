@@ -15,7 +15,10 @@ from refnet.batch import Array, Params
 from refnet.exact.enclose import Lift
 from refnet.exact.recorder import Node, Recorded, gradients, laid_out, outermost
 
-__all__ = ["arguments_of", "called", "copied", "differentiated", "run_on", "recorded"]
+__all__ = ["Function", "arguments_of", "called", "copied", "differentiated", "run_on", "recorded"]
+
+Function = Callable[..., Any]
+"""A user's function, written in NumPy."""
 
 
 def differentiated(value: Any) -> bool:
@@ -24,7 +27,7 @@ def differentiated(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fO"
 
 
-def arguments_of(f: Callable[..., Any], arrays: tuple[Any, ...]) -> dict[str, Any]:
+def arguments_of(f: Function, arrays: tuple[Any, ...]) -> dict[str, Any]:
     """The arguments by the names that ``f`` has for them, else x0, x1, ..."""
     try:
         names = [name for name, parameter in signature(f).parameters.items() if parameter.kind in
@@ -37,7 +40,7 @@ def arguments_of(f: Callable[..., Any], arrays: tuple[Any, ...]) -> dict[str, An
             for name, parameter in zip(names, arrays)}
 
 
-def called(f: Callable[..., Any], arguments: list[Any]) -> Recorded:
+def called(f: Function, arguments: list[Any]) -> Recorded:
     """What f gives; TypeError if that is not recorded."""
     try:
         y = f(*arguments)
@@ -71,7 +74,7 @@ def copied(value: Any) -> Any:
     return value.copy() if isinstance(value, set) else value
 
 
-def run_on(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Array | None, lifted: Lift
+def run_on(f: Function, arguments: dict[str, Any], cotangent: Array | None, lifted: Lift
            ) -> Params:
     """Value and gradients."""
     inputs = recorded(arguments, lifted)

@@ -18,7 +18,7 @@ from refnet.batch import Array
 from refnet.exact.convert import lift
 from refnet.exact.enclose import Enclosure
 from refnet.exact.recorder import Node, gradients, tape
-from refnet.exact.running import called, copied, differentiated, recorded
+from refnet.exact.running import Function, called, copied, differentiated, recorded
 
 __all__ = ["check_differences", "check_plain"]
 
@@ -40,7 +40,7 @@ REMEDY = ("f has a kink or a jump exactly here, stop() changes its gradient, or 
           "refnet.check.compare judges by what that returns")
 
 
-def check_differences(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Array | None,
+def check_differences(f: Function, arguments: dict[str, Any], cotangent: Array | None,
                       named: dict[str, Enclosure], bits: int) -> None:
     """ArithmeticError where the gradients are not what differences give along a direction."""
     from refnet.exact import balls
@@ -81,7 +81,7 @@ def check_differences(f: Callable[..., Any], arguments: dict[str, Any], cotangen
                 f"{REMEDY}")
 
 
-def check_plain(f: Callable[..., Any], arguments: dict[str, Any], named: dict[str, Enclosure]
+def check_plain(f: Function, arguments: dict[str, Any], named: dict[str, Enclosure]
                 ) -> None:
     """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Where
     rounding leaves no digits, or f does not know the arguments near, nothing is decided."""

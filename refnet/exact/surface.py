@@ -8,7 +8,7 @@ Checked by: tests/test_recorder.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from inspect import signature
@@ -16,16 +16,20 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, where
-from refnet.exact.recorder import (CALLS, METHODS, Recorded, derived, laid_out, outermost,
-                                   rearranged, record, unbroadcast, written)
+from refnet.exact.recorder import (CALLS, METHODS, Operand, Operation, Recorded, derived, laid_out,
+                                   outermost, rearranged, record, unbroadcast, written)
 from refnet.exact.reductions import (axis_of, clip, cumsum, largest_of, mean, norm,
                                      place_of_largest, product_of, smallest_of, std, sum_of, var)
 from refnet.maths import numeric
 
 __all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
+
+Arguments = tuple[Operand, ...]
+Options = dict[str, Any]
 
 
 # ---- products
@@ -46,7 +50,7 @@ def _matmul_raw(a: Array, b: Array) -> Array:
     return np.stack(parts).reshape(shape) if parts else np.empty(shape, object)
 
 
-def _matmul(a: Any, b: Any) -> Any:
+def _matmul(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     if a.ndim == 1:
         return _matmul(a[None], b)[..., 0, :] if b.ndim > 1 else sum_of(a * b)
@@ -58,7 +62,7 @@ def _matmul(a: Any, b: Any) -> Any:
                    (v, lambda g: unbroadcast(_matmul_raw(_swapped(u.raw), g), v.raw.shape)))
 
 
-def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+def _tensordot(a: Operand, b: Operand, axes: Any = 2) -> Operand:
     left, right = ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)]) if isinstance(
         axes, int) else ([*np.atleast_1d(side)] for side in axes)
     first = [chr(97 + n) for n in range(np.ndim(a))]
@@ -70,13 +74,13 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return _einsum(f"{''.join(first)},{''.join(second)}->{out}", a, b)
 
 
-def _dot(a: Any, b: Any, out: None = None) -> Any:
+def _dot(a: Operand, b: Operand, out: None = None) -> Operand:
     if not (np.ndim(a) and np.ndim(b)):
         return a * b
     return _tensordot(a, b, ((-1,), (-1 if np.ndim(b) == 1 else -2,)))
 
 
-def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
+def _einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
     if not isinstance(rule, str):
         raise TypeError("np.einsum with lists of axes is not recorded; write them as a rule, such "
                         "as 'ij,jk->ik'")
@@ -101,20 +105,20 @@ def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
     return rearranged(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
 
 
-def _summed(x: Any, letters: str, keep: set[str]) -> tuple[Any, str]:
+def _summed(x: Recorded, letters: str, keep: set[str]) -> tuple[Operand, str]:
     axes = tuple(n for n, c in enumerate(letters) if c not in keep)
     return (sum_of(x, axes) if axes else x), "".join(c for c in letters if c in keep)
 
 
-def _pair(x: Any, left: str, y: Any, right: str, later: set[str]
-          ) -> tuple[Any, str]:
+def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]
+          ) -> tuple[Operand, str]:
     """The product of two terms, summed over the letters that both have and none needs later."""
     batch = [c for c in left if c in right and c in later]
     inner = [c for c in left if c in right and c not in later]
     left_only, right_only = [c for c in left if c not in right], [c for c in right if c not in left]
     sizes = {**dict(zip(left, x.shape)), **dict(zip(right, y.shape))}
 
-    def as_matrices(z: Any, letters: str, *groups: list[str]) -> Any:
+    def as_matrices(z: Operand, letters: str, *groups: list[str]) -> Operand:
         order = [letters.index(c) for c in batch + groups[0] + groups[1]]
         shape = [sizes[c] for c in batch] + [prod(sizes[c] for c in group) for group in groups]
         return rearranged(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
@@ -128,9 +132,9 @@ def _pair(x: Any, left: str, y: Any, right: str, later: set[str]
 
 # ---- places
 
-def _by(move: Callable[..., Any]) -> Callable[..., Any]:
+def _by(move: Operation) -> Operation:
     """A function of NumPy's that only moves or repeats entries."""
-    def operation(x: Any, *args: Any, **options: Any) -> Any:
+    def operation(x: Recorded, *args: Any, **options: Any) -> Operand:
         args, options = deepcopy((args, options))  # f may change its own
         if {"A", "K"} & {value for value in (*args, *options.values()) if type(value) is str}:
             raise TypeError(f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: "
@@ -143,13 +147,13 @@ def _by(move: Callable[..., Any]) -> Callable[..., Any]:
 _reshaped, _transposed = _by(np.ndarray.reshape), _by(np.ndarray.transpose)
 
 
-def _broadcast_to(x: Any, shape: Any) -> Any:
+def _broadcast_to(x: Recorded, shape: Any) -> Operand:
     shape, original = deepcopy(shape), x.shape
     return rearranged(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape),
                       lambda g: unbroadcast(g, original))
 
 
-def _concatenate(parts: Any, axis: int | None = 0) -> Any:
+def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
     arrays = both(*parts)
     if axis is None:
         arrays, axis = [_reshaped(part, -1) for part in arrays], 0
@@ -164,29 +168,30 @@ def _concatenate(parts: Any, axis: int | None = 0) -> Any:
                    *((part.node, taken(n)) for n, part in enumerate(arrays)))
 
 
-def _stack(parts: Any, axis: int = 0) -> Any:
+def _stack(parts: Sequence[Operand], axis: int = 0) -> Operand:
     return _concatenate([np.expand_dims(part, axis)
                          for part in both(*parts)], axis)
 
 
-def _piece(v: Array, parts: Any, axis: int, n: int) -> Array:
+def _piece(v: Array, parts: Sequence[Operand], axis: int, n: int) -> Array:
     return np.split(v, parts, axis)[n]
 
 
-def _split(x: Any, parts: Any, axis: int = 0) -> list[Any]:
+def _split(x: Recorded, parts: Sequence[Operand], axis: int = 0) -> list[Operand]:
     number = len(np.split(np.arange(x.shape[axis_of(x, axis)]), parts))
     return [_by(_piece)(x, parts, axis, n) for n in range(number)]
 
 
-def _triangle(lower: bool) -> Callable[..., Any]:
-    def operation(x: Any, k: int = 0) -> Any:
+def _triangle(lower: bool) -> Operation:
+    def operation(x: Recorded, k: int = 0) -> Operand:
         rows, columns = (x.shape * 2)[-2:]  # of a single row a square
         return where(np.tri(rows, columns, k if lower else k - 1, dtype=bool) == lower, x, 0)
 
     return operation
 
 
-def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
+def _full_like(x: Recorded, fill: Operand, dtype: DTypeLike | None = None, shape: Any = None
+               ) -> Operand:
     """Recorded, so that it can be assigned to; plain if of integers or bools."""
     shape = x.shape if shape is None else shape
     if np.dtype(dtype).kind != "f":
@@ -197,7 +202,7 @@ def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
     return derived(x, raw, "np.full_like", (node, lambda g: unbroadcast(g, node.raw.shape)))
 
 
-def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
+def _diff(x: Recorded, n: int = 1, axis: int = -1) -> Operand:
     axis = axis_of(x, axis)
     for _ in range(n):
         size = x.shape[axis]
@@ -205,7 +210,7 @@ def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
     return x
 
 
-def _as_type(x: Any, dtype: Any, copy: bool = True) -> Any:
+def _as_type(x: Recorded, dtype: DTypeLike, copy: bool = True) -> Operand:
     if np.dtype(dtype).kind != "f":
         raise TypeError(f"astype({np.dtype(dtype)}) of a recorded array is not recorded")
     _refuse_narrow("astype of a recorded array", dtype)
@@ -214,19 +219,19 @@ def _as_type(x: Any, dtype: Any, copy: bool = True) -> Any:
     return _copied(x)
 
 
-def _refuse_narrow(name: str, dtype: Any) -> None:
+def _refuse_narrow(name: str, dtype: DTypeLike | None) -> None:
     if np.dtype(dtype).itemsize < 8:
         raise TypeError(f"{name} in {np.dtype(dtype)} is not recorded: what is certified is a "
                         "function of real numbers, which that type would round; leave it out, and "
                         "pass arrays of that type instead")
 
 
-def _copied(x: Any, order: Any = "K") -> Any:
+def _copied(x: Recorded, order: Any = "K") -> Operand:
     return rearranged(x, "a copy", lambda v: v.copy(order))
 
 
 FULL = {**UFUNCS, "matmul": _matmul}
-REDUCTIONS: dict[str, Callable[..., Any]] = {
+REDUCTIONS: dict[str, Operation] = {
     "add": sum_of, "maximum": largest_of, "minimum": smallest_of, "multiply": product_of}
 
 METHODS |= {
@@ -242,7 +247,7 @@ METHODS |= {
     "trace": lambda x: sum_of(_by(np.diagonal)(x), -1),
 }
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Operation] = {
     **{name: operation for name, operation in METHODS.items() if name not in ("astype", "flatten")},
     "copy": _copied,
     "amax": largest_of, "amin": smallest_of, "where": where, "einsum": _einsum,
@@ -273,7 +278,7 @@ def _known(table: Iterable[str]) -> str:
 _signature = lru_cache(maxsize=None)(signature)
 
 
-def _ones(value: Any) -> Any:
+def _ones(value: Operand) -> Operand:
     """Plain arrays in place of recorded ones, as they lie in memory."""
     if isinstance(value, Recorded):
         ones = laid_out(np.ones(value.shape), outermost(value.raw))
@@ -281,8 +286,8 @@ def _ones(value: Any) -> Any:
     return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
 
 
-def _as_numpys(result: Any, numpys: Callable[..., Any], args: tuple[Any, ...],
-               options: dict[str, Any]) -> Any:
+def _as_numpys(result: Operand, numpys: Operation, args: Arguments,
+               options: Options) -> Operand:
     """The result, as a number or in an order in memory as NumPy's, which is asked on ones."""
     given = [operand for value in args for operand in (
         value if isinstance(value, (list, tuple)) else (value,)) if isinstance(operand, Recorded)]
@@ -301,8 +306,8 @@ def _as_numpys(result: Any, numpys: Callable[..., Any], args: tuple[Any, ...],
     return Recorded(node, result.lift)
 
 
-def _called(name: str, operation: Callable[..., Any], numpys: Callable[..., Any],
-            args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _called(name: str, operation: Operation, numpys: Operation,
+            args: Arguments, options: Options) -> Operand:
     """The operation's result, written to ``out`` if there is one; TypeError for arguments that it
     does not have, as NumPy's function ``numpys`` has more."""
     out = options.get("out")
@@ -323,12 +328,12 @@ def _called(name: str, operation: Callable[..., Any], numpys: Callable[..., Any]
     return _as_numpys(result, numpys, args, options)
 
 
-def _refuse_dtype(name: str, dtype: Any) -> None:
+def _refuse_dtype(name: str, dtype: DTypeLike | None) -> None:
     if np.dtype(dtype) != float:  # None is float64, too
         raise TypeError(f"np.{name} in {np.dtype(dtype)} is not recorded; known: float64")
 
 
-def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def ufunc(called: np.ufunc, method: str, inputs: Arguments, options: Options) -> Operand:
     """What a ufunc of NumPy's gives on recorded arrays; TypeError, naming it, if it is not in the
     table."""
     name = called.__name__
@@ -353,7 +358,7 @@ def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[
     return _as_numpys(result, called, inputs, {})
 
 
-def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def function(called: Operation, args: Arguments, options: Options) -> Operand:
     """What another function of NumPy gives; TypeError, naming it, if it is not in the table."""
     name = f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
     if name not in FUNCTIONS:
@@ -361,7 +366,7 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
     return _called(name, FUNCTIONS[name], called, args, options)
 
 
-def method(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def method(name: str, args: Arguments, options: Options) -> Operand:
     """What a method gives."""
     return _called(name, METHODS[name], lambda x, *more, **others: getattr(x, name)(
         *more, **others), args, options)
