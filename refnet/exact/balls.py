@@ -124,7 +124,8 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
             flint().ctx.prec = min(_most, known + GUARD) if known > 0 else _most
             if _centered and np.may_share_memory(b, _centered[-1][0]):
                 _centered[-1][1].append(np.array([_distance(row) for row in a.tolist()]))
-                return _array(matrix(*a.shape, entries).mid() * right(b))
+                columns = matrix(*a.T.shape, a.T.ravel().tolist()).mid()
+                return _array(right(b.T) * columns).T  # quicker than many columns of b
             if (a.shape[1] >= LONG and len(a) >= b.shape[1] and known < _most
                     and _known(b[:, :1].ravel().tolist()) < _most):
                 return _sums(entries, a.shape, b)
