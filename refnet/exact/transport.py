@@ -241,10 +241,11 @@ class Followed:
         if not np.max([radius, weights_radius, of_a.max(), E.max()]) <= THIN:
             raise ArithmeticError("states are not narrow enough for their errors to be followed")
         widths = {"h": E, "c": E, "a": of_a, "v": of_a, "u": of_a, "k": E[1:]}
-        return tape._replace(**{
-            key: balls.widened(value, widths[key].reshape(
-                *widths[key].shape, *(1,) * (value.ndim - 2)))
-            for key, value in tape._asdict().items() if key in widths})
+        for key in widths.keys() & tape._asdict().keys():  # in place, as a tape may fill a memory
+            value = getattr(tape, key)
+            value[...] = balls.widened(value, np.expand_dims(
+                widths[key], tuple(range(2, value.ndim))))
+        return tape
 
     def backward(self, p: Params, tape: Any, dh: Array, act: Activation, inputs: bool = True,
                  gate: Activation | None = None) -> Params:
