@@ -229,6 +229,25 @@ def test_products_that_take_midpoints(exact):
             assert -125 < off - np.log2(float(sum(v * v for v in a[row])) ** 0.5) < -90
 
 
+def test_midpoints_are_not_shortened():
+    """A product at 30 bits contains that of midpoints of 300 bits, whose rows are off by nothing
+    but their radii."""
+    with balls.precision(300):
+        a = lift(np.arange(1, 7).reshape(2, 3), "ball") / 7
+        middle = np.frompyfunc(balls.arb.mid, 1, 1)(a)
+        weights = lift(np.array([[1.5], [-0.25], [3.0]]), "ball")
+    with balls.precision(30), balls.centered(weights) as distances:
+        products = [matmul(row, weights[...]) for row in (middle, a)]
+    assert (distances[0] == -np.inf).all()
+    with balls.precision(2000):
+        true = middle @ weights
+        assert all(wide.contains(narrow) for product in products
+                   for wide, narrow in zip(product.ravel(), true.ravel()))
+        for row, bound in zip(a, distances[1]):
+            radii = sum(float(value.rad()) ** 2 for value in row) ** 0.5
+            assert 0 <= bound - np.log2(radii) < 1e-6
+
+
 def test_too_few_bits_are_raised(monkeypatch):
     monkeypatch.setattr(enclose, "FOLLOWED", 0)
     net = NETS["lstm"]
