@@ -57,13 +57,14 @@ def cold_starts(trials: int, seed: int = 0) -> Row:
 
 TOGETHER = """
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-import asyncio, os, multiprocessing, numba
+import asyncio, os, multiprocessing
+from refnet.maths.threads import set_threads, usual_threads
 alone = bits()
 found = set()
 with ThreadPoolExecutor(8) as pool:
     found |= set(pool.map(bits, range(40)))
-for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-    numba.set_num_threads(threads)
+for threads in range(1, usual_threads() + 1):
+    set_threads(threads)
     found.add(bits())
 async def all_at_once():
     return await asyncio.gather(*(asyncio.to_thread(bits) for _ in range(8)))

@@ -3,7 +3,7 @@
 Kills, signals, full disks, files that may not be read, several processes at once, damaged caches
 and files, long runs: each part counts its trials and lists what did not happen as promised, and
 goes to benchmarks/results/campaign.json. Several processes may make different parts at once.
-The gate runs the same functions with few trials (tests/test_campaign.py). Needs Linux.
+The gate runs the same functions with few trials (tests/robustness/test_campaign.py). Needs Linux.
 """
 
 import argparse

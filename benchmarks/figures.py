@@ -1,7 +1,7 @@
 """The figures over several recorded runs: ``python -m benchmarks.figures``.
 
 A figure is drawn from records alone and holds their digest, so that a stale one is noticed
-(tests/test_readme.py). ``python -m benchmarks.readme`` draws them too.
+(tests/project/test_readme.py). ``python -m benchmarks.readme`` draws them too.
 """
 
 import hashlib

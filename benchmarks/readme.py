@@ -1,8 +1,8 @@
 """The pages' tables and figures, made from recorded results: ``python -m benchmarks.readme``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it is typed.
-tests/test_readme.py and, for benchmarks/README.md, tests/test_study_tables.py check that the pages
-are what this makes of the records.
+tests/project/test_readme.py and, for benchmarks/README.md, tests/studies/test_study_tables.py
+check that the pages are what this makes of the records.
 """
 
 import re
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 from benchmarks import studies
@@ -22,6 +23,8 @@ from benchmarks.turns import between
 from refnet.check.checkers import CHECKERS
 from refnet.runs.rows import table
 from refnet.studies import examples
+from refnet.studies.comparison import stated
+from refnet.studies.findings import FINDINGS
 from refnet.studies.study import Study
 from refnet.studies.work import shown
 
@@ -72,6 +75,13 @@ def by_seeds() -> str:
     commands = "\n".join(command(cell.settings) for cell in examples.METHODS.values())
     return table(["method", *SOLVED, "lowest best test accuracy", "spectral radius at the end",
                   "median wall time"], rows) + f"\n```sh\n{commands}\n```\n"
+
+
+def methods() -> str:
+    """What these runs show beyond their spread."""
+    rows = {cell.label: ended(examples.STUDY, cell.label) for cell in examples.METHODS.values()}
+    claimed = [finding for finding in FINDINGS["examples"] if finding.claims]
+    return "".join(f"{fill(text, 100)}\n" for text in stated(claimed, rows))
 
 
 def copies() -> str:
@@ -326,6 +336,7 @@ def checkpoints() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "temporal-order": by_seeds,
+    "methods": methods,
     "copy": copies,
     "adding": adding,
     "rates": rates,
@@ -350,10 +361,10 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def generate(text: str) -> str:
     """A page with every table made again; raises KeyError for a marker without a table."""
-    def fill(match: re.Match[str]) -> str:
+    def filled(match: re.Match[str]) -> str:
         name = match.group(1)
         return f"<!-- {name} -->\n{TABLES[name]()}<!-- /{name} -->"
-    return re.sub(r"<!-- ([a-z0-9-]+) -->\n.*?<!-- /\1 -->", fill, text, flags=re.DOTALL)
+    return re.sub(r"<!-- ([a-z0-9-]+) -->\n.*?<!-- /\1 -->", filled, text, flags=re.DOTALL)
 
 
 def main() -> int:

@@ -30,7 +30,7 @@ PROGRESS = re.compile(r"^(\d+ of \d+ runs done; .*|"
                       r"  .*: (begun|[\d,]+ of [\d,]+ iterations).*)\n", re.M)
 """What a study says of how far it is."""
 
-A_RUN = str(Path(__file__).resolve().parent.parent / "tests" / "data" / "run")
+A_RUN = str(Path(__file__).resolve().parent.parent / "tests/support/data/run")
 
 # all but the SHORT ones go on, and end no part, for far longer than any delay
 COMMANDS = {

@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.readme`` writes it too, and draws the figures.
 Everything on the page is made from the declarations of refnet.studies and the rows recorded in
-results/studies; tests/test_study_tables.py checks that it is what this makes of them.
+results/studies; tests/studies/test_study_tables.py checks that it is what this makes of them.
 """
 
 import argparse
@@ -31,8 +31,8 @@ HEAD = """# The papers' tables and figures
 (The speed of a training step has [a page of its own](SPEED.md).)
 
 Our numbers beside the printed ones, made by `python -m benchmarks.readme` from the rows recorded in
-`results/studies`; none of ours is typed into a table. Each recorded row carries its settings, seed,
-machine and versions, and the commit that made it, which the oldest rows lack.
+`results/studies`; none of ours is typed into a table. Each recorded row carries its settings, seed
+and versions; newer ones the commit and the machines that made it (counted below).
 
 - *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
   after any interruption, and prints the same table.
@@ -42,9 +42,13 @@ machine and versions, and the commit that made it, which the oldest rows lack.
   their median, of two seeds both, with a band from the smallest to the largest value; a run that
   has ended keeps its last value, and one that has not is left out where another has: the table
   counts it. A cell is complete with three seeds, in the study examples with five.
-- Runs were made with several versions of refnet, which round in different places, and training
-  amplifies a rounding. So the same run can have two results in two studies, and what is given for
-  several seeds has that in it too.
+- Runs were made on several processors (one with AVX-512 adds in another order than one without) and
+  with several versions of refnet. Both change roundings, and training amplifies them: a run that is
+  made again elsewhere can end as one of another seed would.
+- A sentence beneath a table compares runs of several seeds only if as many new ones would turn it
+  round with a probability of at most 1 in 40 (`refnet.studies.comparison.compare`). Where no
+  sentence compares two numbers, read nothing into their difference. *One run* begins a sentence
+  that rests on a single seed: what that run did, and another may not.
 - A curve has some of a run's evaluations, more of the early ones than of the late (but not in the
   oldest rows, as those of Figure 2's SRNN), to seven digits, and to five in older rows: the
   singular values of a margin of .001 are steps there. Figures follow once a run has been evaluated
@@ -57,8 +61,8 @@ The studies are listed below with the hours that their recorded runs took, and w
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
 the hours of one process on an otherwise idle machine (`results/studies/costs.json` names it), if no
 run solves its task and so ends earlier, and the memory of the arrays of the largest run. For
-Table I these are the runs of the first length alone. Recorded runs that took longer were made
-beside others; those that took about half as long, on a newer processor.
+Table I these are the runs of the first length alone. Recorded runs were made beside others and on
+several processors, so that their hours can differ from these.
 
 """
 
@@ -151,6 +155,23 @@ def commits() -> str:
                       for title, count in changed.items()))
 
 
+def origins() -> str:
+    """What rows know of their machines, and how often a run recorded twice ended otherwise."""
+    rows = [row for study in STUDIES.values() for row in store_of(study).rows().values()]
+    results: dict[str, list[tuple[object, ...]]] = {}
+    for row in rows:
+        if "state" in row:
+            results.setdefault(row["key"], []).append(
+                (row["state"], row["iterations"], row["best"].get("accuracy")))
+    twice = [known for known in results.values() if len(known) > 1]
+    return (f"Of {len(rows)} rows {sum('processor' in row['environment'] for row in rows)} name "
+            f"their processor, and {sum('machines' in row for row in rows)} its vector "
+            "instructions, what BLAS computes for, and the threads, too. "
+            f"{len(twice)} runs are recorded in two studies: "
+            f"{sum(len(set(known)) > 1 for known in twice)} of them ended otherwise in the one "
+            "than in the other.\n")
+
+
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
     store = store_of(study)
@@ -167,8 +188,9 @@ def section(study: Study) -> str:
 
 def page() -> str:
     """The whole page."""
-    return (HEAD + overview() + "\n" + commits() + "\n" + "".join(map(section, STUDIES.values()))
-            + PROTOCOLS + differences() + APART + "\n" + CLUSTER)
+    return (HEAD + overview() + "\n" + commits() + origins() + "\n"
+            + "".join(map(section, STUDIES.values())) + PROTOCOLS + differences() + APART + "\n"
+            + CLUSTER)
 
 
 def main() -> int:

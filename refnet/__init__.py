@@ -25,18 +25,26 @@ from refnet.version import __version__
 if TYPE_CHECKING:
     from refnet import analysis as analysis, check as check, exact as exact, tasks as tasks
     from refnet.batch import Batch as Batch
-    from refnet.maths.activations import (ACTIVATIONS as ACTIVATIONS, Activation as Activation,
-                                          activation as activation)
+    from refnet.maths.activations import (
+        ACTIVATIONS as ACTIVATIONS,
+        Activation as Activation,
+        activation as activation,
+    )
     from refnet.matrices import transitions as transitions
     from refnet.matrices.initializers import initialize as initialize
     from refnet.nets.feedforward import FeedforwardNet as FeedforwardNet
-    from refnet.nets.gradients import (hvp as hvp, jvp as jvp,
-                                       loss_and_gradients as loss_and_gradients,
-                                       per_example_gradients as per_example_gradients)
+    from refnet.nets.gradients import (
+        hvp as hvp,
+        jvp as jvp,
+        loss_and_gradients as loss_and_gradients,
+        per_example_gradients as per_example_gradients,
+    )
     from refnet.nets.recurrent import RecurrentNet as RecurrentNet
     from refnet.nets.stacked import StackedNet as StackedNet
-    from refnet.nets.states import (state_gradients as state_gradients,
-                                    state_jacobians as state_jacobians)
+    from refnet.nets.states import (
+        state_gradients as state_gradients,
+        state_jacobians as state_jacobians,
+    )
     from refnet.process import settle as settle
     from refnet.tasks import make_task as make_task
     from refnet.training.config import Config as Config

@@ -1,12 +1,14 @@
-"""``refnet`` and ``python -m refnet``: with BLAS on one thread, a run gives the same bits on
-any number of cores."""
+"""``refnet`` and ``python -m refnet``, in a process that is set up for them."""
 
+import logging
 import os
 import sys
+import warnings
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
 
 from refnet.process import ended, interruptible, settle
+from refnet.runs.files import printable
 
 __all__ = ["main"]
 
@@ -23,6 +25,20 @@ class _Courtesy(FileIO):
             return len(data)
 
 
+def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+              line: str | None = None) -> str:
+    """A warning without the source and the traceback that others put into it."""
+    first = str(message).partition("\n")[0]
+    return printable(f"{filename}:{lineno}: {category.__name__}: {first}") + "\n"
+
+
+class _Line(logging.Formatter):
+    """A message in a line, without a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(record.getMessage())
+
+
 def main() -> int:
     """Run the command line; the exit status."""
     while (null := os.open(os.devnull, os.O_RDWR)) <= 2:  # one was closed, as by >&-: no file
@@ -37,6 +53,9 @@ def main() -> int:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         # a folder's name may have letters that its encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _one_line
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Line())
     from refnet.cli import main as run
     try:
         return run(sys.argv[1:])

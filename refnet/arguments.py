@@ -3,7 +3,7 @@ arrived, what was needed and the likely repair.
 
 ``admit`` checks named arrays against declared shapes, in time proportional to their number. A
 dimension is a number, or a letter, whose size is that of the first array that has it.
-Checked by: tests/test_arguments.py.
+Checked by: tests/robustness/test_arguments.py.
 """
 
 import sys
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from refnet.batch import Params
+from refnet.process import serial_blas
 
 __all__ = ["ARRAYS", "FUNCTION", "GENERATOR", "MATRIX", "PATH", "REAL_MATRIX", "Rule", "SEED",
            "SIZE", "SQUARE", "Shape", "Shapes", "VECTOR", "admit", "admit_mask", "array",
@@ -244,8 +245,8 @@ R = TypeVar("R")
 
 
 def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator that checks a function's arguments against rules, by their names; default values
-    are not checked.
+    """A decorator of public functions, which run with one thread of BLAS (``serial_blas``): it
+    checks their arguments against rules, by their names; default values are not checked.
 
     >>> @takes(rate=real("(0, inf)"))
     ... def double(rate):
@@ -257,6 +258,7 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         places = [(place, rules[name].check, f"{function.__name__}: {name}")
                   for place, name in enumerate(signature(function).parameters) if name in rules]
+        serial = serial_blas(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -266,7 +268,7 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
             for name, value in kwargs.items():
                 if name in rules:
                     rules[name].check(f"{function.__name__}: {name}", value)
-            return function(*args, **kwargs)
+            return serial(*args, **kwargs)
 
         call.rules = rules  # type: ignore[attr-defined]
         return call

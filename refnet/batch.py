@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     >>> batch.mask is None
     True
 
-    Checked by: tests/test_padding.py::test_garbage_does_not_count.
+    Checked by: tests/nets/test_padding.py::test_garbage_does_not_count.
     """
 
     x: Array

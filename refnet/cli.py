@@ -17,7 +17,7 @@ from refnet.arguments import SEED, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.process import endings
-from refnet.runs.files import named, told
+from refnet.runs.files import named, printable, told
 from refnet.studies.cli import add_command as add_study
 from refnet.version import __version__
 
@@ -38,8 +38,8 @@ TRAIN_EXAMPLES = """examples:
 A value with options of its own is written name:key=value,key=value, such as
 svd:margin=0.1 or rmsprop:form=lasagne. Settings that are not given are those of a protocol: of
 a paper's text or of its released code. Each task has one of its own, --protocol names another:
-manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code or
-orhan-pitkow/code.
+manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code,
+orhan-pitkow/code or, for any task, refnet/default.
 
 exit status: 0, 2 on an error, 3 if the loss is not finite, 129, 130 or 143 after SIGHUP, Ctrl-C
 or SIGTERM
@@ -69,8 +69,9 @@ class _Parser(argparse.ArgumentParser):
         flag = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         near = (get_close_matches(chosen[1], re.findall(r"[\w./-]+", chosen[2]), 1) if chosen else
                 get_close_matches(flag[1], self._option_string_actions, 1) if flag else [])
-        self.exit(2, f"{self.prog}: error: {message}" + f" (did you mean {''.join(near)}?)" * bool(
-            near) + f"; see {self.prog} --help\n")
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        self.exit(2, f"{self.prog}: error: {printable(message)}{hint}; see "
+                     f"{self.prog} --help\n")
 
 
 def main(arguments: list[str]) -> int:
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> int:
     diverged (a loss that is not finite), 129, 130 or 143 after SIGHUP, Ctrl-C or SIGTERM, 141 if
     nobody reads its output any more.
 
-    Checked by: tests/test_cli.py.
+    Checked by: tests/robustness/test_cli.py.
     """
     parser = _Parser(
         prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
@@ -202,12 +203,12 @@ def _train(args: argparse.Namespace) -> int:
     config = _settings(args)
     folder = args.resume or args.out or _new_folder(config)
     if args.threads is not None:
-        import numba
-        most = numba.config.NUMBA_NUM_THREADS
+        from refnet.maths.threads import set_threads, usual_threads
+        most = usual_threads()
         if not 1 <= args.threads <= most:
             raise ValueError(f"--threads is {args.threads}; need 1 to {most}, the number of cores "
                              "or what the variable NUMBA_NUM_THREADS says")
-        numba.set_num_threads(args.threads)
+        set_threads(args.threads)
     from refnet.runs import progress
     from refnet.runs.files import argument
     from refnet.training import loop as train
@@ -239,13 +240,13 @@ def _train(args: argparse.Namespace) -> int:
                         raise
                     folder = _new_folder(config)  # another process has just taken the name
     except train.NotFiniteError as error:
-        print(f"refnet train: {error}", file=sys.stderr)
+        print(f"refnet train: {told(error)}", file=sys.stderr)
         return 3
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     print((folder / "summary.md").read_text(encoding="utf-8"))
-    print(f"run folder: {folder}")
+    print(f"run folder: {printable(folder)}")
     if summary.state == "interrupted":
         print(f"interrupted at iteration {summary.iteration}; go on with: "
               f"refnet train --resume {argument(folder)}")
@@ -311,7 +312,7 @@ def _runs(args: argparse.Namespace) -> int:
              "-" if facts["iteration"] is None else f"{facts['iteration']}/{facts['iterations']}",
              facts["next"] or "-"] for facts in runs(args.folder)]
     print(table(["run", "state", "progress", "next"], rows) if rows else
-          f"no runs in {args.folder}")
+          f"no runs in {printable(args.folder)}")
     return 0
 
 

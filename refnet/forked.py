@@ -27,7 +27,8 @@ class Forked:
     """``work``, begun at once in a forked process. What that prints is lost, and it ends with this
     process at the latest.
 
-    Checked by: tests/test_parts.py, tests/test_startup.py::test_the_second_kernel_is_made_ahead.
+    Checked by: tests/exact/test_two_processes.py,
+    tests/compiled/test_startup.py::test_the_second_kernel_is_made_ahead.
     """
 
     def __init__(self, work: Callable[[], bytes]) -> None:

@@ -1,21 +1,23 @@
-"""How a process is set up before NumPy loads: the command line and the benchmarks do it first."""
+"""A process of refnet's: BLAS's threads, memory, signals, and the processes that it starts."""
 
 import os
 import signal
 import sys
 import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from importlib import import_module
+from functools import cache, wraps
+from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock, get_ident
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["BLAS_THREADS", "ended", "endings", "interrupt", "interruptible", "serving", "settle",
-           "settled", "starting", "stop"]
+__all__ = ["BLAS_THREADS", "blas_is_serial", "ended", "endings", "interrupt", "interruptible",
+           "serial_blas", "serving", "settle", "starting", "stop"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 PATIENCE = 0.5
 """Seconds that a worker process has to end by itself."""
@@ -27,28 +29,24 @@ BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
 
 
 def settle() -> None:
-    """Limit BLAS to one thread, unless the environment asks for more, and keep freed memory.
+    """Keep freed memory, and start BLAS with one thread unless the environment asks for more.
 
-    The last bits of a BLAS result depend on its number of threads, and its idle threads occupy
-    processor cores that the compiled kernels need. glibc would return each step's tape to the
-    system, which then clears every page for the next one while all threads wait.
-
-    Call it before NumPy is imported, as the command line does; later, BLAS keeps its threads, and
-    a RuntimeWarning says so:
+    glibc would return each step's tape to the system, which then clears every page for the next
+    one while all threads wait. refnet's calls run with one thread of OpenBLAS in any process; where
+    NumPy is imported after this, your own have one, too, and so has another BLAS (MKL, BLIS,
+    Accelerate), which refnet cannot hold to one itself.
 
     >>> import refnet
     >>> refnet.settle()
 
-    Checked by: tests/test_process.py::test_settled_process_keeps_freed_memory and
-    test_settled_too_late.
+    Checked by: tests/robustness/test_process.py::test_settled_process_keeps_freed_memory.
     """
     import ctypes
-    if "numpy" in sys.modules and not any(name in os.environ for name in BLAS_THREADS):
-        warnings.warn("NumPy was imported before settle(), so that its BLAS keeps all its threads: "
-                      "call settle() first, or start Python with OPENBLAS_NUM_THREADS=1",
-                      RuntimeWarning, stacklevel=2)
     for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
+    threads = os.environ.get("NUMBA_NUM_THREADS", "1")
+    if not (threads.isdecimal() and int(threads)):
+        del os.environ["NUMBA_NUM_THREADS"]  # Numba could not be imported
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
         if mallopt is not None:
@@ -56,54 +54,105 @@ def settle() -> None:
             mallopt(_M_TRIM_THRESHOLD, -1)
 
 
-@contextmanager
-def settled() -> Iterator[None]:
-    """For the block, OpenBLAS takes the threads that its variable says, one if it says nothing:
-    so it is in a settled process, and here too, where NumPy was there before.
+def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: OpenBLAS has one thread while ``function`` runs, and then the user's number
+    again.
 
-    Checked by: tests/test_process.py::test_a_run_in_a_process_that_is_not_settled.
+    OpenBLAS wakes its threads even for a 12 x 12 system, which takes hundreds of times as long
+    where other processes have the cores, and the last bits depend on their number. It has one
+    number for the whole process: what other threads compute meanwhile has one thread, too. Nothing
+    is done to another BLAS.
+
+    >>> @serial_blas
+    ... def double(x):
+    ...     return 2 * x
+    >>> double(4)
+    8
+
+    Checked by: tests/robustness/test_blas.py.
     """
-    own = os.environ.get("OPENBLAS_NUM_THREADS", "")
-    wanted = int(own) if own.isdecimal() and int(own) else 1
+    @wraps(function)
+    def serial(*args: P.args, **kwargs: P.kwargs) -> R:
+        thread = get_ident()
+        if thread in _SERIAL:
+            return function(*args, **kwargs)
+        try:
+            if _settled():
+                _SERIAL.add(thread)
+            else:
+                _hold()
+            return function(*args, **kwargs)
+        finally:
+            _SERIAL.discard(thread)
+            if _BEFORE:
+                _release()
+    return serial
+
+
+_CHANGING = RLock()
+_SERIAL: set[int] = set()
+"""The threads inside a decorated function."""
+_BEFORE: list[tuple[Any, int]] = []
+"""What sets the number of threads of an OpenBLAS that is held, and the user's number."""
+_changes = False
+"""Whether it has ever been held: if not, a number that is 1 stays 1."""
+if hasattr(os, "register_at_fork"):  # a child gets no lock that another thread holds
+    os.register_at_fork(before=_CHANGING.acquire, after_in_parent=_CHANGING.release,
+                        after_in_child=_CHANGING.release)
+
+
+def _settled() -> bool:
+    if _changes:
+        return False
+    for get, _ in _openblas():
+        if get() > 1:
+            return False
+    return True
+
+
+def _hold() -> None:
+    global _changes
     with _CHANGING:
+        _changes = True
+        _SERIAL.add(get_ident())
         if not _BEFORE:
-            _BEFORE.extend([0, [get() for get, _ in _openblas()]])
-        _BEFORE[0] += 1
-        for _, put in _openblas():
-            put(wanted)
-    try:
-        yield
-    finally:
-        with _CHANGING:
-            _BEFORE[0] -= 1
-            if not _BEFORE[0]:  # the last block of several threads
-                for (_, put), before in zip(_openblas(), _BEFORE[1]):
-                    put(before)
-                _BEFORE.clear()
+            for get, put in _openblas():
+                _BEFORE.append((put, get()))
+        for put, _ in _BEFORE:
+            put(1)
 
 
-_CHANGING = Lock()
-_BEFORE: list[Any] = []
-"""How many blocks there are, and the threads that there were before the first one."""
+def _release() -> None:
+    with _CHANGING:
+        if not _SERIAL:  # no other thread holds it
+            for put, number in _BEFORE:
+                put(number)
+            _BEFORE.clear()
+
+
+def blas_is_serial() -> bool:
+    """Whether BLAS has one thread in what ``serial_blas`` decorates: OpenBLAS, or any whose
+    variable says so."""
+    return bool(_openblas()) or "1" in map(os.environ.get, BLAS_THREADS)
 
 
 @cache
 def _openblas() -> list[tuple[Any, Any]]:
-    """How the OpenBLAS of NumPy's and of SciPy's packages say and take a number of threads."""
+    """What gets and what sets the number of threads of each OpenBLAS that NumPy and SciPy are
+    linked to, which a search in one of their own libraries reaches."""
     import ctypes
-    found = []
-    for name in ("numpy", "scipy"):
-        root = Path(import_module(name).__file__ or "").parent
-        for path in (*root.parent.glob(f"{name}.libs/*openblas*"),
-                     *root.glob(".dylibs/*openblas*")):
-            with suppress(OSError):
-                library = ctypes.CDLL(str(path))
-                for form in ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads",
-                             "openblas_{}_num_threads64_", "openblas_{}_num_threads"):
-                    if hasattr(library, form.format("get")):
-                        found.append((getattr(library, form.format("get")),
-                                      getattr(library, form.format("set"))))
-    return found
+    pairs = {}
+    for package, pattern in (("numpy", "_core/_multiarray_umath*.so"),
+                             ("scipy", "linalg/cython_lapack*.so")):
+        folder, = find_spec(package).submodule_search_locations
+        for path in Path(folder).glob(pattern):
+            library = ctypes.PyDLL(str(path))  # keeps Python's lock: these calls take nanoseconds
+            for form in ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads",
+                         "openblas_{}_num_threads64_", "openblas_{}_num_threads"):
+                if hasattr(library, form.format("set")):
+                    get, put = (getattr(library, form.format(each)) for each in ("get", "set"))
+                    pairs[ctypes.cast(put, ctypes.c_void_p).value] = get, put
+    return list(pairs.values())
 
 
 def endings() -> list[int]:
@@ -155,7 +204,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     """End at once with one line and the status 128 + ``number``; temporary files are removed.
 
     An exception would be lost, or printed and forgotten, in a callback or a destructor, of which
-    imports, the compiler and progress bars have many. Checked by: tests/test_signals.py.
+    imports, the compiler and progress bars have many. Checked by: tests/robustness/test_signals.py.
     """
     ended()
     with suppress(OSError):  # nobody reads it, or its disk is full
@@ -184,7 +233,7 @@ def stop(children: Sequence[Any]) -> None:
     """End these processes, of ``multiprocessing``, each of which has called ``serving``; those that
     have not ended after PATIENCE seconds, in the middle of a kernel, say, are killed.
 
-    Checked by: tests/test_process.py::test_a_worker_is_stopped_and_leaves_nothing.
+    Checked by: tests/robustness/test_process.py::test_a_worker_is_stopped_and_leaves_nothing.
     """
     for child in children:
         child.terminate()

@@ -2,12 +2,12 @@
 
 The options of a name, their types and their defaults are those of the function or class that it
 stands for, so that a spec is checked without being declared a second time.
-Checked by: tests/test_config.py.
+Checked by: tests/training/test_config.py.
 """
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from sys import float_info
@@ -55,7 +55,7 @@ def field_options(made: type, without: tuple[str, ...] = ()) -> dict[str, Option
 class Kind(NamedTuple):
     """What a setting's specs stand for: the names known, and the options of each."""
 
-    names: tuple[str, ...]
+    names: Collection[str]
     options: Callable[[str], dict[str, Option]]
 
 

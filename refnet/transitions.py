@@ -4,12 +4,12 @@
 >>> transition("cayley")
 CayleyMap()
 
-Checked by: tests/test_face.py.
+Checked by: tests/project/test_public_names.py.
 """
 
 import sys
 
 from refnet.matrices import transitions
-from refnet.matrices.transitions import *  # noqa: F401, F403
+from refnet.matrices.transitions import *  # noqa: F403
 
 sys.modules[__name__] = transitions  # one module under both names

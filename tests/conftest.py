@@ -1,9 +1,12 @@
-"""BLAS on one thread, as the command line has it, and one Hypothesis profile for all tests: no
-deadline, the same examples in every run."""
+"""BLAS on one thread, as the command line has it; one Hypothesis profile for all tests: no
+deadline, the same examples in every run; and tests skipped where a package they need is missing."""
 
 import os
+import re
 import warnings
+from importlib.util import find_spec
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from refnet.process import settle
@@ -18,3 +21,25 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("refnet")
+
+NEEDS = re.compile(r"^pytestmark = pytest\.mark\.needs\((.*)\)$", re.MULTILINE)
+
+
+class Skipped(pytest.Module):
+    """A test file that is not imported, because a package it needs is not installed."""
+
+    missing: str
+
+    def collect(self):
+        pytest.skip(f"{self.missing} is not installed", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    """Read the mark ``needs`` from the file's text: its imports would fail before pytest saw it."""
+    for line in NEEDS.findall(module_path.read_text(encoding="utf-8")):
+        for package in re.findall(r'"(\w+)"', line):
+            if find_spec(package) is None:
+                skipped = Skipped.from_parent(parent, path=module_path)
+                skipped.missing = package
+                return skipped
+    return None

@@ -1,7 +1,7 @@
 """How a loss's gradient flows back through time: norms, singular values, exponents and bounds.
 
 Source: Vorontsov et al., Figure 2 and eq. 5 (Pascanu et al. 2013); Manchev & Spratling, eq. 4.
-Checked by: tests/test_analysis_theory.py.
+Checked by: tests/analysis/test_analysis_theory.py.
 """
 
 from dataclasses import replace
@@ -14,8 +14,14 @@ from refnet.batch import Array, Batch, Params, last_steps
 from refnet.nets.gradients import BATCH
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
-from refnet.nets.states import (FORWARD, RECURRENT, SEQUENCES, state_gradients, state_jacobians,
-                                step_jacobians)
+from refnet.nets.states import (
+    FORWARD,
+    RECURRENT,
+    SEQUENCES,
+    state_gradients,
+    state_jacobians,
+    step_jacobians,
+)
 
 __all__ = ["StepBounds", "gradient_norms", "jacobian_spectra", "lyapunov_exponents",
            "step_bounds"]
@@ -50,7 +56,7 @@ def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool =
     True
 
     Raises ValueError as ``loss_and_gradients`` does.
-    Checked by: tests/test_analysis_theory.py::test_gradient_norms.
+    Checked by: tests/analysis/test_analysis_theory.py::test_gradient_norms.
     """
     if last and net.readout != "last":
         shape = np.shape(batch.x)[:2]
@@ -69,7 +75,7 @@ def jacobian_spectra(net: RecurrentNet, params: Params, x: Array) -> Array:
     S is H, or 2 H for an LSTM; of a stack the sum over its layers. At t = T all are 1. float64;
     exact only down to eps times the largest: ``lyapunov_exponents`` has the small ones of a long
     product. Raises ValueError for a net that runs in both directions.
-    Checked by: tests/test_analysis_theory.py::test_exponents.
+    Checked by: tests/analysis/test_analysis_theory.py::test_exponents.
 
     >>> net = RecurrentNet(2, 4, 3, activation="identity")
     >>> params = net.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
@@ -93,7 +99,7 @@ def lyapunov_exponents(net: RecurrentNet, params: Params, x: Array) -> Array:
     >>> lyapunov_exponents(net, params, np.zeros((9, 1, 1))).round(6).tolist()
     [[0.693147, -0.693147]]
 
-    Checked by: tests/test_analysis_theory.py::test_exponents.
+    Checked by: tests/analysis/test_analysis_theory.py::test_exponents.
     """
     factors = step_jacobians(net, params, x)
     T, B, S, _ = factors.shape
@@ -129,7 +135,7 @@ def step_bounds(net: RecurrentNet, params: Params, x: Array) -> StepBounds:
     >>> found.bound.tolist(), found.measured.tolist()
     ([[2.0], [2.0]], [[2.0], [2.0]])
 
-    Checked by: tests/test_analysis_theory.py::test_step_bounds.
+    Checked by: tests/analysis/test_analysis_theory.py::test_step_bounds.
     """
     tape = replace(net, checkpoint="none", backend="reference").forward(params, x)[1]
     p = net.layer.scaled(tape.p)

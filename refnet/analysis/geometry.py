@@ -1,7 +1,7 @@
 """Steps on the Stiefel manifold and the margin's map, measured.
 
 Source: Vorontsov et al., eqs. 9-11 (errata 25-28, 31); Edelman, Arias & Smith (1998).
-Checked by: tests/test_analysis_theory.py.
+Checked by: tests/analysis/test_analysis_theory.py.
 """
 
 from typing import NamedTuple
@@ -17,27 +17,44 @@ from refnet.matrices.transitions.svd import SVD
 __all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retraction_errors"]
 
 
-@takes(n=count(2), rates=numbers("(0, inf)"), rng=GENERATOR,
-       retraction=one_of(stiefel.RETRACTIONS))
-def retraction_errors(n: int, rates: Array, rng: np.random.Generator,
-                      retraction: str = "cayley") -> Array:
-    """``||retraction - geodesic||_F`` after one step from a random orthogonal matrix (n, n) along
-    a random gradient of Frobenius norm 1, for each rate; float64.
+@takes(rates=numbers("(0, inf)"), rng=GENERATOR, retraction=one_of(stiefel.RETRACTIONS),
+       metric=one_of(stiefel.METRICS))
+def retraction_errors(shape: tuple[int, int], rates: Array, rng: np.random.Generator,
+                      retraction: str = "cayley", metric: str = "canonical") -> Array:
+    """``||retraction - geodesic||_F`` after one step from a random M of that shape (N, P), N >= P,
+    with orthonormal columns, along a random gradient of Frobenius norm 1, for each rate; float64.
+    Steps, gradient and geodesic are those of the metric.
 
-    A retraction of order p differs from the geodesic by rate^(p + 1): Cayley and polar steps by
-    rate^3, QR steps by rate^2. The slope of the logarithms between two rates is the observed
-    order.
+    A retraction of order p differs from the geodesic by rate^(p + 1). The slope of the logarithms
+    between two rates is that power:
 
-    >>> one, two = retraction_errors(4, np.array([0.01, 0.02]), np.random.default_rng(0))
-    >>> round(float(np.log2(two / one)), 2)
+    ========== ===== ================ ================
+    retraction N = P N > P, canonical N > P, euclidean
+    ========== ===== ================ ================
+    cayley     3     3                2
+    polar      3     2                3
+    qr         2     2                2
+    ========== ===== ================ ================
+
+    At N = P = 2 and at P = 1, where M moves on a circle in the plane of M and the gradient, all
+    three have 3.
+    Raises ValueError for a shape that is wide, or in which nothing moves: N = 1.
+
+    >>> near, far = retraction_errors((4, 4), np.array([0.01, 0.02]), np.random.default_rng(0))
+    >>> round(float(np.log2(far / near)), 2)
     3.0
 
-    Source: erratum 26. Checked by: tests/test_analysis_theory.py::test_orders.
+    Source: erratum 26; Edelman, Arias & Smith (1998), 2.2.2 and 2.4.
+    Checked by: tests/analysis/test_analysis_theory.py::test_orders.
     """
-    M, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
-    G /= np.linalg.norm(stiefel.gradient(M, G))
-    return np.array([np.linalg.norm(stiefel.step(M, G, float(rate), retraction)
-                                    - stiefel.step(M, G, float(rate), "geodesic"))
+    M = initialize("orthogonal", shape, rng)
+    if not 1 < len(M) >= M.shape[1]:
+        raise ValueError(f"retraction_errors: shape is {shape}; need (N, P) with N >= P and N > 1: "
+                         "transpose a wide one")
+    G = rng.normal(size=M.shape)
+    G /= np.linalg.norm(stiefel.gradient(M, G, metric))
+    return np.array([np.linalg.norm(stiefel.step(M, G, float(rate), retraction, metric)
+                                    - stiefel.step(M, G, float(rate), "geodesic", metric))
                      for rate in rates])
 
 
@@ -55,7 +72,8 @@ def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
 
     With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other one its sign is
     arbitrary, so the step may climb.
-    Source: erratum 31. Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+    Source: erratum 31. Checked by:
+    tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
     >>> found = descents(4, 100, np.random.default_rng(0))
     >>> bool((found.correct < 0).all()), bool((found.printed > 0).any())
@@ -82,7 +100,7 @@ def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator,
     ``dtype``: "float32" or "float64"; the defect itself is measured in float64. ``guarded``: with
     the guard that training uses, which repairs M past a bound.
     Raises ValueError for fewer steps than points.
-    Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+    Checked by: tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
     >>> at, defects = defect_over_steps(4, 100, 3, np.random.default_rng(0), "float64")
     >>> at.tolist(), bool((defects < 1e-13).all())
@@ -112,7 +130,7 @@ def margin_steps(margins: Array, p: Array, spectrum_rate: str = "printed") -> Ar
     ``ds = (ds/dp)^2 r``, with ``ds/dp = 2m sigmoid'(p)`` and r the factor on the rate: with the
     printed r = 1 / 2m it still carries 2m, with "margin_free" it does not (erratum 28).
 
-    Checked by: tests/test_analysis_theory.py::test_descents_drift_and_margin.
+    Checked by: tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
     >>> margin_steps(np.array([0.1, 1.0]), np.zeros(1)).round(5).tolist()
     [[0.0125], [0.125]]

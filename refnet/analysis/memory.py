@@ -37,7 +37,7 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
     [[1.333333]]
 
     Source: Ganguli, Huh & Sompolinsky (2008).
-    Checked by: tests/test_analysis.py::test_noise_covariance.
+    Checked by: tests/analysis/test_analysis.py::test_noise_covariance.
     """
     noise = float(noise)
     if horizon is not None:
@@ -88,8 +88,8 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     [0.75, 0.1875, 0.046875]
 
     Source: Ganguli, Huh & Sompolinsky (2008).
-    Checked by: tests/test_analysis.py::test_closed_forms,
-    tests/test_analysis.py::test_finite_horizon.
+    Checked by: tests/analysis/test_analysis.py::test_closed_forms,
+    tests/analysis/test_analysis.py::test_finite_horizon.
     """
     _fit("fisher_memory", W, v)
     if horizon is not None and delays > horizon:
@@ -158,7 +158,7 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     1.0
 
     Source: Ganguli, Huh & Sompolinsky (2008).
-    Checked by: tests/test_analysis.py::test_chain_orientation.
+    Checked by: tests/analysis/test_analysis.py::test_chain_orientation.
     """
     _fit("total_memory", W, v)
     precision = np.linalg.inv(noise_covariance(W, noise))
@@ -172,7 +172,7 @@ def chain_memory(gain: float, delays: int) -> Array:
     the chain is: with g = gain^2, ``g^k (g - 1) / (g^(k + 1) - 1)``, and 1 / (k + 1) at g = 1.
 
     Source: Ganguli, Huh & Sompolinsky (2008).
-    Checked by: tests/test_analysis.py::test_closed_forms.
+    Checked by: tests/analysis/test_analysis.py::test_closed_forms.
 
     >>> chain_memory(1, 3).round(4).tolist()
     [1.0, 0.5, 0.3333]
@@ -191,7 +191,7 @@ def normal_memory(eigenvalues: Array, weights: Array, delays: int) -> Array:
     of v along the eigenvectors. They sum to |v|^2 over all delays, whatever the eigenvalues are.
     Raises ValueError for a modulus of 1 or more.
     Source: Ganguli, Huh & Sompolinsky (2008).
-    Checked by: tests/test_analysis.py::test_normal_matrices.
+    Checked by: tests/analysis/test_analysis.py::test_normal_matrices.
 
     >>> normal_memory(np.array([0.5]), np.ones(1), 2).tolist()
     [0.75, 0.1875]
@@ -215,7 +215,7 @@ def signal_to_noise(W: Array, v: Array, steps: int, noise: float = 1) -> Array:
     Defined for any W; an orthogonal one has ``|v|^2 / (noise H (k + 1))``, and a matrix that
     amplifies the input's direction more than the mean direction does better (Orhan's argument).
     Raises ValueError for shapes that do not fit.
-    Checked by: tests/test_analysis.py::test_signal_to_noise.
+    Checked by: tests/analysis/test_analysis.py::test_signal_to_noise.
 
     >>> signal_to_noise(np.eye(2), np.array([1.0, 0.0]), 3).round(4).tolist()
     [0.5, 0.25, 0.1667]
@@ -244,7 +244,7 @@ def peak_order(h: Array, W: Array, widest: int | None = None) -> tuple[Array, Ar
     on both sides.
     Raises ValueError for shapes that do not fit.
     Source: Orhan & Ma (2019), Figure 4.
-    Checked by: tests/test_analysis.py::test_peak_order.
+    Checked by: tests/analysis/test_analysis.py::test_peak_order.
 
     >>> chain, start = np.array([[0, 0.9], [0, 0]]), np.array([0.0, 1.0])  # unit 1 feeds unit 0
     >>> profile, order = peak_order(np.array([start, chain @ start])[:, None], chain)

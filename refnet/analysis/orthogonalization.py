@@ -4,7 +4,7 @@ many steps it takes.
 ``f(X) = ||X X' - I||_F^2`` of a random X (m, n) has a mean and a variance that follow from the
 moments of its entries; gradient descent maps each singular value by itself.
 Source: Manchev & Spratling, II-A, eqs. 19-28 (errata 13-17).
-Checked by: tests/test_analysis_theory.py.
+Checked by: tests/analysis/test_analysis_theory.py.
 """
 
 import os
@@ -41,7 +41,7 @@ def gaussian_moments(sd: float) -> Moments:
     >>> gaussian_moments(1)
     (1, 3, 15, 105)
 
-    Checked by: tests/test_explain.py::test_derived_moments_are_simulated.
+    Checked by: tests/analysis/test_explain.py::test_derived_moments_are_simulated.
     """
     return sd ** 2, 3 * sd ** 4, 15 * sd ** 6, 105 * sd ** 8
 
@@ -53,7 +53,7 @@ def uniform_moments(limit: Any) -> Moments:
     >>> [str(moment) for moment in uniform_moments(Fraction(1))]
     ['1/3', '1/5', '1/7', '1/9']
 
-    Checked by: tests/test_explain.py::test_derived_moments_are_simulated.
+    Checked by: tests/analysis/test_explain.py::test_derived_moments_are_simulated.
     """
     return limit ** 2 / 3, limit ** 4 / 5, limit ** 6 / 7, limit ** 8 / 9
 
@@ -83,7 +83,7 @@ def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
 
     Exact on Fractions. Raises ValueError for sizes below 1.
     Source: this derivation corrects Manchev & Spratling, eqs. 22-28 (errata 13, 14, 15).
-    Checked by: tests/test_analysis_theory.py::test_moments_by_enumeration.
+    Checked by: tests/analysis/test_analysis_theory.py::test_moments_by_enumeration.
 
     >>> mean, variance = defect_moments(100, 100, gaussian_moments(.1))
     >>> round(mean, 6), round(variance, 2)
@@ -104,7 +104,7 @@ def singular_value_map(s: Array, rate: Number) -> Array:
 
     The step ``W - 4 rate (W W' - I) W`` keeps the singular vectors, so this is all it does.
     Any shape, any number type. Source: erratum 17.
-    Checked by: tests/test_orthogonality.py::test_descent_follows_singular_values.
+    Checked by: tests/matrices/test_orthogonality.py::test_descent_follows_singular_values.
 
     >>> singular_value_map(np.array([0.0, 0.5, 1.0]), 0.125).tolist()
     [0.0, 0.6875, 1.0]
@@ -129,7 +129,7 @@ def basin(rate: float) -> Basin:
     1/8 makes the distance to 1 shrink quadratically (Newton-Schulz). Beyond
     ``sqrt(1 + 1 / (2 rate))`` the map increases s; there it takes s to -s.
     Raises ValueError for rates outside (0, 1/4).
-    Source: erratum 17. Checked by: tests/test_analysis_theory.py::test_basin.
+    Source: erratum 17. Checked by: tests/analysis/test_analysis_theory.py::test_basin.
 
     >>> basin(.125)
     Basin(limit=2.23606797749979, contraction=0.0)
@@ -211,7 +211,7 @@ def orthogonalization_experiment(
     >>> found.success_rate, found.steps.shape
     (1.0, (20,))
 
-    Checked by: tests/test_orthogonality.py::test_experiment.
+    Checked by: tests/matrices/test_orthogonality.py::test_experiment.
     """
     block = partial(_block_steps, distribution, size, rate, threshold, max_steps)
     sizes = [min(BLOCK, runs - first) for first in range(0, runs, BLOCK)]

@@ -1,7 +1,7 @@
 """Powers of a matrix and products of many: what repeated multiplication does to a norm.
 
 Source: Merity's post on orthogonal initialisation; Orhan's on non-normal ones.
-Checked by: tests/test_analysis_theory.py.
+Checked by: tests/analysis/test_analysis_theory.py.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ def power_norms(W: Array, steps: int) -> Array:
     The power is kept scaled to norm 1 and the logarithm of its norm apart, so that no entry
     overflows or underflows on the way to a norm that float64 holds.
     Raises ValueError if W is not square or not finite, or steps is negative.
-    Source: Merity. Checked by: tests/test_analysis_theory.py::test_power_norms.
+    Source: Merity. Checked by: tests/analysis/test_analysis_theory.py::test_power_norms.
 
     >>> power_norms(np.array([[0.0, 2.0], [0.0, 0.0]]), 3).tolist()
     [1.0, 2.0, 0.0, 0.0]
@@ -49,7 +49,8 @@ def power_radii(N: int, runs: int, n: int, rng: np.random.Generator) -> tuple[fl
     ``runs`` of ``(log rho(W_1^n) - log rho(W_1 ... W_n)) / n``, and its standard error.
 
     The W_i are N x N with entries N(0, 1/N).
-    Source: Orhan (erratum 35). Checked by: tests/test_analysis_theory.py::test_power_radii.
+    Source: Orhan (erratum 35). Checked by:
+    tests/analysis/test_analysis_theory.py::test_power_radii.
 
     >>> small, large = (power_radii(N, 100, 10, np.random.default_rng(0)) for N in (2, 32))
     >>> small[0] > large[0]
@@ -91,7 +92,7 @@ def fibonacci(n: int) -> Fibonacci:
     holds all integers up to 2^53, so squaring is exact up to F_78; the eigendecomposition rounds
     each factor and, rounded to an integer, is wrong from about F_71 on.
     Raises ValueError for a negative n, and for one above 10^7.
-    Source: Merity. Checked by: tests/test_analysis_theory.py::test_fibonacci.
+    Source: Merity. Checked by: tests/analysis/test_analysis_theory.py::test_fibonacci.
 
     >>> fibonacci(10)[:2]
     (55, 55.0)

@@ -46,7 +46,7 @@ def spectral_radius(W: Array) -> float:
     >>> spectral_radius(np.array([[2.0, 1.0], [0.0, -3.0]]))
     3.0
 
-    Checked by: tests/test_analysis.py::test_spectra.
+    Checked by: tests/analysis/test_analysis.py::test_spectra.
     """
     return float(np.abs(np.linalg.eigvals(square("spectral_radius", W))).max(initial=0))
 
@@ -72,7 +72,7 @@ def singular_values(W: Array) -> Singular:
     >>> singular_values(np.diag([3.0, 1.0])).largest
     3.0
 
-    Checked by: tests/test_analysis.py::test_spectra.
+    Checked by: tests/analysis/test_analysis.py::test_spectra.
     """
     s = np.linalg.svd(_finite("singular_values", W), compute_uv=False)
     low, high = float(s[-1]), float(s[0])
@@ -101,7 +101,7 @@ def schur_form(W: Array) -> SchurForm:
     Raises ValueError if W is not square or not finite.
     Source: Schur (1909); Golub & Van Loan, Matrix Computations, 7.1.3; Goldman (2009) for what it
     means of memory.
-    Checked by: tests/test_analysis.py::test_schur_form.
+    Checked by: tests/analysis/test_analysis.py::test_schur_form.
 
     >>> values, strict, _ = schur_form(np.array([[1.0, 2.0], [0.0, 3.0]]))
     >>> values.real.tolist(), abs(strict).tolist()
@@ -127,7 +127,7 @@ def henrici(W: Array) -> float:
     >>> henrici(np.array([[1.0, 2.0], [0.0, 1.0]]))
     2.0
 
-    Checked by: tests/test_analysis.py::test_henrici.
+    Checked by: tests/analysis/test_analysis.py::test_henrici.
     """
     return float(np.linalg.norm(schur_form(square("henrici", W)).strict))
 
@@ -146,7 +146,7 @@ def numerical_range(W: Array, angles: int = 180) -> Array:
     >>> abs(points).round(12).tolist()  # a circle of radius 1, although both eigenvalues are 0
     [1.0, 1.0, 1.0, 1.0]
 
-    Checked by: tests/test_analysis.py::test_numerical_range.
+    Checked by: tests/analysis/test_analysis.py::test_numerical_range.
     """
     W = square("numerical_range", W)
     if not W.size:
@@ -172,7 +172,7 @@ def pseudospectrum(W: Array, z: Array) -> Array:
     Float64; one SVD of the triangular Schur form for each point.
     Raises ValueError if W is not square, empty or not finite.
     Source: Trefethen & Embree (2005), section 2.
-    Checked by: tests/test_analysis.py::test_pseudospectrum.
+    Checked by: tests/analysis/test_analysis.py::test_pseudospectrum.
 
     >>> pseudospectrum(np.diag([1.0, 3.0]), np.array([0.0, 2.5])).tolist()
     [1.0, 0.5]

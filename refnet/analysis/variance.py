@@ -11,7 +11,7 @@ Glorot & Bengio take f(v) = v, which makes E h^2 = E v^2 and E f'^2 = 1; for any
 means are those over v ~ N(0, E v_l^2), exact for wide layers (Poole et al. 2016; Schoenholz
 et al. 2017).
 Source: Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010).
-Checked by: tests/test_analysis_theory.py::test_variances.
+Checked by: tests/analysis/test_analysis_theory.py::test_variances.
 """
 
 from typing import NamedTuple
@@ -36,15 +36,22 @@ class Variances(NamedTuple):
     dW: Array
 
 
-def _gaussian(sd: float) -> tuple[Array, Array]:
-    """Nodes and weights for means over N(0, sd^2) of functions that vary over units of 1 and may
-    have a kink at 0: the midpoint rule in u with a = sinh u, whose nodes are dense around 0
-    however large sd is, and which for smooth functions converges exponentially."""
-    edge, count = float(np.arcsinh(13 * sd)), 4000
-    u = edge * (2 * (np.arange(count) + 0.5) / count - 1)
+def _gaussian(sd: float, kinks: list[float]) -> tuple[Array, Array]:
+    """Nodes and weights for means over N(0, sd^2) of functions that vary over units of 1 and are
+    smooth between 0 and +-``kinks``: Gauss's rule on panels, none of which has a kink inside, in u
+    with a = sinh u, in which they are dense around 0 however large sd is."""
+    if sd == 0:
+        return np.zeros(1), np.ones(1)
+    edge = float(np.arcsinh(13 * sd))
+    ends = sorted({0.0, edge, *(u for u in np.arcsinh(np.abs(kinks)).tolist() if u < edge)})
+    panels = np.concatenate([np.linspace(a, b, 8 + int(4 * (b - a)), endpoint=False)
+                             for a, b in zip(ends, ends[1:])] + [[edge]])
+    t, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(panels)[:, None] / 2
+    u = (panels[:-1, None] + half + half * t).ravel()
     nodes = np.sinh(u)
-    weights = np.exp(-(nodes / (sd or 1)) ** 2 / 2) * np.cosh(u)
-    return nodes, weights / weights.sum()
+    weights = (half * weights).ravel() * np.exp(-(nodes / sd) ** 2 / 2) * np.cosh(u)
+    return np.concatenate([nodes, -nodes]), np.tile(weights / weights.sum() / 2, 2)
 
 
 @takes(weight_variances=numbers("[0, inf)"), x=real("[0, inf)"), gradient=real("[0, inf)"))
@@ -65,8 +72,8 @@ def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: flo
     ``activation``: one that acts on each unit by itself (not oplu).
     Raises ValueError if the numbers do not fit the widths.
     Source: Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010).
-    Checked by: tests/test_analysis_theory.py::test_variances,
-    tests/test_analysis_theory.py::test_gaussian_means.
+    Checked by: tests/analysis/test_analysis_theory.py::test_variances,
+    tests/analysis/test_analysis_theory.py::test_gaussian_means.
 
     >>> predicted_variances((3, 2, 1), np.array([1.0, 9.0])).v.round(9).tolist()
     [3.0, 54.0]
@@ -81,10 +88,11 @@ def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: flo
         raise ValueError("predicted_variances: activation oplu sorts pairs of units; need one that "
                          "acts on each unit by itself")
     own = activation.init(1)
+    kinks = [float(value) for start in own.values() for value in np.ravel(start)]
     h, v, slopes = [float(x)], [], []
     for layer in range(layers):
         v.append(widths[layer] * weight_variances[layer] * h[-1])
-        nodes, weights = _gaussian(float(v[-1]) ** 0.5)
+        nodes, weights = _gaussian(float(v[-1]) ** 0.5, kinks)
         a = nodes[:, None]
         value = activation.forward(a, own)
         slope = activation.backward(a, value, np.ones_like(a), own)[0]
@@ -108,7 +116,7 @@ def simulated_variances(widths: tuple[int, ...], weights: Initializer | str,
 
     A net's mean squares are means over a layer's units, so a standard error says how far the
     mean over the nets may be from the expectation.
-    Checked by: tests/test_analysis_theory.py::test_variances.
+    Checked by: tests/analysis/test_analysis_theory.py::test_variances.
 
     >>> means, errors, drawn = simulated_variances((50, 50, 50), "glorot_uniform",
     ...                                            np.random.default_rng(0))

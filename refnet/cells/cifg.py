@@ -76,7 +76,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     >>> forward(p, np.ones((3, 1, 1)), np.zeros((2, 1, 2)), ACTIVATIONS["tanh"]).h.shape
     (4, 1, 2)
 
-    Checked by: tests/test_layer_options.py::test_coupled_gates_by_hand.
+    Checked by: tests/cells/test_layer_options.py::test_coupled_gates_by_hand.
     """
     return run(expanded(p), x, h0, act, gate, **options)
 
@@ -92,6 +92,6 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     >>> backward(p, tape, np.ones((1, 1, 2)), tanh)["Whh"].shape
     (6, 2)
 
-    Checked by: tests/test_stacked.py::test_push_equals_pull.
+    Checked by: tests/nets/test_stacked.py::test_push_equals_pull.
     """
     return folded(pull(expanded(p), tape, dh, act, inputs, gate, **options))

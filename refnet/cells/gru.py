@@ -62,7 +62,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     >>> forward(p, np.ones((3, 1, 1)), np.zeros((1, 2)), ACTIVATIONS["tanh"]).h.shape
     (4, 1, 2)
 
-    Checked by: tests/test_cells.py::test_push_equals_pull.
+    Checked by: tests/cells/test_cells.py::test_push_equals_pull.
     """
     T, B, D = x.shape
     H = p["Whh"].shape[1]
@@ -107,7 +107,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     >>> backward(p, tape, np.ones((1, 1, 2)), tanh)["bhn"].shape
     (2,)
 
-    Checked by: tests/test_cells.py::test_push_equals_pull.
+    Checked by: tests/cells/test_cells.py::test_push_equals_pull.
     """
     x, h, a, v, u = tape
     T, B, _, H = a.shape

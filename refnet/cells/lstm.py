@@ -75,7 +75,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     >>> tape.h.shape, tape.c.shape
     ((4, 1, 2), (4, 1, 2))
 
-    Checked by: tests/test_cells.py::test_push_equals_pull.
+    Checked by: tests/cells/test_cells.py::test_push_equals_pull.
     """
     T, B, D = x.shape
     H, P = len(p["bh"]) // 4, p["Whh"].shape[1]
@@ -129,7 +129,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     >>> backward(p, tape, np.ones((1, 1, 2)), tanh)["h0"].shape
     (2, 1, 2)
 
-    Checked by: tests/test_cells.py::test_push_equals_pull.
+    Checked by: tests/cells/test_cells.py::test_push_equals_pull.
     """
     x, h, c, a, v, k = tape
     T, B, _, H = a.shape

@@ -50,7 +50,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     >>> tape.h.ravel().tolist()  # h = 2 h + 1
     [0.0, 1.0, 3.0, 7.0]
 
-    Checked by: tests/test_exact.py::test_push_equals_pull.
+    Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull.
     """
     T, B, D = x.shape
     H = len(p["bh"])
@@ -91,8 +91,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     >>> backward(p, tape, np.ones((1, 1, 1)), act)["x"].ravel().tolist()  # dh[3]/dx[t] = 2^(2 - t)
     [4.0, 2.0, 1.0]
 
-    Checked by: tests/test_exact.py::test_push_equals_pull,
-    tests/test_optimizers.py::test_clip_inside_the_recursion.
+    Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull,
+    tests/training/test_optimizers.py::test_clip_inside_the_recursion.
     """
     x, a, h = tape
     T, B, H = a.shape

@@ -4,7 +4,7 @@ Besides the three float types there are those that hardware has and NumPy does n
 numbers travel as float32, which holds all of them.
 Sources: bfloat16: Intel (2018), BFLOAT16 hardware numerics definition; TF32: NVIDIA (2020), A100
 tensor core GPU architecture; sums in float32: Micikevicius et al. (2018), Mixed precision training.
-Checked by: tests/test_arithmetic.py.
+Checked by: tests/check/test_low_precision.py.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The bugs that the judge is measured by: the catalogue of mistakes, and errors without a name.
 
 The second kind are wrong numbers: an epsilon, an approximation, a coarser type, one entry.
-Checked by: tests/test_errorrates.py.
+Checked by: tests/check/test_error_rates.py.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,9 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.edits import edits
-from refnet.check.mistakes import Mistake, mistakes
+from refnet.check.mistakes import Mistake, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, mistake
+from refnet.check.mistakes.types import half
 from refnet.check.naive import Pass
 from refnet.exact.enclose import Certified
 from refnet.nets.gradients import Net
@@ -25,7 +26,8 @@ CORRECT = mistake("none")
 def bugs(certified: Certified) -> list[Mistake]:
     """Every bug that can be planted into one certified case."""
     net, params, batch = certified.net, certified.params, certified.batch
-    return [*mistakes(net, params, batch), *reported(certified), *nameless(net, batch)]
+    return [*mistakes(net, params, batch), *of_the_types(net, batch), *reported(certified),
+            *nameless(net, batch)]
 
 
 def reported(certified: Certified) -> Mistakes:
@@ -55,9 +57,9 @@ def nameless(net: Net, batch: Batch) -> Mistakes:
         "act'": lambda f, s: lambda a, h, dh: f(a, h, dh) + dh * a.dtype.type(1e-5)})
     if act == "tanh":
         yield mistake("tanh by a rational approximation", act=lambda f, s: _pade)
-    yield mistake("every activation passes through float16", act=lambda f, s: lambda a: half(f(a)))
     if batch.x.dtype == np.float64:
-        coarse = "perhaps part of the computation is in float32: the differences have its size"
+        coarse = ("part of the computation is in float32: the differences have its size, and all "
+                  "numbers are those of float32")
         yield mistake(coarse, {
             "p": lambda p, s: {name: single(value) for name, value in p.items()},
             **{place: lambda v, s: single(v) for place in ("x", "y", "h0")}})
@@ -66,11 +68,6 @@ def nameless(net: Net, batch: Batch) -> Mistakes:
     if batch.x.ndim == 3:
         yield from _over_time(batch)
     yield from _of_the_report(net, batch)
-
-
-def half(value: Array) -> Array:
-    """Rounded to float16."""
-    return np.asarray(value.astype(np.float16).astype(value.dtype))
 
 
 def single(value: Array) -> Array:
@@ -106,10 +103,6 @@ def _over_time(batch: Batch) -> Mistakes:
     yield mistake("the gradient is damped by 1% a step", carry=lambda v, s: (
         v[0] * v[0].dtype.type(0.99), v[1] * v[0].dtype.type(0.99)))
     yield mistake("one step is computed in float16", h=lambda h, s: half(h) if s.t == T // 2 else h)
-    yield mistake("the sums over the steps are in float16", parts=lambda v, s: {
-        name: half(part) for name, part in v.items()})
-    yield mistake("the recursion's gradient passes through float16",
-                  e=lambda v, s: half(v))
     yield mistake("the first unit is left out of the backward recursion", e=_first_unit)
     yield mistake("one entry of da is wrong at one step", da=lambda da, s: _one(
         da, 1.1) if s.t == T // 2 else da)

@@ -1,31 +1,40 @@
 """The judge in one call, and as an assertion of a test.
 
-Checked by: tests/test_calls.py.
+Checked by: tests/check/test_judge_calls.py.
 """
 
-from collections.abc import Callable, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from refnet.arguments import optional
-from refnet.batch import Array, Batch, Params, last_steps
+from refnet.batch import Params
 from refnet.check.arithmetic import Kind
-from refnet.check.cases import reference_results
 from refnet.check.conventions import Readings
-from refnet.check.given import judged_types, numbers
+from refnet.check.given import by_name, judged_types, numbers
 from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
+from refnet.check.noise import unit
+from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays, tried
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, shrunk
-from refnet.check.verdict import (EXPLAINED, NAMES, NOT_ROUNDING, SHOWS_NOTHING, SUSPICIOUS,
-                                  UNJUDGED, Verdict, compare, judgement)
+from refnet.check.verdict import (
+    EXPLAINED,
+    NAMES,
+    NOT_ROUNDING,
+    SHOWS_NOTHING,
+    SUSPICIOUS,
+    UNJUDGED,
+    Verdict,
+    compare,
+)
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
+from refnet.process import serial_blas
 
 __all__ = ["assert_gradients", "judge"]
+
+Judged = tuple[Verdict, Mapping[str, Any], Case, Params]
 
 
 def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[..., Any],
@@ -38,7 +47,8 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
     a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. It may
     use its arrays again. A function whose result is right is called once more and, of a net of
-    usual size, with half of its parameters and inputs: what it keeps from call to call shows then.
+    usual size, with half of its parameters and inputs, and with other targets and lengths: what it
+    keeps from call to call shows then, and what is wrong at those inputs alone.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
     The certificate and the sigmas are kept for the next call with the same net or function
@@ -55,14 +65,15 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
     >>> judge(cube, {"dx": 2 * x}, x).verdict
     'not rounding'
 
-    Checked by: tests/test_calls.py.
+    Checked by: tests/check/test_judge_calls.py.
     """
     return _judged(what, theirs, inputs, cotangent, dtype, required, progress)[0]
 
 
+@serial_blas
 def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = None,
             dtype: Kind | None = None, required: tuple[str, ...] | None = None,
-            progress: Progress | None = None) -> tuple[Verdict, Mapping[str, Any], Case, Params]:
+            progress: Progress | None = None) -> Judged:
     """The verdict, their arrays, the case, and its sigmas."""
     optional(NAMES).check("judge: required", required)
     case = case_of(what, inputs, cotangent, progress)
@@ -73,123 +84,75 @@ def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = No
                              f"{', '.join(certified.named())}")
     function = theirs if callable(theirs) else None
     if function:
-        theirs = _results(function, case.inputs)
+        theirs = results(function, case.inputs)
     if not isinstance(theirs, Mapping):
         raise TypeError(f"judge: theirs is {type(theirs).__name__}; need a dict of arrays by name, "
                         f"such as {', '.join(certified.named())}, or a function that returns one")
-    types, _ = judged_types(theirs, dtype)
-    sigma = {name: sigma_of(case, types.get(name, types[""]))[name] for name in certified.named()}
-    verdict = compare(theirs, certified, dtype=dtype, required=required, sigma=sigma,
-                      readings=_Unnamed() if function and _long(case) else readings_of(case))
+    readings = readings_of(case)
+    if function and readings:
+        readings = _Called(readings, lambda u: _size(case) <= LARGE and rerolled(case, function, u))
+    verdict, sigma = _compared(theirs, case, dtype, required,
+                               _Unnamed() if function and _long(case) else readings)
     if function and _long(case) and verdict.verdict == NOT_ROUNDING and not verdict.convention:
         name = _named_early(case, function, dtype, _wrong(verdict))
-        verdict = replace(verdict, convention=name) if name else compare(
-            theirs, certified, dtype=dtype, required=required, sigma=sigma,
-            readings=readings_of(case))
+        verdict = replace(verdict, convention=name) if name else _compared(
+            theirs, case, dtype, required, readings)[0]
     if function and verdict.passed:
-        second = _results(function, case.inputs)
-        other = compare(second, certified, dtype=dtype, required=required, sigma=sigma,
-                        readings=_Unnamed())
+        second = results(function, case.inputs)
+        other, _ = _compared(second, case, dtype, required, _Unnamed())
         if not other.passed:
             return replace(other, convention=SECOND), second, case, sigma
-        verdict = _of_other_inputs(case, function, verdict, sigma)
+        return _of_other_inputs(case, function, dtype, required, sigma) or (
+            verdict, theirs, case, sigma)
     return verdict, theirs, case, sigma
 
 
-def _results(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
-    """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
-    found = function(*deepcopy(inputs))
-    return {name: _copy(value) for name, value in found.items()} if isinstance(
-        found, Mapping) else found
+def _compared(theirs: Any, case: Case, dtype: Kind | None, required: tuple[str, ...] | None,
+              readings: Readings | None) -> tuple[Verdict, Params]:
+    """The verdict on results of a case, and the sigmas that it is by."""
+    certified = certificate(case)
+    theirs = by_name(theirs, certified.named())
+    types, _ = judged_types(theirs, dtype)
+    sigma = {name: sigma_of(case, types.get(name, types[""]))[name] for name in certified.named()}
+    return compare(theirs, certified, dtype=dtype, required=required, sigma=sigma,
+                   readings=readings), sigma
 
 
-def _copy(value: Any) -> Any:
-    try:
-        return deepcopy(value) if isinstance(value, (list, tuple)) else np.array(value, subok=True)
-    except Exception:  # what NumPy cannot read: the comparison says so
-        return value
-
-
-def _of_other_inputs(case: Case, function: Callable[..., Any], verdict: Verdict, sigma: Params
-                     ) -> Verdict:
-    """The verdict, which is no pass if the function does not follow its inputs: with others, a
-    result is off by more than a quarter of the way to the former one, in the norm. What they
-    should be is computed in float64, not certified; of LARGE cases it is not, as that would take
-    longer than the verdict."""
-    if not isinstance(case.what, Net) or _size(case) > LARGE:
-        return verdict
-    params, batch = case.inputs
-    if any(value.dtype.kind == "O" for value in map(np.asarray, (*params.values(), batch.x))):
-        return verdict
-    former = {name: one.value for name, one in certificate(case).named().items()}
-    # not the parts of a transition: half of an orthogonal matrix is none
-    half = {name: value if "." in name else _half(value) for name, value in params.items()}
-    others = {"half of the parameters and inputs": (half, batch._replace(x=_half(batch.x))),
-              "other targets": (params, _other_targets(batch, former["outputs"].shape[-1]))}
-    for what, inputs in others.items():
-        try:
-            found = _results(function, inputs)
-        except Exception:  # it runs with some numbers alone
+def _of_other_inputs(case: Case, function: Theirs, dtype: Kind | None,
+                     required: tuple[str, ...] | None, sigma: Params) -> Judged | None:
+    """What is judged instead if the function does not follow its inputs: its results at others,
+    with a mistake's name that shows there alone, or with how it shows that something is kept."""
+    if _size(case) > LARGE:
+        return None
+    for what, inputs in other_inputs(case):
+        arrays = tried(function, inputs, sigma)
+        if not strays(case, inputs, arrays, sigma):
             continue
-        found = {name: value for name, given in found.items()
-                 if (value := numbers(given)) is not None} if isinstance(found, Mapping) else {}
-        true = _true(case.what, *inputs)
-        kept = {name for name in found.keys() & true.keys()
-                if found[name].shape == np.shape(true[name])
-                and not _follows(found[name], true[name], former[name], sigma[name])}
-        if kept:
-            parts = tuple(judgement(part.name, found[part.name], true[part.name],
-                                    sigma[part.name])
-                          if part.name in kept else part for part in verdict.parts)
-            return replace(verdict, verdict=NOT_ROUNDING, parts=parts,
-                           convention=OTHER.format(what))
-    return verdict
+        other = case_of(case.what, inputs, None, case.progress)
+        verdict, own = _compared(arrays, other, dtype, required, _Unnamed())
+        if verdict.verdict == NOT_ROUNDING:
+            how = keeps(case, function, inputs, arrays, sigma)
+            name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, own)
+            return replace(verdict, convention=OTHER.format(what, name)), arrays, other, own
+    return None
 
 
-def _follows(found: Array, true: Array, former: Array, sigma: Array) -> bool:
-    with np.errstate(all="ignore"):
-        way, off = np.linalg.norm(true - former), np.linalg.norm(found - true)
-        return bool(off <= way / 4 or not np.linalg.norm(sigma) < way / 100)
-
-
-def _true(net: Net, params: Params, batch: Batch) -> Params:
-    return reference_results(net, {name: _wide(value) for name, value in params.items()},
-                             batch._replace(x=_wide(batch.x), y=_wide(batch.y)))
-
-
-def _other_targets(batch: Batch, classes: int) -> Batch:
-    """The same x with half of the targets or, of classes, with those that count in another order
-    (if there is one alone, with the next one); with a mask, sequences end a step earlier."""
-    y, mask = np.array(batch.y), batch.mask
-    counted = np.ones(y.shape, bool)
-    if mask is not None:
-        steps = mask.astype(bool)
-        shorter = steps & (np.arange(len(steps))[:, None] < last_steps(steps) - 1)
-        steps = np.where(shorter.any(axis=0), shorter, steps)
-        mask = steps.astype(mask.dtype)
-        if y.shape == steps.shape:
-            counted = steps
-    if y.dtype.kind not in "iu":
-        return batch._replace(y=_half(y), mask=mask)
-    own = y[counted]
-    y[counted] = np.roll(own, 1) if (own != own[:1]).any() else (own + 1) % classes
-    return batch._replace(y=y, mask=mask)
-
-
-def _half(value: Any) -> Array:
-    """Half of floats; integers, which name symbols or classes, as they are."""
-    array = np.asarray(value)
-    return array if array.dtype.kind in "iu" else np.asarray(array / 2, array.dtype)
-
-
-def _wide(value: Any) -> Array:
-    """Floats as float64; integers as they are."""
-    array = np.asarray(value)
-    return array if array.dtype.kind in "iu" else array.astype(float)
+def _named_there(case: Case, other: Case, arrays: Mapping[str, Any], verdict: Verdict,
+                 sigma: Params) -> str:
+    """The name of a mistake that explains the results of the other case, and shows in no result of
+    the first one."""
+    first, there = readings_of(case), readings_of(other)
+    given = {name: value for name, theirs in arrays.items()
+             if name in sigma and (value := numbers(theirs)) is not None}
+    if _long(case) or not first or not there:
+        return ""
+    name = there.unseen(first, given, _wrong(verdict), sigma, unit(verdict.dtype.split(", ")[0]))
+    return name and f": {name}"
 
 
 OTHER = ("with {} it gives another result than these have, with those of the first call it was "
-         "right: something is kept between calls")
+         "right{}")
+KEPT = ": something is kept between calls, because {}"
 SECOND = ("a second call with the same inputs gives another result, the first one's was right: "
           "something is kept between calls")
 
@@ -212,9 +175,21 @@ class _Unnamed(Readings):
     def __init__(self) -> None:
         pass
 
-    def explain(self, *_: Any) -> str:
+    def explain(self, *_: Any, **more: Any) -> str:
         """None."""
         return ""
+
+
+class _Called(Readings):
+    """Readings, and a function that may be asked again."""
+
+    def __init__(self, readings: Readings, rerolled: Callable[[float], bool]) -> None:
+        self.readings, self.rerolled = readings, rerolled
+
+    def explain(self, given: Params, wrong: Iterable[str], sigma: Params, u: float,
+                rerolled: Callable[[float], bool] | None = None) -> str:
+        """As the readings do."""
+        return self.readings.explain(given, wrong, sigma, u, rerolled or self.rerolled)
 
 
 def _long(case: Case) -> bool:
@@ -236,7 +211,7 @@ def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None, wro
     sizes = {name: min(size, EARLY.get(name, size)) for name, size in cut.sizes.items()}
     certified, inputs = cut.at(sizes, SECONDS)
     try:
-        arrays = _results(theirs, inputs)
+        arrays = results(theirs, inputs)
     except Exception:  # theirs runs at one size alone
         return ""
     found = compare(arrays, certified, dtype=dtype, required=())
@@ -262,7 +237,7 @@ def assert_gradients(what: Net | Callable[..., Any],
     ...     return (x * x).mean()
     >>> verdict = assert_gradients(mean_square, lambda x: {"dx": x / 2}, np.ones(4))
 
-    Checked by: tests/test_calls.py.
+    Checked by: tests/check/test_judge_calls.py.
     """
     __tracebackhide__ = True  # pytest shows the caller's line, not this one
     verdict, arrays, case, sigma = _judged(what, theirs, inputs, **options)

@@ -13,8 +13,8 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["held", "random_batch", "random_case", "random_mask", "random_params",
-           "reference_results"]
+__all__ = ["NORMS", "bounded", "held", "random_batch", "random_case", "random_mask",
+           "random_params", "reference_results"]
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
 MADE = ("orthogonal", "svd", "cayley", "householder")
@@ -23,18 +23,35 @@ WIDE = 20
 wide nets that are long as well, rounding would decide the gradient, and nothing could be judged."""
 
 
-def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: bool = False,
-                  **options: Any) -> Params:
-    """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
-    but for those that are orthogonal; no entry is zero. ``options``: those of ``net.init``.
+NORMS = (0, 2e-4, 0.003, 0.03, 0.25, 0.5, 0.7, 1.7, 3.5, 8)
+"""1-norms at which a transition's parts are drawn, that of training's start among them. Matrix
+exponentials choose a polynomial, an approximant or a scaling by the 1-norm: each range of the
+usual ones (Higham 2005, Table 2.3, in float32 and float64; PyTorch's, in ``check/README.md``) has
+one of these at least a tenth inside."""
 
-    Checked by: tests/test_own.py::test_what_hides_at_the_start_of_a_transition_is_found.
+
+def bounded(net: Net) -> set[str]:
+    """The transition's parts of which W is a bounded function, so that they may be large: skew
+    matrices, angles, and a spectrum within a margin."""
+    made = getattr(net, "transition", None)
+    return {"A", "a", "p"} & {*made.shapes(2, 2)} if made else set()
+
+
+def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: bool = False,
+                  norm: float | None = None, **options: Any) -> Params:
+    """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
+    but for those that are orthogonal; no entry is zero. ``norm``: the 1-norm, within a tenth, by
+    which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
+
+    Checked by:
+    tests/check/test_function_command.py::test_what_hides_at_the_start_of_a_transition_is_found,
+    tests/check/test_norms.py::test_a_mistake_in_one_range_of_norms_is_found.
     """
     start = net.init(rng, dtype=dtype, **options)
     if peepholes:
         start |= {name: np.zeros(start["Why"].shape[1], dtype) for name in PEEPHOLES}
     made = getattr(net, "transition", None)
-    orthogonal = {"base", *(made.manifold if made else ())}
+    orthogonal, scaled = {"base", *(made.manifold if made else ())}, bounded(net)
 
     def drawn(name: str, value: Array) -> Array:
         part = name.partition(".")[2]
@@ -42,6 +59,10 @@ def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: boo
             return value
         if part == "D" and np.all(abs(value) == 1):  # signs
             return rng.choice(np.array([-1, 1], dtype), value.shape)
+        if norm is not None and part in scaled:
+            size = norm / max(value.shape[-1] - 1, 1) if value.ndim == 2 else norm
+            signs = rng.choice((-1, 1), value.shape)
+            return np.asarray(value + size * signs * rng.uniform(0.9, 1.1, value.shape), dtype)
         return np.asarray(value + _room(value) * rng.uniform(-0.3, 0.3, value.shape), dtype)
 
     return {name: drawn(name, value) for name, value in start.items()}
@@ -63,7 +84,8 @@ def with_drawn(net: Net, params: Params, starts: tuple[str, ...], rng: np.random
 
 def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
     """Inputs from N(0, 1), classes or real targets at random; T = ``steps``, B = ``batch``. The
-    first and the last class are among several classes, which some programs take for padding."""
+    first and the last class, which some programs take for padding, are among several labels, and
+    of three and more no class is that of the first or the last prediction alone."""
     predictions: tuple[int, ...] = (batch,)
     if isinstance(net, RecurrentNet):
         x: Array = rng.normal(size=(steps, batch, net.inputs)).astype(dtype)
@@ -75,9 +97,20 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
         x, outputs = rng.normal(size=(batch, net.widths[0])).astype(dtype), net.widths[-1]
     y: Array = (rng.integers(0, outputs, predictions) if net.loss == "cross_entropy"
                 else rng.normal(size=(*predictions, outputs)).astype(dtype))
-    if net.loss == "cross_entropy" and y.size > 1:
-        y.flat[rng.choice(y.size, 2, replace=False)] = 0, outputs - 1
+    if net.loss == "cross_entropy":
+        _with_both(rng, y.reshape(-1), 0, outputs - 1)
+        if y.size > 3:
+            y.flat[[0, -1]] = y.flat[1 + rng.integers(0, y.size - 2, 2)]
     return Batch(x, y)
+
+
+def _with_both(rng: np.random.Generator, values: Array, one: int, other: int) -> None:
+    """Put two values among several, where they mark no place: of three and more, neither is at the
+    first or at the last one alone."""
+    if len(values) > 3:
+        values[1 + rng.choice(len(values) - 2, 2, replace=False)] = one, other
+    elif len(values) > 1:
+        values[:] = (one, other, one)[:len(values)]
 
 
 def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]:
@@ -91,10 +124,10 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
     """Sequences of random lengths, at least one step each; one of them has all steps, and of
-    several another only one."""
-    lengths = rng.integers(1, steps + 1, batch)
-    lengths[:2] = (steps, 1)[:batch]
-    return np.asarray(np.arange(steps)[:, None] < rng.permutation(lengths))
+    several another only one, of three and more not the first or the last one alone."""
+    lengths = rng.integers(1, steps + 1, batch) if batch > 1 else np.array([steps])
+    _with_both(rng, lengths, steps, 1)
+    return np.asarray(np.arange(steps)[:, None] < lengths)
 
 
 def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:
@@ -117,7 +150,9 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
     net = RecurrentNet(int(rng.integers(1, 5)), H, int(rng.integers(2, 8)), cell=kind, loss=loss,
                        activation=ACTIVATIONS[act], readout=str(rng.choice(["last", "every"])),
                        transition=transition(made))
-    params = random_params(net, rng, dtype, kind == "lstm" and rng.random() < 0.4)
+    peepholes = kind == "lstm" and rng.random() < 0.4
+    norm = float(rng.choice(NORMS)) if bounded(net) else None
+    params = random_params(net, rng, dtype, peepholes, norm)
     if made == "dense":
         # states of relu and of large scales overflow float32 after many steps: no rounding error
         scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1)

@@ -1,6 +1,6 @@
 """Which planted bugs the checkers find that people use today.
 
-Checked by: tests/test_errorrates.py::test_checkers_side_by_side.
+Checked by: tests/check/test_error_rates.py::test_checkers_side_by_side.
 """
 
 from collections.abc import Callable, Iterator

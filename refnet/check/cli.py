@@ -1,6 +1,6 @@
 """The commands ``refnet check`` and ``refnet vectors``: their arguments and help.
 
-Checked by: tests/test_cli.py, tests/test_own.py.
+Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py.
 """
 
 import argparse
@@ -100,7 +100,8 @@ exit status: 0, or 2 on an error
 """
 
 VARIED = ("20,16,4 7,6,1 1,2,1 3,1,2 5,19,9, with H + 1 where H has to be even, and 20,16,4 with "
-          "large inputs and, if a derivative jumps, with zeros")
+          "large inputs and, if a derivative jumps, with zeros; a transition's function also at "
+          "3,4,2, with its parts at several 1-norms")
 
 VECTORS = """example:
   refnet vectors write golden

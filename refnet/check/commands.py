@@ -1,7 +1,8 @@
 """What ``refnet check`` and ``refnet vectors`` do: the only part of the judge that prints.
 
 Each function takes the parsed arguments (``refnet.check.cli``) and returns the exit status.
-Checked by: tests/test_cli.py, tests/test_own.py, tests/test_vectors.py.
+Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py,
+tests/check/test_vectors.py.
 """
 
 import argparse
@@ -27,6 +28,9 @@ DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 19, 9))
 """The sizes (T, H, B) that a function is judged at, with H made even where its net needs it, and at
 the first of them with large inputs, and with zeros if a derivative jumps there. In the last one
 vectors of 2, 4, 8 and 16 lanes are filled, and something is left over, of states and of gates."""
+SMALL = ((3, 4, 2),)
+"""Those at which a function of a transition is judged at several norms of the transition's parts.
+"""
 
 LONGEST = 69
 """The letters of the longest name of a framework's layer in one of its forms."""
@@ -153,11 +157,13 @@ def judge_own(args: argparse.Namespace) -> int:
 
 def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
                      framework: str, required: tuple[str, ...] | None = None) -> int:
+    from refnet.check.cases import NORMS, bounded
     from refnet.check.own import SAID, Described, own_rows
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
     each = [(args.sizes or DEFAULT[:1], args.at)] if args.sizes or args.at else [
         (tuple((T, H + H % described.smallest, B) for T, H, B in DEFAULT), ""),
-        (DEFAULT[:1], "large"), *[(DEFAULT[:1], "zeros")] * described.kinked]
+        (DEFAULT[:1], "large"), *[(DEFAULT[:1], "zeros")] * described.kinked,
+        *((SMALL, norm) for norm in NORMS if bounded(described.net(SMALL[0][1])))]
     rows = chain.from_iterable(own_rows(
         function, described, sizes, args.dtypes, args.seed, required, _progress,
         args.function, framework, at) for sizes, at in each)
@@ -236,13 +242,15 @@ def write_vectors(args: argparse.Namespace) -> int:
     vectors.write(args.folder, progress=count_one)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    print(f"{count} cases in three encodings, and manifest.json, written to {args.folder}")
+    print(f"{count} cases in three encodings, and manifest.json, written to "
+          f"{cell(args.folder)}")
     return 0
 
 
 def judge_vectors(args: argparse.Namespace) -> int:
     """``vectors judge``."""
     from refnet.check import vectors
+    from refnet.check.verdict import UNJUDGED
     every = vectors.judge(args.folder, args.theirs)
     verdicts = {name: verdict for name, verdict in every.items()
                 if not args.skip_missing or vectors.results(args.theirs, name)}
@@ -258,4 +266,7 @@ def judge_vectors(args: argparse.Namespace) -> int:
     for file, advice in vectors.foreign(args.theirs, every).items():
         print(cell(f"{file} is no result of a case and was not judged; {advice}"),
               file=sys.stderr)
-    return _status({verdict.verdict for verdict in verdicts.values() if not verdict.passed})
+    unnamed = any(verdict.verdict == UNJUDGED and not verdict.dtype
+                  for verdict in verdicts.values())
+    return 2 if unnamed else _status({
+        verdict.verdict for verdict in verdicts.values() if not verdict.passed})

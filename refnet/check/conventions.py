@@ -4,18 +4,20 @@ A *reading* is what an implementation with one mistake would give, computed in f
 naive net, or a right quantity reported in another way. It is an explanation only if it agrees
 with everything that was given, the right quantities included; what concerns one quantity names
 that quantity. Two mistakes at once are looked for when one does not suffice.
-Checked by: tests/test_names.py, tests/test_compare.py::test_convention_is_named.
+Checked by: tests/check/test_mistake_names.py,
+tests/check/test_compare.py::test_convention_is_named.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.check.arithmetic import arithmetic
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
-from refnet.check.mistakes import faint, mistakes, of_the_stack
+from refnet.check.mistakes import faint, mistakes, of_the_stack, of_the_types
 from refnet.check.naive import covers, run
 from refnet.check.noise import spread
 from refnet.exact.enclose import Certified
@@ -30,8 +32,11 @@ STEP = 1e6
 """What a step of a small net costs, in multiplications of a large one."""
 PAIRS = 5000
 """The most pairs of mistakes that are tried."""
-COARSER = (("float32", 2.0 ** -24), ("float16, TF32 or bfloat16", 2.0 ** -11))
+COARSER = (("float32", 2.0 ** -24), ("float16, TF32 or bfloat16", 2.0 ** -11),
+           ("bfloat16", 2.0 ** -8))
 """Coarser types that part of a computation may be in, with the least unit roundoff."""
+BY_CHANCE = 2.0 ** -24
+"""The chance with which numbers may be those of a coarser type although they are not in it."""
 
 
 class Readings:
@@ -58,7 +63,8 @@ class Readings:
         if not self.found and isinstance(self.net, StackedNet):
             self._run(of_the_stack(self.net, self.params, self.batch))
         if not self.found and covers(self.net, self.params):
-            self._run(chain(mistakes(self.net, self.params, self.batch), faint(self.net)))
+            self._run(chain(mistakes(self.net, self.params, self.batch), faint(self.net),
+                            of_the_types(self.net, self.certified.batch)))
             with np.errstate(all="ignore"):
                 self.found += [(label, run(self.net, {**self.params, **{
                     name: np.asarray(value, float) for name, value in other.items()}},
@@ -78,11 +84,13 @@ class Readings:
         rows, steps = (x.shape[0] * x.shape[1], len(x)) if x.ndim == 3 else (len(x), 1)
         return int(WORK / (3 * rows * weights + STEP * steps))
 
-    def explain(self, given: Params, wrong: Iterable[str], sigma: Params, u: float) -> str:
+    def explain(self, given: Params, wrong: Iterable[str], sigma: Params, u: float,
+                rerolled: Callable[[float], bool] = lambda u: False) -> str:
         """The name of what explains the results ``given`` (finite float64 arrays), or "".
 
         ``wrong``: the names of those that are not rounding; ``sigma`` and the unit roundoff
-        ``u`` say how far rounding goes.
+        ``u`` say how far rounding goes; ``rerolled``: whether the errors are others at inputs that
+        differ by a few unit roundoffs of a coarser type, without which none is named by their size.
         """
         wrong = set(wrong) & set(given)
         if not wrong:
@@ -90,7 +98,18 @@ class Readings:
         with np.errstate(all="ignore"):
             search = _Search(self, given, wrong, sigma, u)
             return (search.best(search.exact()) or search.best(search.fitted())
-                    or search.precision() or search.tf32() or search.best(search.two()))
+                    or search.stored() or search.coarse(rerolled) or search.best(search.two()))
+
+    def unseen(self, former: "Readings", given: Params, wrong: Iterable[str], sigma: Params,
+               u: float) -> str:
+        """The name of a mistake that explains the results ``given``, which need not be finite, and
+        changes no result of ``former`` by more than rounding, or ""."""
+        with np.errstate(all="ignore"):
+            search = _Search(self, given, set(wrong) & set(given), sigma, u)
+            before = _Search(former, former.true, set(), sigma, u)
+            seen = {label for label, reading in former._computed() if before.whole(reading) > 1}
+            return search.best((label.format("the weight gradients"), reading)
+                               for label, reading in self._computed() if label not in seen)
 
 
 class _Search:
@@ -104,6 +123,8 @@ class _Search:
                  if size[name] > 0 and np.isfinite(self.spread[name])}
         usual = max(known.values(), default=u)
         self.relative = {name: known.get(name, usual) for name in size}
+        self.endless = {name: bad for name, value in given.items()
+                        if (bad := ~np.isfinite(value)).any()}
         self.gap = {name: self._in_sigmas(name, given[name] - self.true[name])
                     for name in self.wrong if given[name].shape == self.true[name].shape}
 
@@ -121,6 +142,9 @@ class _Search:
         theirs = self.given[name]
         if theirs.shape != value.shape:
             return np.inf
+        if name in self.endless:
+            theirs, value = (np.where(self.endless[name] & ~np.isfinite(one), 0, one)
+                             for one in (theirs, value))
         size, left = _norm(value), _norm(theirs - value)
         enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
         if left == 0:
@@ -178,47 +202,51 @@ class _Search:
         for label, part in shared_fitted_edits(self.given, self.true, self.all.certified):
             yield label, {**self.true, **part}
 
-    def precision(self) -> str:
-        """Whether the differences are those of a coarser arithmetic: the wrong arrays hold
-        float32 numbers alone, wrong by no more than its rounding; or, which shows less, everything
-        is wrong, and each quantity by as much as this.
-        """
-        if any(self.given[name].shape != self.true[name].shape for name in self.given):
-            return ""
-        for kind, u in COARSER:
-            stored = kind == "float32" and all((self.given[name] == self.given[name].astype(
-                np.float32)).all() for name in self.wrong)
-            if u <= self.u or not all(self._within(6 * u, name) for name in self.given):
-                continue
-            if stored:
-                return (f"part of the computation is in {kind}: the differences have its size, "
-                        f"and all numbers are those of {kind}")
-            if self.wrong & set(FORWARD) and self.wrong == set(self.given) and all(
-                    self._typical(u, name) for name in self.given):
-                return (f"perhaps part of the computation is in {kind}: the differences have its "
-                        "size")
+    def stored(self) -> str:
+        """Whether the wrong arrays hold the numbers of a coarser type alone, wrong by no more than
+        its rounding."""
+        if self._shaped():
+            for kind in (arithmetic(name) for name in ("bfloat16", "float16", "float32")):
+                entries = sum(np.count_nonzero(self.given[name]) for name in self.wrong)
+                if (kind.u > self.u and (self.u / kind.u) ** entries <= BY_CHANCE
+                        and all(kind.holds(self.given[name]).all() for name in self.wrong)
+                        and all(self._within(6 * kind.u, name, kind.tiny) for name in self.given)):
+                    return (f"part of the computation is in {kind}: the differences have its size, "
+                            f"and all numbers are those of {kind}")
         return ""
 
-    def tf32(self) -> str:
-        """Whether float32 results, those of the forward pass among the wrong ones, are off as
+    def coarse(self, rerolled: Callable[[float], bool]) -> str:
+        """Whether everything is wrong, each quantity by as much as the rounding of a coarser type
+        makes it; or float32 results, those of the forward pass among the wrong ones, are off as
         products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
-        size."""
-        if self.u != 2.0 ** -24 or not self.wrong & set(FORWARD) or any(
-                self.given[name].shape != self.true[name].shape for name in self.given):
+        size. A smooth mistake of this size is not ``rerolled``."""
+        if not self._shaped() or not self.wrong & set(FORWARD):
+            return ""
+        for kind, u in COARSER:
+            if u > self.u and self.wrong == set(self.given) and all(
+                    self._within(6 * u, name) and self._typical(u, name) for name in self.given):
+                return (f"perhaps part of the computation is in {kind}: the differences have its "
+                        "size, and come out anew where inputs differ by as much"
+                        ) if rerolled(u) else ""
+        if self.u != 2.0 ** -24 or not rerolled(2.0 ** -11):
             return ""
         sigma = spread(self.all.certified, "tf32")
         off = {name: abs(self.given[name] - self.true[name]) for name in self.given}
         z = {name: np.where(off[name] == 0, 0, off[name] / sigma[name]) for name in off}
         if all((value <= 6).all() for value in z.values()) and max(
                 float(np.sqrt((z[name] ** 2).mean())) for name in self.wrong) >= 1 / 8:
-            return ("perhaps matrix products in TF32: judged as tf32 all of it is explained by "
-                    "rounding")
+            return ("perhaps part of the computation is in float16 or TF32: judged as tf32 all of "
+                    "it is explained by rounding")
         return ""
 
-    def _within(self, u: float, name: str) -> bool:
-        """Whether a quantity is at most as far off as sigma is for a unit roundoff ``u``."""
+    def _shaped(self) -> bool:
+        return all(self.given[name].shape == self.true[name].shape for name in self.given)
+
+    def _within(self, u: float, name: str, least: float = 0) -> bool:
+        """Whether a quantity is at most as far off as sigma is for a unit roundoff ``u``, or by
+        the ``least`` that it may be."""
         off = abs(self.given[name] - self.true[name])
-        return bool((off <= u / self.u * self.sigma[name]).all())
+        return bool((off <= np.maximum(u / self.u * self.sigma[name], least)).all())
 
     def _typical(self, u: float, name: str) -> bool:
         """Whether a quantity is off by as much as rounding to ``u`` makes it, in the root mean

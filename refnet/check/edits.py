@@ -2,7 +2,7 @@
 
 Each edit is a name and the array that it makes of the right one; fitted edits take a constant
 from the judged array itself, and are believed only if nothing else explains it.
-Checked by: tests/test_names.py.
+Checked by: tests/check/test_mistake_names.py.
 """
 
 from collections.abc import Iterator

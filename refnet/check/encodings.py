@@ -2,7 +2,7 @@
 
 Written so that the same arrays give the same bytes on every machine: sorted names, C order,
 little endian, no time stamps, shortest decimals that give the same float64 back.
-Checked by: tests/test_vectors.py.
+Checked by: tests/check/test_vectors.py.
 """
 
 import codecs

@@ -1,7 +1,7 @@
 """How often the verdict is wrong: correct implementations and planted bugs by the thousand.
 
 The same bugs are put to the checkers that people use today in ``refnet.check.checkers``.
-Checked by: tests/test_errorrates.py.
+Checked by: tests/check/test_error_rates.py.
 """
 
 from collections import defaultdict

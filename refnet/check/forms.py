@@ -6,7 +6,7 @@ results are not explained by the rounding of the reference's operations either. 
 ``refnet.check.noise`` is measured once more with the form in place: every operation is perturbed
 by its rounding error, that one, too, which the result is the small difference of.
 
-Checked by: tests/test_forms.py.
+Checked by: tests/check/test_textbook_forms.py.
 """
 
 from collections.abc import Iterator

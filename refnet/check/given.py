@@ -1,6 +1,6 @@
 """What another program gives: arrays of any kind, as float64, and the types they are judged by.
 
-Checked by: tests/test_compare.py.
+Checked by: tests/check/test_compare.py.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,34 @@ from refnet.batch import Array
 from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.noise import unit
 
-__all__ = ["asked", "judged_types", "numbers", "unreadable"]
+__all__ = ["NoneFits", "asked", "by_name", "constant", "judged_types", "numbers", "unreadable"]
+
+
+class NoneFits(ValueError):
+    """Results under names that are none of a result's."""
+
+
+def by_name(theirs: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """``theirs`` by the names of ``known`` results: a gradient may have refnet's own name, "Whh"
+    for "dWhh", and its count of clipped entries is no result. Raises NoneFits if no name fits,
+    TypeError for a name that is no text and for what NumPy cannot read."""
+    def own(name: Any) -> Any:
+        full = f"d{name}"
+        return full if name not in known and full in known and full not in theirs else name
+
+    _admit(theirs)
+    found = {own(name): value for name, value in theirs.items()}
+    if found and not known.keys() & found.keys():
+        raise NoneFits(f"no name fits: theirs has {', '.join(map(str, theirs))}; need names of "
+                       f"results, which are {', '.join(known)}")
+    if "clipped" not in known:
+        found.pop("clipped", None)
+    return found
+
+
+def constant(name: str) -> bool:
+    """Whether a result is the gradient in a part of a transition that is never trained."""
+    return name.rpartition(".")[2] in ("base", "D") and "." in name
 
 
 def numbers(theirs: Any) -> Array | None:
@@ -53,7 +80,6 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
     A single float64, or a list that NumPy makes float64 of, does not say: it may hold numbers of
     Python's. Nor do integers. What is wider than float64 is judged as float64.
     """
-    _admit(theirs)
     if dtype is not None:
         kind = asked(dtype)
         return ({"": kind, **dict.fromkeys(theirs, kind)},

@@ -2,7 +2,7 @@
 
 Every one takes ``(net, params, batch)`` and gives arrays by refnet's names; ``IMPLEMENTATIONS``
 has them by name, and ``refused`` says for which nets one is not written.
-Checked by: tests/test_errorrates.py.
+Checked by: tests/check/test_error_rates.py.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Certificates, sigmas and readings of mistakes, made once for a net or function with its inputs.
 
-Checked by: tests/test_calls.py, tests/test_store.py.
+Checked by: tests/check/test_judge_calls.py, tests/check/test_store.py.
 """
 
 from collections.abc import Mapping

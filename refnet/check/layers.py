@@ -1,7 +1,8 @@
 """Recurrent layers as frameworks ship them, judged: stacked, in both directions, in every form that
 they are used in.
 
-Checked by: tests/test_torch_layers.py, tests/test_jax_layers.py, tests/test_onnx_layers.py.
+Checked by: tests/check/test_torch_layers.py, tests/check/test_jax_layers.py,
+tests/check/test_onnx_layers.py.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """A user's own function, from FILE.py:NAME, with errors that name the user's file and line.
 
-Checked by: tests/test_cli.py, tests/test_own.py.
+Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py.
 """
 
 import sys

@@ -16,7 +16,7 @@ losses and gradients, before the division; ``s.raw`` has them before the weights
 recursion), ``carry`` (e and q, one step earlier), ``past`` and ``seen`` (h and x in the weight
 gradients), ``parts`` (one step's share of them), ``grads`` (before the gain), ``report`` (all).
 
-Checked by: tests/test_naive.py.
+Checked by: tests/check/test_naive.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,8 +36,8 @@ __all__ = ["Change", "FORWARD", "Pass", "covers", "run"]
 
 Change = Mapping[str, Callable[[Any, "Pass"], Any]]
 Product = Callable[[Array, Array], Array]
-FORWARD = frozenset(("p", "x", "y", "mask", "h0", "sigmoid", "act", "g", "k", "a", "peep", "h",
-                     "steps", "rows", "each", "divisor"))
+FORWARD = frozenset(("product", "p", "x", "y", "mask", "h0", "sigmoid", "act", "g", "k", "a",
+                     "peep", "h", "steps", "rows", "each", "divisor"))
 """The places whose change may show in the outputs or the loss."""
 PEEPHOLES = {"Wpi": 0, "Wpf": 1, "Wpo": 3}
 
@@ -101,8 +101,8 @@ class Pass:
     def __init__(self, net: Net, params: Params, batch: Batch, changes: tuple[Change, ...],
                  product: Product, fused: bool) -> None:
         self.net, self.params, self.batch, self.changes = net, params, batch, changes
-        self.product, self.fused = product, fused
-        self.own, self.t = {}, 0
+        self.product: Product = self.at("product", product)
+        self.own, self.t, self.fused = {}, 0, fused
 
     def at(self, place: str, value: Any) -> Any:
         """``value`` as the changes of this place make it."""

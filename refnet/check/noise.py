@@ -1,7 +1,7 @@
 """How far rounding alone may carry a gradient: the reference on randomly perturbed numbers
 (``refnet.check.noisy``, with the model of every operation's error).
 
-Checked by: tests/test_noise.py, tests/test_compare.py.
+Checked by: tests/check/test_noise.py, tests/check/test_compare.py.
 """
 
 from __future__ import annotations

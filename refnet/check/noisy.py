@@ -12,13 +12,18 @@ between, S the sum, and Q the sum of squares. The variance is
 - of a sum: ``V u^2 / 3, V = c sum_i min(w max(S_i^2, (S - S_{i-1})^2, S^2 / 3 + Q / 6),
   Q_i / u^2)``: sums from the first term on, from the last one on, and in random order; terms
   that are lost because they are small cost at most themselves. Terms that are alike are
-  rounded alike: c is the mean number of terms equal to a term (1 if all differ);
+  rounded alike: c is the mean number of terms equal to a term (1 if all differ). A sum of sums
+  is one of all their terms: each of its terms counts n times, n that of the inner sum's terms,
+  times its own c, and Q is that of the inner terms;
 - of a matrix product: ``(V + Q) u^2 / 3``, the second for the products themselves;
 - of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s has
   K longer partial sums, ``min(K u^2 (max((s + p)^2, s^2 + Q_s) - p^2), Q)``, Q_s the squares
   of the terms of s, if that is more than ``u^2 (s + p)^2 / 3``; likewise with s and p
   exchanged. What is no sum is one of K = 1 term; two such have only one order;
-- of other operations: ``u^2 / 3`` times the result's square, of elementary functions ``u^2``.
+- of other operations: ``u^2 / 3`` times the result's square, of elementary functions
+  ``(ELEMENTARY u)^2``, and ``(SHARED u)^2`` of an error that all values of one function share in a
+  run: approximations are off by as much at the next step, where the argument is nearly the same.
+  In types coarser than float32 they are computed in float32 and rounded: ``u^2``.
 
 An arithmetic may have an accumulator of its own, whose u is that of sums; the result is then
 rounded once more. Where it rounds the factors of matrix products (TF32), a number that is alike in
@@ -29,7 +34,7 @@ Where subnormal numbers are flushed to zero, each term may lose the smallest nor
 This is statistics, and has nothing to do with the certified radius.
 Source: stochastic arithmetic (Vignes 1978; Parker's Monte Carlo arithmetic 1997); sums:
 Higham, Accuracy and Stability of Numerical Algorithms (2002), chapter 4.
-Checked by: tests/test_noise.py, tests/test_compare.py.
+Checked by: tests/check/test_noise.py, tests/check/test_compare.py.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf, expit
 
 from refnet.batch import Array
 from refnet.check.arithmetic import arithmetic, rounded_to
@@ -50,8 +55,11 @@ __all__ = ["Noisy", "Source", "Split", "noisy", "power_of_two", "running", "runs
 
 SINGLE = 3**-0.5
 """The standard deviation of one rounding, in u of the result: errors spread evenly over +-u."""
-ELEMENTARY = 1
-"""That of an elementary function, which libraries round within an ulp (2u) or two."""
+ELEMENTARY = 2
+"""That of an elementary function, which libraries compute within an ulp (2u) or two."""
+SHARED = 2
+"""That of the error that all values of an elementary function have in common: tanh is off by 4 ulp
+(8u) where onnxruntime's saturates."""
 CHUNKS = 16
 POOL = 2**20
 SOME = 2**24
@@ -75,6 +83,7 @@ class Source:
     def __init__(self, dtype: Any, seed: int, columns: Array, runs: int,
                  tick: Callable[[], None] = lambda: None) -> None:
         kind = arithmetic(dtype)
+        self.coarse = kind.u > arithmetic(np.float32).u
         self.u, self.sums, self.operands, self.tiny = kind.u, kind.sums, kind.operands, kind.tiny
         self.columns = columns
         self.tick = tick
@@ -84,8 +93,10 @@ class Source:
             self.rng.standard_normal((POOL // runs, runs))[:, columns])
         self.holds = kind.holds
         self.constants: dict[tuple[float, float], Array] = {}
+        self.shared: dict[np.ufunc, Array] = {}
         self.counted: dict[tuple[int, ...], tuple[Array, Array]] = {}  # the last of each shape
-        self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float)])
+        self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float),
+                               ("summed", float)])
 
     def normal(self, size: int) -> Iterator[tuple[slice, Array]]:
         """Draws from N(0, 1), (size, R), piece by piece: rows of the pool from a random one on."""
@@ -132,6 +143,17 @@ class Source:
         function(*runs, out=runs_of(made))
         return self.perturbed(made, ulps * self.u)
 
+    def elementary(self, function: np.ufunc, value: Any) -> Noisy:
+        """An elementary function: ``rounded``, with the error that its values share in a run."""
+        if self.coarse:
+            return self.rounded(function, (value,), 1)
+        if function not in self.shared:
+            (_, draws), = self.normal(1)
+            self.shared[function] = 1 + SHARED * self.u * draws[0]
+        made = self.rounded(function, (value,), ELEMENTARY)
+        np.asarray(made)["v"] *= self.shared[function]
+        return made
+
     def perturbed(self, made: Noisy, sigma: Array | float) -> Noisy:
         """``made`` itself with noise of standard deviation ``sigma``, (..., 1), or a number in
         units of each run's own size; at least that of an underflow: the smallest normal number
@@ -161,7 +183,7 @@ class Source:
     def room(self, shape: tuple[int, ...], terms: Any, norm: Any) -> Noisy:
         """An array whose numbers are still to be written."""
         out = np.empty(shape, self.dtype)
-        out["terms"], out["norm"] = terms, norm
+        out["terms"], out["norm"], out["summed"] = terms, norm, 1
         return out.view(Noisy)
 
 
@@ -180,7 +202,8 @@ def running(source: Source) -> Iterator[None]:
 
 class Noisy(np.ndarray[Any, Any]):
     """Numbers in R runs: records of ``v`` (R,), and what sum each is: of how many ``terms``,
-    and the root ``norm`` of the sum of their squares.
+    and the root ``norm`` of the sum of their squares; ``summed``: the terms of what ``sum`` gave,
+    times how many are alike, 1 of all else.
 
     Indexing, reshaping, joining and the like are NumPy's own; arithmetic is here.
     """
@@ -226,6 +249,10 @@ class Noisy(np.ndarray[Any, Any]):
         left = [self.shape[n] for n in rest]
         K = prod(self.shape[n] for n in axes)
         return _sum(turned.reshape(K, prod(left))).reshape(left)
+
+    def sigmoid(self) -> Noisy:
+        """The sigmoid, which libraries round as they do exp: near 1, too."""
+        return _SOURCE.get().elementary(expit, self)
 
     def argmax(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """That of the first run, for a pivot that all runs share."""
@@ -300,6 +327,10 @@ def _rounded(function: np.ufunc, ulps: float) -> Callable[..., Noisy]:
     return lambda *inputs: _SOURCE.get().rounded(function, inputs, ulps)
 
 
+def _elementary(function: np.ufunc) -> Callable[[Any], Noisy]:
+    return lambda a: _SOURCE.get().elementary(function, a)
+
+
 def _exact(function: np.ufunc) -> Callable[[Any], Noisy]:
     return lambda a: _SOURCE.get().array(function(runs_of(a)), np.asarray(a)["terms"],
                                          np.asarray(a)["norm"])
@@ -333,14 +364,16 @@ def _count(rows: Array, u: float) -> Array:
                       / np.maximum(counted.sum(axis=1), 1))
 
 
-def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]:
+def _variance(left: Array, right: Array | None, u: float, norms: Array | None = None,
+              inner: Any = 1) -> tuple[Array, Array]:
     """V, for a product with Q added, in units of u^2 / 3, and Q: of ``left @ right``, (M, K) and
-    (K, N), or of the rows' sums (M,)."""
+    (K, N), or of the rows' sums (M,), whose terms may be sums of ``inner`` (M,) terms with the
+    roots ``norms`` (M, K) of the sums of their squares."""
     def part(a: Array, b: Array | None, terms: slice) -> Array:
         return a[:, terms].sum(axis=1) if b is None else np.asarray(a[:, terms] @ b[terms])
 
     K = left.shape[1]
-    squares = left * left, None if right is None else right * right
+    squares = (left if norms is None else norms) ** 2, None if right is None else right * right
     every = slice(0, K)
     S, Q = part(left, right, every), part(*squares, every)
     mixed = S * S / 3 + Q / 6
@@ -350,7 +383,7 @@ def _variance(left: Array, right: Array | None, u: float) -> tuple[Array, Array]
         terms = slice(k, min(k + width, K))
         after = before + part(left, right, terms)
         largest = np.maximum(np.maximum(after * after, (S - before) ** 2), mixed)
-        V += np.minimum((terms.stop - k) * largest, part(*squares, terms) / u**2)
+        V += np.minimum(inner * (terms.stop - k) * largest, part(*squares, terms) / u**2)
         before = after
     alike = _alike(left, u)
     if right is not None and (alike > 1).any():
@@ -405,19 +438,25 @@ def _once_more(sums: Array, total: Array) -> Array:
 
 def _sum(a: Array) -> Noisy:
     """The sum over the first of two axes."""
-    source, runs = _SOURCE.get(), runs_of(a)
-    terms = runs[..., 0].T
+    source, runs, records = _SOURCE.get(), runs_of(a), np.asarray(a).T
+    terms, sums = runs[..., 0].T, (records["summed"] > 1) & (len(runs) > 1)
     scale = power_of_two(abs(terms).max(axis=1, initial=0))
-    V, Q = _variance(terms / scale[:, None], None, source.sums)
+    rows = terms / scale[:, None]
+    inner = np.where(sums, records["summed"], 1).sum(axis=1) / max(len(runs), 1)
+    V, Q = _variance(rows, None, source.sums,
+                     np.where(sums, records["norm"], terms) / scale[:, None], inner)
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
-    return source.perturbed(source.array(runs.sum(axis=0), len(runs), np.sqrt(Q) * scale), sigma)
+    made = source.array(runs.sum(axis=0), np.where(sums, records["terms"], 1).sum(axis=1),
+                        np.sqrt(Q) * scale)
+    np.asarray(made)["summed"] = len(runs) * inner * np.maximum(_alike(rows, source.sums), 1)
+    return source.perturbed(made, sigma)
 
 
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
     np.add: _add, np.matmul: _product,
     **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
     **{ufunc: _rounded(ufunc, SINGLE) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
-    **{ufunc: _rounded(ufunc, ELEMENTARY) for ufunc in (
+    **{ufunc: _elementary(ufunc) for ufunc in (
         np.exp, np.expm1, np.log, np.log1p, np.tanh, np.cos, np.sin, np.cosh, np.sinh, np.arctan,
         erf)},
     **{ufunc: _agreed(ufunc) for ufunc in (np.less, np.less_equal, np.greater,

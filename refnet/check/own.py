@@ -1,6 +1,6 @@
 """A user's own function, judged: the net that it has to compute, and the verdicts.
 
-Checked by: tests/test_own.py.
+Checked by: tests/check/test_function_command.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from refnet.batch import Batch, Params
 from refnet.cells import CELLS
 from refnet.check.arithmetic import arithmetic, stored
 from refnet.check.calls import judge
-from refnet.check.cases import held, random_batch, random_mask, random_params
+from refnet.check.cases import NORMS, held, random_batch, random_mask, random_params
 from refnet.check.survey import Sizes, row
 from refnet.check.tolerance import tolerances
 from refnet.exact.enclose import Progress
@@ -29,8 +29,10 @@ from refnet.training.specs import read_spec
 __all__ = ["EXAMPLES", "Described", "example", "own_rows", "tolerance_rows"]
 
 EXAMPLES = ("c", "jax", "numpy", "torch")
-SAID = {"": "", "large": ", large inputs", "zeros": ", a sequence of zeros"}
-"""What a row says of its numbers, by their name in ``Described.arrays``."""
+SAID: dict[str | float, str] = {
+    "": "", "large": ", large inputs", "zeros": ", a sequence of zeros",
+    **{norm: f", transition at 1-norm {norm:g}" for norm in NORMS}}
+"""What a row says of its numbers, by ``at`` of ``Described.arrays``."""
 LARGEST = 512.0
 """The largest factor of large inputs: with it exp overflows in float32."""
 
@@ -107,16 +109,18 @@ class Described:
         return StackedNet(**made, layers=self.layers, bidirectional=self.bidirectional)
 
     def arrays(self, net: RecurrentNet, judged: Any, T: int, B: int, seed: int,
-               at: str = "") -> tuple[Params, Batch]:
+               at: str | float = "") -> tuple[Params, Batch]:
         """Parameters and a batch that hide nothing: no bias is zero. What is judged as an
         arithmetic that NumPy has no type for gets its numbers in float32. ``at``: "large", inputs
-        that saturate tanh and gates, those of sequence b times 8^(b + 1), up to LARGEST; "zeros",
-        biases and initial states of zero, and one sequence of nothing else, so that all its
-        pre-activations are where relu has its kink."""
+        that saturate tanh and gates, times 8, 64, ... up to LARGEST from sequence to sequence (of
+        three and more, the largest is in between); "zeros", biases and initial states of zero, and
+        one sequence, the middle one, of nothing else, so that all its pre-activations are where
+        relu has its kink; a number: the ``norm`` of ``random_params``."""
         kind, dtype = arithmetic(judged), stored(judged)
         rng = np.random.default_rng(seed)
         recurrent = None if net.transition is None else "orthogonal"
-        params = random_params(net, rng, dtype, recurrent=recurrent)
+        norm = None if isinstance(at, str) else at
+        params = random_params(net, rng, dtype, norm=norm, recurrent=recurrent)
         batch = random_batch(net, rng, dtype, T, B)
         wanted = {"bhh"} if self.biases == 2 else set()
         wanted |= {"h0"} if self.h0 == "given" else set()
@@ -126,12 +130,12 @@ class Described:
                 shape = tuple(B if size == "B" else int(size) for size in shapes[-1])
                 params[name] = rng.uniform(-0.5, 0.5, shape).astype(dtype)
         if at == "large":
-            factors = np.minimum(8.0 ** np.arange(1, B + 1), LARGEST)
+            factors = np.minimum(8.0 ** (1 + (np.arange(B) + B // 2) % B), LARGEST)
             batch = batch._replace(x=np.asarray(batch.x * factors[:, None], dtype))
         if at == "zeros":
             params |= {name: np.zeros_like(value) for name, value in params.items()
                        if name.startswith(("bh", "h0"))}
-            batch.x[:, 0] = 0
+            batch.x[:, B // 2] = 0
         params, batch = held(kind, params, batch)
         return params, batch._replace(mask=random_mask(rng, T, B)) if self.mask else batch
 
@@ -139,7 +143,7 @@ class Described:
 def own_rows(function: Callable[[Params, Batch], Params], described: Described, sizes: Sizes,
              dtypes: tuple[Any, ...], seed: int = 0, required: tuple[str, ...] | None = None,
              progress: Progress | None = None, what: str = "function", framework: str = "own",
-             at: str = "") -> Iterator[dict[str, Any]]:
+             at: str | float = "") -> Iterator[dict[str, Any]]:
     """One row for every size (T, H, B) and type; ``function`` returns arrays by name. ``at``: as
     in ``Described.arrays``."""
     for T, H, B in sizes:

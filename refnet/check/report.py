@@ -1,7 +1,7 @@
 """The text that a failed assertion shows: what is wrong, by how much, where it starts, and the
 smallest sizes at which it still shows.
 
-Checked by: tests/test_calls.py.
+Checked by: tests/check/test_judge_calls.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,16 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.given import numbers
 from refnet.check.shrink import Shrunk
-from refnet.check.verdict import (AS_WRITTEN, LIMITS, NOT_ROUNDING, SUSPICIOUS, TAILS, UNJUDGED,
-                                  Judgement, Verdict)
+from refnet.check.verdict import (
+    AS_WRITTEN,
+    LIMITS,
+    NOT_ROUNDING,
+    SUSPICIOUS,
+    TAILS,
+    UNJUDGED,
+    Judgement,
+    Verdict,
+)
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.recurrent import RecurrentNet

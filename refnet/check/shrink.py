@@ -2,10 +2,11 @@
 
 As Hypothesis shrinks: first all sizes at once, from 1 up, until it shows; then each size alone, as
 far down as it still shows, until none goes further. What does not run at a size does not show
-there, nor what gives results of other shapes. Steps and sequences are cut from what was given; a
-net of other widths gets new random parameters. Of a function's arrays, axes of one length are cut
-together, but for those of the cotangent, which theirs does not get.
-Checked by: tests/test_calls.py.
+there, nor what gives results of other shapes, or is wrong there in what was right. Steps and
+sequences are cut from what was given; a net of other widths gets new random parameters. Of a
+function's arrays, axes of one length are cut together, but for those of the cotangent, which theirs
+does not get.
+Checked by: tests/check/test_judge_calls.py.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +20,7 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.cases import random_batch, random_params
-from refnet.check.given import judged_types
+from refnet.check.given import by_name, judged_types
 from refnet.check.kept import Case
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare_values
@@ -53,11 +54,13 @@ def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
            dtype: Kind | None = None, required: tuple[str, ...] | None = None,
            seconds: float = SECONDS) -> Shrunk | None:
     """The smallest sizes at which a gradient (or, if none was, another quantity) that was not
-    ``fine`` in ``verdict`` still is not; None if that shows at no size below those of ``case``, or
-    none was found in ``seconds``."""
+    ``fine`` in ``verdict`` still is not, and nothing else that was is not; None if that shows at no
+    size below those of ``case``, or none was found in ``seconds``."""
+    def off(judged: Verdict) -> set[str]:
+        return {part.name for part in judged.parts if part.verdict not in fine}
+
     cut = NetCut(case) if isinstance(case.what, Net) else _FunctionCut(case)
-    wrong = {part.name for part in verdict.parts if part.verdict not in fine}
-    wrong = {name for name in wrong if name.startswith("d")} or wrong
+    wrong = {name for name in off(verdict) if name.startswith("d")} or off(verdict)
     end = process_time() + seconds
     tried: dict[tuple[int, ...], Verdict | None] = {}
 
@@ -72,8 +75,8 @@ def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
             except Exception:  # of their function too: it does not run at these sizes
                 pass
         found = tried[key]
-        return found is not None and _unread(found) <= _unread(verdict) and any(
-            part.name in wrong and part.verdict not in fine for part in found.parts)
+        return found is not None and _unread(found) <= _unread(verdict) and (
+            off(found) <= off(verdict) and bool(off(found) & wrong))
 
     now = cut.sizes
     for most in _rising(max(now.values(), default=0)):
@@ -106,10 +109,10 @@ def _rising(end: int) -> Iterator[int]:
 
 def _verdict(certified: Certified | CertifiedFunction, inputs: tuple[Any, ...], theirs: Theirs,
              dtype: Kind | None, required: tuple[str, ...] | None) -> Verdict:
-    arrays = theirs(*deepcopy(inputs))
+    named = certified.named()
+    arrays = by_name(theirs(*deepcopy(inputs)), named)
     types, _ = judged_types(arrays, dtype)
     spreads = {kind: spread(certified, kind, RUNS) for kind in set(types.values())}
-    named = certified.named()
     sigma = {name: spreads[types.get(name, types[""])][name] for name in named}
     return compare_values(
         arrays, {name: one.value for name, one in named.items()}, sigma, types[""],

@@ -5,7 +5,7 @@ functions that it calls), parameters and batch, refnet's own code, Python, NumPy
 are .npz of numbers with a digest; nothing is unpickled, and a damaged file is made again. Together
 they take at most ``MOST`` bytes: the longest unused ones go. REFNET_JUDGE_CACHE names another
 folder; "off" keeps none.
-Checked by: tests/test_store.py.
+Checked by: tests/check/test_store.py.
 """
 
 import os

@@ -1,10 +1,10 @@
 """Today's frameworks, judged: one row for every layer, type and size.
 
-Checked by: tests/test_adapters.py::test_torch_is_judged and its like.
+Checked by: tests/check/test_adapters.py::test_torch_is_judged and its like.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ import numpy as np
 from refnet.batch import Batch, Params
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import arithmetic, stored
-from refnet.check.cases import held, random_batch, random_params
+from refnet.check.cases import NORMS, held, random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Certified, Progress, certify
 from refnet.maths.activations import ACTIVATIONS
+from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -75,7 +76,7 @@ def judge_function(net: Net, function: Callable[[Params, Batch], Params], dtype:
 def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None,
                dtypes: Dtypes = DTYPES) -> Rows:
     """torch.nn.RNN (tanh, relu), LSTM, GRU, Linear stacks, orthogonal parametrisations (these with
-    two steps at least)."""
+    two steps at least, and at the first of ``sizes`` at several norms)."""
     for T, H, B in sizes:
         nets: dict[str, Net] = {
             "nn.RNN tanh": RecurrentNet(3, H, 5),
@@ -103,22 +104,34 @@ def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = 
                     second = {"dbh": torch_nets.results(net, params, batch, True, dtype)["dbh"]}
                     verdict = compare(second, certified, dtype=dtype, sigma=sigma, required=())
                     yield row("PyTorch", "torch", f"{what}, bias_hh", verdict, **facts)
-            net = RecurrentNet(3, H, 5)
             if arithmetic(dtype).u > 2.0**-24:  # torch has no factorisations in 16 bits
                 continue
-            steps = max(T, 2)  # in one step, from h0 = 0, nothing depends on the matrix
-            for map_name in ("matrix_exp", "cayley", "householder"):
-                params, batch = _case(net, dtype, steps, B, seed)
-                what, facts = f"orthogonal, {map_name}", {"T": steps, "H": H, "B": B}
-                try:
-                    judged, params, theirs = torch_nets.orthogonal_results(net, params, batch,
-                                                                           map_name)
-                except RuntimeError as error:
-                    yield refused("PyTorch", "torch", what, dtype, error, **facts)
-                    continue
-                certified = certify(judged, params, batch, progress=progress)
-                verdict = compare(theirs, certified, dtype=dtype, required=tuple(theirs))
-                yield row("PyTorch", "torch", what, verdict, **facts)
+            norms = NORMS if (T, H, B) == sizes[0] else ()
+            yield from _orthogonal_rows(RecurrentNet(3, H, 5), dtype, max(T, 2), B, seed, norms,
+                                        progress)
+
+
+def _orthogonal_rows(net: RecurrentNet, dtype: Any, T: int, B: int, seed: int,
+                     norms: tuple[float, ...], progress: Progress | None) -> Rows:
+    """torch's orthogonal parametrisations of Whh, T >= 2: in one step, from h0 = 0, nothing
+    depends on it; and the exponential of matrices of the 1-norms ``norms``."""
+    each = [(name, None) for name in ("matrix_exp", "cayley", "householder")]
+    for map_name, norm in [*each, *(("matrix_exp", norm) for norm in norms)]:
+        params, batch = _case(net, dtype, T, B, seed)
+        what, facts = f"orthogonal, {map_name}", {"T": T, "H": net.hidden, "B": B}
+        if norm is not None:
+            turned = replace(net, transition=transition("expm"))
+            params["Whh"] = random_params(turned, np.random.default_rng(seed), stored(dtype),
+                                          norm=norm, recurrent="orthogonal")["Whh.A"]
+            what += f" at 1-norm {norm:g}"
+        try:
+            judged, params, theirs = torch_nets.orthogonal_results(net, params, batch, map_name)
+        except RuntimeError as error:
+            yield refused("PyTorch", "torch", what, dtype, error, **facts)
+            continue
+        certified = certify(judged, params, batch, progress=progress)
+        verdict = compare(theirs, certified, dtype=dtype, required=tuple(theirs))
+        yield row("PyTorch", "torch", what, verdict, **facts)
 
 
 def jax_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None,

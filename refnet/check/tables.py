@@ -10,7 +10,7 @@ from platform import node
 from typing import Any
 from xml.etree import ElementTree
 
-from refnet.runs.files import is_special, named, temporary, write_named
+from refnet.runs.files import is_special, named, printable, temporary, write_named
 
 __all__ = ["cell", "junit", "save", "show", "size", "sizes", "target"]
 
@@ -21,7 +21,7 @@ def cell(value: Any) -> str:
         return f"{value:.3g}"
     if isinstance(value, bool):
         return "passes" if value else "-"
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+    return printable(value)
 
 
 def show(rows: Iterable[dict[str, Any]], columns: dict[str, int]) -> list[dict[str, Any]]:

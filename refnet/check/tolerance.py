@@ -1,6 +1,6 @@
 """The rtol and atol that a computation warrants, for those who keep their own comparison.
 
-Checked by: tests/test_tolerance.py.
+Checked by: tests/check/test_tolerance.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from refnet.check.kept import case_of, certificate, sigma_of
 from refnet.check.verdict import LIMITS
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
+from refnet.process import serial_blas
 
 __all__ = ["Tolerance", "tolerances"]
 
@@ -26,6 +27,7 @@ class Tolerance(NamedTuple):
     atol: float
 
 
+@serial_blas
 def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Kind | None = None,
                cotangent: Any = None, progress: Progress | None = None) -> dict[str, Tolerance]:
     """Of each quantity the rtol and atol that rounding in ``dtype`` warrants at these inputs.
@@ -50,7 +52,7 @@ def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Kind | None 
     >>> found["dx"].rtol < 1e-6 and found["dx"].atol < 1e-6
     True
 
-    Checked by: tests/test_tolerance.py.
+    Checked by: tests/check/test_tolerance.py.
     """
     case = case_of(what, inputs, cotangent, progress)
     kind = arithmetic(_kind(inputs) if dtype is None else dtype)

@@ -3,7 +3,7 @@
 ``write`` makes a folder that any program in any language can be tested against; ``judge``
 reads what that program wrote back. Judging needs nothing but NumPy; writing needs the extra
 ``certify``.
-Checked by: tests/test_vectors.py, with clients in C and JavaScript in tests/clients.
+Checked by: tests/check/test_vectors.py, with clients in C and JavaScript in tests/support/clients.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import arithmetic
 from refnet.check.encodings import ENCODINGS, decode, encode
-from refnet.check.given import judged_types
+from refnet.check.given import NoneFits, by_name, judged_types
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
-from refnet.check.verdict import NOT_ROUNDING, Judgement, Verdict, compare
+from refnet.check.verdict import NOT_ROUNDING, UNJUDGED, Judgement, Verdict, compare
 from refnet.exact.enclose import Certified, Enclosure, certify
 from refnet.maths.activations import ACTIVATIONS, activation
 from refnet.matrices.initializers import orthogonal
@@ -38,6 +38,8 @@ from refnet.runs.read import DAMAGE, contents, json_of
 __all__ = ["catalogue", "foreign", "judge", "load", "results", "write"]
 
 Case = tuple[str, Net, Params, Batch]
+FACTORS = (0, 2**-12, 2**-8, 2**-5, 1 / 4, 1 / 2, 3 / 4, 7 / 4, 7 / 2, 8)
+"""Of a matrix of 1-norm 1.03: those that follow are near ``refnet.check.cases.NORMS``."""
 
 
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) -> Array:
@@ -80,6 +82,13 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
     return name, net, params, Batch(x, y, kept)
 
 
+def _turned(case: Case, factor: float) -> Case:
+    """The case with another 1-norm of the matrix whose exponential is taken."""
+    name, net, params, batch = case
+    return (f"{name}-times-{factor:.3g}", net,
+            {**params, "Whh.A": params["Whh.A"] * np.float32(factor)}, batch)
+
+
 def catalogue() -> Iterator[Case]:
     """Cells, activations, losses, transitions, sizes, edge cases: name, net, parameters, batch."""
     for cell in ("rnn", "lstm", "gru", "gru_before"):
@@ -104,7 +113,10 @@ def catalogue() -> Iterator[Case]:
             yield _case(f"rnn-{name}-kink", net, kink=True)
     for name in TRANSITIONS:
         made = transition(name, margin=0.5) if name == "svd" else transition(name)
-        yield _case(f"rnn-{name}", replace(plain, transition=made))
+        case = _case(f"rnn-{name}", replace(plain, transition=made))
+        yield case
+        if name == "expm":
+            yield from (_turned(case, factor) for factor in FACTORS)
         yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=made))
     yield _case("lstm-peepholes", replace(plain, cell="lstm"), peepholes=True)
     yield _case("gru-gain", replace(plain, cell="gru", gain=1.25))
@@ -309,7 +321,8 @@ def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
     ``theirs`` holds NAME.json, NAME.npz or NAME.safetensors for every case it ran, with
     arrays named loss, outputs, h, dWhh, ...; JSON may say "dtype": "float32" beside "arrays".
     A case without a file or with two, or with a golden or own file that cannot be read or judged,
-    is *not rounding* with a note; it does not keep the others from being judged.
+    is *not rounding* with a note, and one with names of which none is a result's *cannot be
+    judged*; it does not keep the others from being judged.
     Raises ValueError if ``folder`` has no manifest or ``theirs`` is not a folder with results.
     """
     folder, theirs = Path(folder), Path(theirs)
@@ -352,6 +365,8 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
         numbers = sum(np.size(found.value) for found in certified.named().values())
         arrays, about = decode(paths[0], 2 ** 20 + 64 * numbers)
         return _verdict(certified, sigma, arrays, about.get("dtype"))
+    except NoneFits as error:
+        return _refused(f"{paths[0].name}: {error}", UNJUDGED)
     except ValueError as error:
         return _refused(str(error))
     except Exception as error:  # whatever a file holds, the other cases are judged
@@ -361,6 +376,7 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
 def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) -> Verdict:
     if dtype is not None and dtype not in ("float16", "float32", "float64"):
         raise ValueError(f"dtype {dtype!r} is none of float16, float32, float64")
+    arrays = by_name(arrays, certified.named())
     types, _ = judged_types(arrays, dtype)
     # below float32's smallest number there are float64's, of which the file says nothing
     least = arithmetic(np.float32).tiny
@@ -384,6 +400,6 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
                    sigma={name: own(name, value) for name, value in sigma.items()})
 
 
-def _refused(note: str) -> Verdict:
+def _refused(note: str, verdict: str = NOT_ROUNDING) -> Verdict:
     part = Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note=note)
-    return Verdict(NOT_ROUNDING, (part,), "", "")
+    return Verdict(verdict, (part,), "", "")

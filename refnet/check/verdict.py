@@ -9,7 +9,7 @@ A program may also compute a formula in a form that keeps fewer digits than the 
 (``refnet.check.forms``). What such a form explains is explained by rounding, too, and the
 verdict names the form and what it loses.
 
-Checked by: tests/test_compare.py; error rates: ``refnet check rates``.
+Checked by: tests/check/test_compare.py; error rates: ``refnet check rates``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.conventions import Readings
 from refnet.check.forms import combined, deviation, forms, once
-from refnet.check.given import asked, judged_types, numbers, unreadable
+from refnet.check.given import asked, by_name, constant, judged_types, numbers, unreadable
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
@@ -74,7 +74,7 @@ class Judgement:
     can be nothing but zero are left out of it, if there are others. ``endless``: the first entry in
     whose place the reference's own perturbed runs overflow, so that any number would do, or None.
 
-    Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
+    Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
     """
 
     name: str
@@ -106,7 +106,8 @@ class Verdict:
     ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
     several, all; ``assumed`` says which quantity was judged by which, and why.
 
-    Checked by: tests/test_compare.py::test_verdict_states_the_rule_and_both_numbers, ::test_limits.
+    Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers,
+    ::test_limits.
     """
 
     verdict: str
@@ -132,11 +133,12 @@ class Verdict:
         """What is wrong with the worst quantity beside its numbers; or which quantities show
         nothing, because zero is right or the computation loses all of their digits, in a tenth
         of the entries or more."""
-        zero = [part for part in self.parts if part.blind and part.certified == 0]
+        parts = [part for part in self.parts if not constant(part.name)]
+        zero = [part for part in parts if part.blind and part.certified == 0]
         mend = ("write it without the overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), "
                 "or" if AS_WRITTEN in self.rule else "judge")
         hidden = ", ".join(part.name if part.blind else f"{100 * part.hidden:.3g}% of {part.name}"
-                           for part in self.parts if part.hidden >= HIDDEN and part not in zero
+                           for part in parts if part.hidden >= HIDDEN and part not in zero
                            and part.endless is None)
         zeros = ", ".join(part.name for part in zero)
         endless = ", ".join(f"{part.name}{list(part.endless) or ''}" for part in self.parts
@@ -190,6 +192,9 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         return refuse(f"has {int(bad.sum())} entries that are not finite, the first at "
                       f"{list(index)}: {values[index]}; certified is {certified[index]}", index)
+    if constant(name) and values.any() and not certified.any():
+        return refuse("belongs to a part that is constant, so that its gradient is 0; detach that "
+                      "part (.detach(), jax.lax.stop_gradient)")
     difference = abs(values - certified)
     over = ~np.isfinite(sigma)
     sigma = np.where(over, np.inf, sigma)
@@ -237,7 +242,8 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     """Judge another implementation's results by the certified ones.
 
     ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...; of
-    a function value and d + the name of each argument.
+    a function value and d + the name of each argument; Whh and x, as refnet names its gradients,
+    are dWhh and dx.
     ``required``: the names that must be there; by default the gradient of every parameter.
     ``dtype``: what they computed in, a float type of NumPy's or a name: bfloat16, bfloat16-float32
     and float16-float32 (sums in float32), tf32; by default each array is judged by its own type,
@@ -248,8 +254,9 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
     note; but of what overflows in the reference's own run in that type nothing is known. Raises
-    ValueError for a ``dtype`` that is none of these, and TypeError for a name that is no text and
-    for what NumPy cannot read, such as a tensor that requires gradients.
+    ValueError for a ``dtype`` that is none of these and for names of which none is a result's, and
+    TypeError for a name that is no text and for what NumPy cannot read, such as a tensor that
+    requires gradients.
 
     >>> import numpy as np
     >>> from refnet import Batch, RecurrentNet
@@ -258,18 +265,18 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
     >>> batch = Batch(np.ones((3, 1, 1), np.float32), np.array([1]))
     >>> from refnet import loss_and_gradients
     >>> from refnet.exact import certify
-    >>> found = loss_and_gradients(net, params, batch).gradients
-    >>> theirs = {f"d{name}": value for name, value in found.items() if name != "x"}
+    >>> theirs = loss_and_gradients(net, params, batch).gradients
     >>> compare(theirs, certify(net, params, batch)).verdict
     'explained by rounding'
-    >>> theirs["dWhh"] = theirs["dWhh"].T
+    >>> theirs["Whh"] = theirs["Whh"].T
     >>> compare(theirs, certify(net, params, batch)).verdict
     'not rounding'
 
-    Checked by: tests/test_compare.py.
+    Checked by: tests/check/test_compare.py.
     """
     if required is None:
         required = tuple(f"d{name}" for name in certified.params)
+    theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, dtype)
     usual = types[""]
     if sigma is None:

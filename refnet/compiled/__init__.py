@@ -16,7 +16,7 @@ __all__ = ["info"]
 def info() -> dict[str, Any]:
     """The environment of the compiled core: machine, versions, threads, BLAS and cache.
 
-    Checked by: tests/test_compiled.py::test_info.
+    Checked by: tests/compiled/test_compiled.py::test_info.
     """
     import llvmlite.binding as llvm
     import numba
@@ -24,6 +24,7 @@ def info() -> dict[str, Any]:
 
     from refnet.compiled import vector
     from refnet.compiled._jit import JIT, cache_place
+    from refnet.maths.threads import get_threads
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "machine": platform.machine(),
@@ -33,7 +34,7 @@ def info() -> dict[str, Any]:
         "numpy": np.__version__,
         "numba": numba.__version__,
         "jit": JIT,
-        "threads": numba.get_num_threads(),
+        "threads": get_threads(),
         "threading layer": "none: Python threads that release the interpreter lock",
         "blas": f"{blas['name']} {blas['version']}",
         "cache": cache_place(),

@@ -3,7 +3,7 @@
 A file holds a sha256 and a pickle of what Numba made. The digest is of the kernel's key (its
 function, types, processor, versions) and of the pickle, so that a damaged, half-written or
 exchanged file is noticed before anything of it is unpickled or run; the kernel is then compiled
-again. Checked by: tests/test_startup.py.
+again. Checked by: tests/compiled/test_startup.py.
 """
 
 import hashlib
@@ -145,7 +145,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def _place(self, signature: Any, codegen: Any) -> tuple[Path, bytes]:
         """A kernel's file and its key."""
-        key = repr((_version(), self._function, signature, codegen.magic_tuple())).encode()
+        key = repr((_version(), self._function, signature, codegen.magic_tuple(),
+                    bool(numba.config.BOUNDSCHECK))).encode()
         module, name = self._function[:2]
         name = re.sub(r"\W+", "-", f"{module.rpartition('.')[2]}.{name}")
         return cache_folder() / f"{name[-60:]}-{hashlib.sha256(key).hexdigest()[:16]}.nbc", key
@@ -165,7 +166,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
             if not stat.S_ISDIR(folder.st_mode) or not _mine(folder) or folder.st_mode & 0o022:
                 return None  # saving says why
             data = _read(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # saving says why
             return None
         except OSError as error:
             _say("%s is not used: %s", path, error)

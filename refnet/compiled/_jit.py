@@ -25,6 +25,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from refnet.forked import Forked, may_fork
+from refnet.maths.threads import set_threads
 
 __all__ = ["JIT", "cache_place", "cgutils", "compiled_kernels", "in_blocks", "inlined", "inner",
            "jit", "populate_array", "run"]
@@ -36,6 +37,11 @@ def _unknown(error: Exception, but: str) -> None:
     warnings.warn(f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels {but}. "
                   "Install Numba 0.61 to 0.68", RuntimeWarning, stacklevel=3)
 
+
+for _feature in (numba.config.CPU_FEATURES or "+").split(","):
+    if _feature[:1] not in ("+", "-"):  # LLVM would abort the process
+        raise ValueError(f"NUMBA_CPU_FEATURES has {_feature!r}; need each feature with a sign, "
+                         "such as NUMBA_CPU_FEATURES=+avx2,-avx512f")
 
 JIT: bool = not numba.config.DISABLE_JIT
 try:  # what the intrinsics are written with
@@ -66,7 +72,7 @@ def _kernel_cache() -> Any:
     """The class of the kernels' cache, or None, with a warning, if this Numba lacks something of
     what is private: each process then compiles the kernels for itself and keeps none.
 
-    Checked by: tests/test_startup.py::test_a_numba_without_its_private_parts.
+    Checked by: tests/compiled/test_startup.py::test_a_numba_without_its_private_parts.
     """
     try:
         for place, names in _PRIVATE.items():
@@ -245,7 +251,7 @@ def _before_first_call(kernel: Any, then: Callable[[], Any] | None) -> None:
         return
 
     def compile_ahead() -> bytes:
-        numba.set_num_threads(1)  # others would wait for the compiler, which this one holds
+        set_threads(1)  # others would wait for the compiler, which this one holds
         then()
         return b""
 

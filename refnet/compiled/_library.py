@@ -13,7 +13,7 @@ __all__ = ["InnerLibrary", "JITCodeLibrary"]
 class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
     """The code of such a function, and no machine code.
 
-    Checked by: tests/test_startup.py::test_machine_code_of_kernels_only.
+    Checked by: tests/compiled/test_startup.py::test_machine_code_of_kernels_only.
     """
 
     def _finalize_final_module(self) -> None:

@@ -3,7 +3,7 @@
 ``CODES`` numbers the entries of ``refnet.maths.activations``; the loops here compute the same
 formulas number by number, with the same side at a kink and NaN kept. Rows are ``width`` apart;
 ``q`` and ``dq`` (width,) hold the activation's own parameter for each unit and its gradient.
-Checked by: tests/test_compiled.py::test_matches_the_reference.
+Checked by: tests/compiled/test_compiled.py::test_matches_the_reference.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 matrix is read once, in order, and needs no packing.
 
 As in ``refnet.compiled.vector``, the intrinsic has a plain Python version below.
-Checked by: tests/test_vector.py.
+Checked by: tests/compiled/test_vector.py.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, cgutils, inner
-from refnet.compiled.vector import BYTES, LINE, REGISTERS, fma, fma_call, number
+from refnet.compiled.vector import BYTES, LINE, REGISTERS, fma, fma_call, number, start_of
 
 __all__ = ["COLUMNS", "dots"]
 
@@ -42,8 +42,11 @@ if JIT:
             lane = BYTES // size
             vector = ir.VectorType(ctx.get_data_type(sig.args[0].dtype), lane)
             zeros = ir.Constant(vector, [0.0] * lane)
-            to, left, right = (builder.gep(ctx.make_array(sig.args[n])(ctx, builder, args[n]).data,
-                                           [args[n + 1]]) for n in (0, 3, 6))
+            one = depth.type(1)
+            to, left, right = (start_of(ctx, builder, sig.args[n], *args[n:n + 2], *spans)
+                               for n, *spans in ((0, (rows, cs), (depth.type(COLUMNS), one)),
+                                                 (3, (rows, ar), (depth, one)),
+                                                 (6, (columns, ws), (depth, one))))
             last = builder.sub(columns, columns.type(1))
 
             def at(base: Any, row: Any, apart: Any, kind: Any) -> Any:

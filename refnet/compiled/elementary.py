@@ -1,6 +1,6 @@
 """exp, expm1, tanh and the sigmoid of float32 and float64, of operations that LLVM vectorises.
 
-Checked by: tests/test_vector.py.
+Checked by: tests/compiled/test_vector.py.
 """
 
 from math import factorial, log
@@ -56,7 +56,7 @@ def _reduced(x: Any) -> Any:
 @inner
 def expm1(x: Any) -> Any:
     """``e^x - 1`` for x <= 0, within 1.2 ulp of the true value for every float32 (float64: of a
-    sample; all by tests/test_vector.py::test_ulps_of_all_floats); NaN stays NaN."""
+    sample; all by tests/compiled/test_vector.py::test_ulps_of_all_floats); NaN stays NaN."""
     low = number(-50.0, x)
     n, _, p = _reduced(low if x < low else x)
     bias = number(1023.0, x) if _wide(x) else number(127.0, x)

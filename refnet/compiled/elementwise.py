@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
-import numba
 import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import inlined, jit, run
-from refnet.compiled.layout import normal
+from refnet.compiled.layout import admit_counts, normals
 from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.vector import cut
+from refnet.maths.threads import get_threads
 
 __all__ = ["descended", "rmsprop", "sum_of_squares"]
 
@@ -35,13 +35,13 @@ def sum_of_squares(arrays: Iterable[Array]) -> float:
     >>> sum_of_squares([np.array([3.0, 4.0], np.float32), np.array([[12.0]])])
     169.0
 
-    Checked by: tests/test_optimizers.py::test_sum_of_squares.
+    Checked by: tests/training/test_optimizers.py::test_sum_of_squares.
     """
     found = list(arrays)
     if {array.dtype for array in found} != {np.dtype(np.float32)}:
         found = [array.astype(np.float64, casting="same_kind", copy=False) for array in found]
     like = np.empty(0, found[0].dtype if found else np.float64)
-    flat = [normal(array, like.dtype) for array in found]
+    flat = normals(found, like.dtype)
     sums = np.zeros(SUMS)
     _add_squares(np.array([array.size for array in flat], np.int64), addresses_of(flat), sums, like)
     return float(sums.sum())
@@ -62,14 +62,15 @@ def _add_squares(sizes: Any, places: Any, sums: Any, like: Any) -> None:
 
 def descended(values: list[Array], rates: list[float], directions: list[Array]) -> list[Array]:
     """``value - rate direction`` of each of them, all float32 or all float64; the product and
-    the difference are rounded.
+    the difference are rounded. ValueError for a direction of another size than its
+    value.
 
     >>> descended([np.array([1.0, 2.0])], [0.5], [np.array([2.0, -2.0])])[0].tolist()
     [0.0, 3.0]
 
-    Checked by: tests/test_optimizers.py::test_large_steps.
+    Checked by: tests/training/test_optimizers.py::test_large_steps.
     """
-    return _made(_descend, rates, [*values, *directions], 1)
+    return _made(_descend, rates, (values, directions), 1)
 
 
 def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squares: list[Array],
@@ -84,33 +85,38 @@ def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squ
     >>> moved[0].tolist(), squares[0].tolist()  # 2 - .5 * 2 / (sqrt(4) + .5)
     ([1.6], [4.0])
 
-    Checked by: tests/test_optimizers.py::test_large_steps.
+    Checked by: tests/training/test_optimizers.py::test_large_steps.
     """
-    made = _made(_rmsprop, rates, [*values, *gradients, *squares], 2,
+    made = _made(_rmsprop, rates, (values, gradients, squares), 2,
                  np.array([decay, rest, eps], values[0].dtype), inside)
     return made[:len(values)], made[len(values):]
 
 
-def _made(kernel: Any, rates: list[float], given: list[Array], count: int, *options: Any
-          ) -> list[Array]:
-    """What the kernel makes of these arrays: ``count`` new ones for each rate, after those given
-    for each."""
-    dtype = given[0].dtype
-    values = given[:len(rates)]
-    new = [np.empty(value.shape, dtype) for _ in range(count) for value in values]
-    starts = _starts(tuple([value.size for value in values]))
+def _made(kernel: Any, rates: list[float], given: tuple[list[Array], ...], count: int,
+          *options: Any) -> list[Array]:
+    """What the kernel makes of these lists of an array for each rate: ``count`` new ones for each,
+    after those given."""
+    dtype = given[0][0].dtype
+    counts = [value.size for value in given[0]]
+    for others in given[1:]:
+        admit_counts("a step", others, counts)
+    if len(rates) != len(counts):
+        raise ValueError(f"a step: there are {len(rates)} rates; need one for each of "
+                         f"{len(counts)} arrays")
+    new = [np.empty(value.shape, dtype) for _ in range(count) for value in given[0]]
+    starts = _starts(tuple(counts))
     blocks = -(-int(starts[-1]) // BLOCK)
-    threads = max(min(numba.get_num_threads(), blocks // 8), 1)
-    arrays = [array if array.flags.carray else normal(array, dtype) for array in given] + new
+    threads = max(min(get_threads(), blocks // 8), 1)
+    arrays = normals(chain(*given), dtype) + new
     run(kernel, blocks, np.empty((threads, 0), dtype), starts, np.array(rates, dtype),
         addresses_of(arrays), *options)
     return new
 
 
 @lru_cache(maxsize=64)
-def _starts(sizes: tuple[int, ...]) -> Array:
+def _starts(counts: tuple[int, ...]) -> Array:
     """Where each array begins, if they stood in a row, and the end: (arrays + 1,)."""
-    return np.array([0, *accumulate(sizes)])
+    return np.array([0, *accumulate(counts)])
 
 
 @inlined

@@ -7,26 +7,38 @@ many rows of the batch, which are turned into columns for that, or, for a few ro
 (``dots``).
 
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
-Checked by: tests/test_compiled_feedforward.py.
+Checked by: tests/compiled/test_compiled_feedforward.py.
 """
 
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner, jit, run
 from refnet.compiled.activations import needs_a, pull, push, settings
 from refnet.compiled.dots import COLUMNS, dots
-from refnet.compiled.layout import (APART, aligned, borrow, boundary, common, give_back, normal,
-                                    product)
+from refnet.compiled.layout import (
+    APART,
+    admit_counts,
+    aligned,
+    borrow,
+    boundary,
+    common,
+    give_back,
+    normal,
+    normals,
+    product,
+)
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.rows import addresses_of, held, turn
 from refnet.compiled.step import Rule
 from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
+from refnet.maths.kinds import join
+from refnet.maths.threads import get_threads
 
 __all__ = ["Tape", "backward", "forward"]
 
@@ -72,8 +84,9 @@ class Layers(NamedTuple):
 class Sizes(NamedTuple):
     """All that follows from the sizes: what the kernels take; the numbers of a tape, ``numbers``;
     where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread works in,
-    ``room``; for how many threads there is work, ``worth``; the names of the parameters, and for
-    each its part of the gradients and its shape, ``parts``."""
+    ``room``; for how many threads there is work, ``worth``; of the parameters, the names, and for
+    each its part of the gradients and its shape, ``parts``; the numbers of x and of each,
+    ``counts``."""
 
     dtype: Any
     layers: Layers
@@ -83,17 +96,25 @@ class Sizes(NamedTuple):
     worth: int
     names: tuple[str, ...]
     parts: tuple[tuple[str, slice, tuple[int, ...]], ...]
+    counts: list[int]
+
+
+class Weights(NamedTuple):
+    """Matrices and biases, where they lie, and the sizes that they have: in one piece, for an
+    address must not outlive its array, nor meet other sizes."""
+
+    arrays: list[Array]
+    places: Any
+    sizes: Sizes
 
 
 class Tape(NamedTuple):
     """The rows of all layers, the inputs' first and the outputs' last, one array after the other,
-    padded; likewise the pre-activations, or None if no slope needs them; the matrices and biases,
-    and where they lie."""
+    padded; likewise the pre-activations, or None if no slope needs them; the parameters."""
 
     h: Array
     a: Array | None
-    weights: list[Array]
-    places: Any
+    weights: Weights
 
 
 @lru_cache(maxsize=64)
@@ -125,7 +146,8 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     room = turns * int((K[1:] + K[:-1]).max()) * min(ACROSS, -(-B // lane)) * lane
     return Sizes(dtype, Layers(B, lane, K, strides, at, turns, W, b, starts, np.array(tasks)),
                  B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room,
-                 worth, tuple(name for name, *_ in parts), tuple(parts))
+                 worth, tuple(name for name, *_ in parts), tuple(parts),
+                 [B * widths[0], *(prod(shape) for *_, shape in parts)])
 
 
 @inner
@@ -275,7 +297,7 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
 def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any, **options: Any) -> None:
     threads = 1
     if made.worth > 1:
-        threads = max(min(numba.get_num_threads(), blocks, made.worth), 1)
+        threads = max(min(get_threads(), blocks, made.worth), 1)
     work = borrow((threads, made.room + APART // made.dtype.itemsize), made.dtype)
     run(kernel, blocks, work, made.layers, *arguments, **options)
     give_back(work)
@@ -298,13 +320,14 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     """
     dtype = common(where, x, *p.values())
     made = sizes(dtype, len(x), widths)
-    weights = [normal(p[name], dtype) for name in made.names]
-    places = addresses_of(weights)
+    arrays = normals([p[name] for name in made.names], dtype)
+    admit_counts(where, (x, *arrays), made.counts)
+    weights = Weights(arrays, addresses_of(arrays), made)
     h = aligned((made.numbers,), dtype, clear=False)
     outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
-    tape = Tape(h, a, weights, places)
-    _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), places,
+    tape = Tape(h, a, weights)
+    _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), weights.places,
          normal(x, dtype), h, h[:0] if a is None else a, outputs,
          then=lambda: backward(where, p, tape, outputs, widths, act))
     rows = h[made.rows].reshape(len(x), made.layers.strides[-2])
@@ -313,22 +336,31 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
 
 def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[int, ...],
              act: Activation, inputs: bool = True) -> Params:
-    """The gradients, by name, for the tape of ``forward``.
+    """The gradients, by name, for the tape of ``forward``. Raises ValueError for one of other
+    sizes, and for a cotangent that numbers of its dtype do not hold.
 
     The bits do not depend on the number of threads: which numbers are summed, and in which order,
     depends on the sizes alone.
     """
-    dtype = common(where, tape.h, doutputs)
+    dtype = common(where, tape.h)
+    doutputs = join(f"{where}: doutputs", doutputs, "the tape", tape.h)
     B, last = len(doutputs), len(widths) - 1
     made = sizes(dtype, B, widths)
     layers = made.layers
     blocks = len(layers.starts) - 1
-    a = tape.h[:0] if tape.a is None else tape.a
+    weights, of = tape.weights, tape.weights.sizes
+    if of is not made and (of.dtype, of.counts) != (dtype, made.counts):
+        raise ValueError(f"{where}: the tape holds {of.dtype} arrays of {of.counts} numbers; need "
+                         f"{dtype} ones of {made.counts}: pass what forward gave")
+    slopes = needs_a(act)
+    a = tape.a if slopes and tape.a is not None else tape.h[:0]
+    admit_counts(where, (doutputs, tape.h, a), [B * widths[-1], made.numbers,
+                                                made.numbers * slopes])
     deltas = borrow((made.numbers,), dtype)
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
     grads = (np.empty if B else np.zeros)(layers.b[-1], dtype)
-    _run(_deltas, made, blocks, _rule(made, p, act), tape.places,
+    _run(_deltas, made, blocks, _rule(made, p, act), weights.places,
          normal(doutputs, dtype), tape.h, a, deltas, dq, dx)
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)

@@ -63,7 +63,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     """As ``refnet.cells.gru.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
-    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, _, a, v, u = WALK.forward("gru.forward", p, x, h0, act, gate, keeps)
     return Tape(x, h, a, v, u)
@@ -73,7 +73,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
              gate: Activation = SIGMOID, clip: float | None = None) -> Params:
     """As ``refnet.cells.gru.backward``, float32 or float64.
 
-    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v, u = tape
     return WALK.backward("gru.backward", p, walk.Tape(x, h, None, a, v, u), dh, act, gate, inputs,

@@ -66,7 +66,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     """As ``refnet.cells.gru_before.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
-    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, _, a, v, _ = WALK.forward("gru_before.forward", p, x, h0, act, gate, keeps)
     return Tape(x, h, a, v)
@@ -76,7 +76,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
              gate: Activation = SIGMOID, clip: float | None = None) -> Params:
     """As ``refnet.cells.gru_before.backward``, float32 or float64.
 
-    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v = tape
     return WALK.backward("gru_before.backward", p, walk.Tape(x, h, None, a, v, None), dh, act, gate,

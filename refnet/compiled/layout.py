@@ -6,20 +6,21 @@ bias and recursion are one product, and likewise gets all three gradients from o
 starts at a multiple of the padded ``width``.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.rows import turn
 from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
+from refnet.maths.threads import get_threads
 
-__all__ = ["Layout", "add_rows", "aligned", "borrow", "boundary", "common", "cut_up", "give_back",
-           "normal", "pack", "product", "spaces"]
+__all__ = ["Layout", "add_rows", "admit_counts", "aligned", "borrow", "boundary", "common",
+           "cut_up", "give_back", "normal", "normals", "pack", "product", "spaces"]
 
 SMALL = 2 ** 18
 """Bytes up to which a recurrent matrix stays in a core's own cache from step to step, so that small
@@ -39,6 +40,27 @@ def normal(value: Array, dtype: Any) -> Array:
     if value.dtype == dtype and value.flags.carray:
         return value
     return np.require(value, dtype, ["C", "A", "W"])
+
+
+def normals(values: Iterable[Array], dtype: Any) -> list[Array]:
+    """``normal`` of each, without a call for those that are so."""
+    return [value if value.dtype is dtype and value.flags.carray else normal(value, dtype)
+            for value in values]
+
+
+def admit_counts(where: str, arrays: Iterable[Array], counts: Sequence[int]) -> None:
+    """Raise ValueError unless the arrays have that many numbers: a kernel checks no index.
+
+    >>> admit_counts("a step", [np.ones(3)], [4])
+    Traceback (most recent call last):
+    ValueError: a step: a kernel's arrays hold [3] numbers; need [4]: pass what belongs together
+
+    Checked by: tests/nets/test_tapes.py::test_other_sizes_reach_no_kernel.
+    """
+    found = [array.size for array in arrays]
+    if found != counts:
+        raise ValueError(f"{where}: a kernel's arrays hold {found} numbers; need {counts}: pass "
+                         "what belongs together")
 
 
 def aligned(shape: tuple[int, ...], dtype: Any, clear: bool = True) -> Array:
@@ -75,7 +97,7 @@ def common(where: str, *arrays: Array) -> Any:
     Raises TypeError for one that has no kernel.
     """
     dtype = arrays[0].dtype
-    if dtype.char in "fd" and dtype.isnative and all([array.dtype == dtype for array in arrays]):
+    if dtype.char in "fd" and dtype.isnative and all([array.dtype is dtype for array in arrays]):
         return dtype
     found = np.result_type(*arrays)
     dtype = found.newbyteorder("=")
@@ -130,8 +152,8 @@ def give_back(*arrays: Array) -> None:
 
 def spaces(lay: Layout, numbers: int) -> Array:
     """Borrow a work array for each thread, (threads, at least ``numbers`` after the first
-    ``boundary``). The number of threads is Numba's setting, but not above the number of blocks."""
-    threads = max(min(numba.get_num_threads(), lay.blocks), 1)
+    ``boundary``). There are no more threads than blocks."""
+    threads = max(min(get_threads(), lay.blocks), 1)
     return borrow((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
 
 

@@ -4,9 +4,9 @@ measurable part of a step, and of an evaluation, with a read-out at every step."
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from refnet.arguments import array
 from refnet.batch import Array
 from refnet.compiled._jit import in_blocks, jit
 from refnet.compiled.elementary import exp
@@ -15,6 +15,7 @@ from refnet.compiled.products import block_starts
 from refnet.compiled.vector import cut
 from refnet.maths import losses
 from refnet.maths.losses import Scored
+from refnet.maths.threads import get_threads
 
 __all__ = ["LOSSES", "classified", "cross_entropy"]
 
@@ -26,9 +27,10 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
     """As ``refnet.maths.losses.cross_entropy``; for dtypes other than float32 and float64, and for
     labels that are to be refused, it calls that one.
 
-    Checked by: tests/test_losses.py::test_compiled_cross_entropy.
+    Checked by: tests/maths/test_losses.py::test_compiled_cross_entropy.
     """
-    if logits.dtype.char in "fd" and labels.dtype.kind in "iu" and labels.shape == logits.shape[:1]:
+    if (logits.dtype.char in "fd" and logits.ndim == 2 and labels.dtype.kind in "iu"
+            and labels.shape == logits.shape[:1]):
         dtype = logits.dtype.newbyteorder("=")
         loss, gradient = np.empty(len(logits), dtype), np.empty(logits.shape, dtype)
         starts = block_starts(len(logits))
@@ -41,13 +43,15 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
 
 def classified(logits: Array, labels: Array) -> tuple[int, float]:
     """How many of the predictions (N, C) of ``labels`` (N,) are wrong, and the sum of their
-    cross-entropies: of float32 or float64, and labels in 0 .. C - 1.
+    cross-entropies: of float32 or float64. ValueError for labels outside 0 .. C - 1.
 
     >>> classified(np.array([[2.0, 1.0], [0.0, 5.0]]), np.array([0, 0]))[0]
     1
 
-    Checked by: tests/test_scores.py::test_classified.
+    Checked by: tests/training/test_scores.py::test_classified.
     """
+    array("classified: logits", logits, ("N", "C"))
+    losses.admit_labels(logits, labels)
     starts = block_starts(len(logits))
     errors, loss = np.zeros(len(starts) - 1, np.int64), np.zeros(len(starts) - 1)
     _run(_classified, starts, CHUNK * logits.shape[1], normal(logits, logits.dtype), labels, errors,
@@ -57,7 +61,7 @@ def classified(logits: Array, labels: Array) -> tuple[int, float]:
 
 def _run(kernel: Any, starts: Array, numbers: int, logits: Array, labels: Array, *results: Array
          ) -> None:
-    threads = min(numba.get_num_threads(), len(starts) - 1)
+    threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers), logits.dtype)
     in_blocks(kernel, len(starts) - 1, work, starts, logits, normal(labels, np.dtype(np.int64)),
               *results)

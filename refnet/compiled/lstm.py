@@ -96,7 +96,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     """As ``refnet.cells.lstm.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
-    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     return Tape(*WALK.forward("lstm.forward", p, x, h0, act, gate, keeps))
 
@@ -106,6 +106,6 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
              ) -> Params:
     """As ``refnet.cells.lstm.backward``, float32 or float64.
 
-    Checked by: tests/test_compiled.py::test_gated_matches_the_reference.
+    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     return WALK.backward("lstm.backward", p, walk.Tape(*tape), dh, act, gate, inputs, dc, clip)

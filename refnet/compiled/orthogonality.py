@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.arguments import array
 from refnet.batch import Array
 from refnet.compiled._jit import jit
 from refnet.compiled.layout import aligned, product
@@ -36,9 +37,11 @@ def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descen
     float64, in the calling thread; it raises no errors.
 
     Source: Manchev & Spratling, eqs. 16-18.
-    Checked by: tests/test_compiled_orthogonality.py::test_compiled_descent_is_the_reference.
+    Checked by:
+    tests/compiled/test_compiled_orthogonality.py::test_compiled_descent_is_the_reference.
     """
     runs, N, _ = W.shape
+    array("descend: W", W, (runs, N, N))
     lane = lanes(W.dtype)
     width = -(-N // lane) * lane
     padded = aligned((runs, N, width), W.dtype)

@@ -14,7 +14,7 @@ walk (``refnet.compiled.walk``) works in, each part from a whole vector on::
                                                   totals  H rows [dWhh | dWxh | dbh] for every
                                                           product
 
-Checked by: tests/test_compiled.py::test_source_is_exact_on_fractions.
+Checked by: tests/compiled/test_compiled.py::test_source_is_exact_on_fractions.
 """
 
 from typing import Any, NamedTuple
@@ -86,25 +86,33 @@ def _places(lane: int, **sizes: int) -> dict[str, Any]:
 
 
 class Plan(NamedTuple):
-    """All that follows from the sizes."""
+    """All that follows from the sizes; ``counts``: the numbers of Whh, Wxh, bh, and of each
+    part of a tape."""
 
     lay: Layout
     sizes: Sizes
     room: Room
     back: BackRoom
+    counts: list[int]
 
 
-def plan(cell: Cell, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
-    """The plan for a cell and its sizes."""
+def plan(cell: Cell, slopes: bool, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
+    """The plan for a cell and its sizes; ``slopes``: whether they need the pre-activations."""
     lay = cut_up(dtype, T, B, D, gates, H)
     lane, rows, width, row = lay.lane, lay.rows, lay.width, H + D + 1
     wide, padded = (-(-n // lane) * lane for n in (row, D))
     step, chunk = max(width, wide), max(CHUNK // max(rows, 1), 1) * rows
-    P, size = len(cell.products), rows * width
-    return Plan(lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), Room(**_places(
+    P, G, size = len(cell.products), cell.gates, rows * width
+    states, values = (T + 1) * B * H, T * B * G * H
+    counts = [G * H * H, G * H * D, G * H, T * B * D, states, states, values * slopes, values,
+              states if cell.kept < 0 else T * B * H]
+    room = Room(**_places(
         lane, w=P * row * width, now=rows * step, after=rows * step, panels=cell.panels * size,
-        state=cell.states * size)), BackRoom(**_places(
-            lane, w=P * H * width, wx=P * H * padded, seen=chunk * wide,
-            second=(cell.stages - 1) * chunk * wide, panels=cell.panels * size,
-            states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=cell.gates * size,
-            da=P * chunk * width + cell.alone * size, dx=chunk * padded, totals=P * H * wide)))
+        state=cell.states * size))
+    back = BackRoom(**_places(
+        lane, w=P * H * width, wx=P * H * padded, seen=chunk * wide,
+        second=(cell.stages - 1) * chunk * wide, panels=cell.panels * size,
+        states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=G * size,
+        da=P * chunk * width + cell.alone * size, dx=chunk * padded, totals=P * H * wide))
+    return Plan(lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), room, back,
+                counts)

@@ -1,13 +1,12 @@
 """Products of many rows with a narrow matrix, as a read-out at every step has them: BLAS copies all
 rows before it multiplies them, and with few columns that takes longer than the product.
 
-Checked by: tests/test_products.py.
+Checked by: tests/compiled/test_products.py.
 """
 
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 
 from refnet.batch import Array
@@ -16,6 +15,7 @@ from refnet.compiled.layout import APART, borrow, boundary, give_back, normal, p
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, float_control, lanes
 from refnet.maths import numeric
+from refnet.maths.threads import get_threads
 
 __all__ = ["matmul"]
 
@@ -39,7 +39,8 @@ def matmul(a: Array, b: Array) -> Array:
     [[11.0]]
     """
     (N, K), M = a.shape, b.shape[1]
-    if N * K * M >= LEAST and a.dtype == b.dtype and a.dtype.char in "fd" and a.dtype.isnative:
+    if (N * K * M >= LEAST and len(b) == K and a.dtype == b.dtype and a.dtype.char in "fd"
+            and a.dtype.isnative):
         if N >= 2 * LONG and min(K, M) <= NARROW:
             return _long(normal(a, a.dtype), normal(b, a.dtype))
         if K >= 2 * LONG and N <= NARROW:
@@ -59,7 +60,7 @@ def block_starts(rows: int) -> Array:
 
 
 def _run(kernel: Any, starts: Array, numbers: int, a: Array, b: Array, out: Array) -> None:
-    threads = min(numba.get_num_threads(), len(starts) - 1)
+    threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers + APART // a.itemsize), a.dtype)
     in_blocks(kernel, len(starts) - 1, work, starts, lanes(a.dtype), a, b, out)
     give_back(work)

@@ -36,7 +36,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, keeps: str = "tape"
     slope is computed from ``h``. What of it is kept: one of ``walk.KEEPS``.
 
     Raises TypeError for any other dtype; the net checks the shapes.
-    Checked by: tests/test_compiled.py::test_matches_the_reference.
+    Checked by: tests/compiled/test_compiled.py::test_matches_the_reference.
     """
     x, h, _, a, _, _ = WALK.forward("rnn.forward", p, x, h0, act, keeps=keeps)
     return Tape(x, a if a is None else a[:, :, 0], h)  # type: ignore[arg-type]
@@ -46,8 +46,8 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
              clip: float | None = None) -> Params:
     """As ``refnet.cells.rnn.backward``, float32 or float64, for a tape made by ``forward`` above.
 
-    Checked by: tests/test_compiled.py::test_matches_the_reference,
-    tests/test_compiled.py::test_same_bits.
+    Checked by: tests/compiled/test_compiled.py::test_matches_the_reference,
+    tests/compiled/test_compiled.py::test_same_bits.
     """
     x, a, h = tape
     a = a if a is None else a[:, :, None]

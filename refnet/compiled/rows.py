@@ -1,7 +1,7 @@
 """What a layer needs beside its products: rows turned into columns, and arrays by their addresses.
 As in ``refnet.compiled.vector``, each intrinsic has a plain Python version below.
 
-Checked by: tests/test_vector.py.
+Checked by: tests/compiled/test_vector.py.
 """
 
 from typing import Any
@@ -62,8 +62,10 @@ if JIT:
                 strip(r.index, builder.select(inside, wide, zero), count)
 
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-            place, found = (start_of(ctx, builder, sig.args[n], args[n], args[n + 1])
-                            for n in (0, 3))
+            place, found = (
+                start_of(ctx, builder, sig.args[n], *args[n:n + 2], (outer, args[n + 2]),
+                         (inner, inner.type(1)))
+                for n, outer, inner in ((0, args[7], args[6]), (3, args[6], args[7])))
             call_once(builder, f"refnet.turn.{size}", (place, args[2], found, *args[5:]), write)
             return ctx.get_dummy_value()
 
@@ -76,12 +78,12 @@ if JIT:
         ``addresses_of`` gives: arrays that a kernel takes without being compiled for their
         number."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-            places = ctx.make_array(addresses)(ctx, builder, args[0]).data
+            place = start_of(ctx, builder, addresses, *args[:2],
+                             (args[1].type(1), args[1].type(1)))
             part = ctx.make_array(sig.return_type)(ctx, builder)
             number = ctx.get_data_type(like.dtype)
             size = args[2].type(ctx.get_abi_sizeof(number))
-            found = builder.inttoptr(builder.load(builder.gep(places, [args[1]])),
-                                     number.as_pointer().as_pointer())
+            found = builder.inttoptr(builder.load(place), number.as_pointer().as_pointer())
             populate_array(part, builder.load(found), [args[2]], [size], size, meminfo=None)
             return part._getvalue()
 

@@ -1,7 +1,7 @@
 """What a compiled cell is written with: the statement of its products, and what its two functions
 see and call (``refnet.compiled.walk`` is what calls them).
 
-Checked by: tests/test_walk.py, which adds a cell.
+Checked by: tests/compiled/test_new_cell.py, which adds a cell.
 """
 
 from typing import Any, NamedTuple

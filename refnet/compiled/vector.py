@@ -2,8 +2,9 @@
 tile of a matrix product.
 
 Each intrinsic has a plain Python version below, which runs when the JIT is off and takes numbers
-of any type, Fractions included.
-Checked by: tests/test_vector.py.
+of any type, Fractions included. With NUMBA_BOUNDSCHECK=1 in the environment, each raises IndexError
+before it reaches past an array, as Numba's own indexing then does.
+Checked by: tests/compiled/test_vector.py.
 """
 
 from collections.abc import Callable
@@ -47,7 +48,7 @@ FLUSH = 0x8040 if _FEATURES.get("sse2") else 0
 results, are replaced by zero. Some processors handle each of them in slow microcode, and a gradient
 that vanishes over thousands of steps can stay subnormal, because rounding to nearest keeps the
 smallest one from becoming zero.
-Checked by: tests/test_compiled.py::test_subnormal_numbers_count_as_zero."""
+Checked by: tests/compiled/test_compiled.py::test_subnormal_numbers_count_as_zero."""
 
 
 def lanes(dtype: Any) -> int:
@@ -85,9 +86,21 @@ def call_once(builder: Any, name: str, args: Any, write: Callable[..., None]) ->
     builder.call(function, args)
 
 
-def start_of(ctx: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """The address of number ``at`` of a flat array."""
-    return builder.gep(ctx.make_array(kind)(ctx, builder, array).data, [at])
+def start_of(ctx: Any, builder: Any, kind: Any, array: Any, at: Any, *spans: tuple[Any, Any]
+             ) -> Any:
+    """The address of number ``at`` of a flat array. Read or written from there on are numbers in
+    ``spans``, each (count, apart): some rows that lie apart, say, and the numbers of a row."""
+    whole = ctx.make_array(kind)(ctx, builder, array)
+    if ctx.enable_boundscheck and spans:
+        last, some = at, ir.Constant(ir.IntType(1), 1)
+        for count, apart in spans:
+            last = builder.add(last, builder.mul(builder.sub(count, at.type(1)), apart))
+            some = builder.and_(some, builder.icmp_signed(">", count, at.type(0)))
+        outside = builder.or_(builder.icmp_signed("<", at, at.type(0)),
+                              builder.icmp_signed(">=", last, whole.nitems))
+        with cgutils.if_unlikely(builder, builder.and_(some, outside)):
+            ctx.call_conv.return_user_exc(builder, IndexError, ("past the end of an array",))
+    return builder.gep(whole.data, [at])
 
 
 if JIT:
@@ -147,8 +160,9 @@ if JIT:
                         move(row, other, last, vector)  # some numbers a second time
 
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-            place, found = (start_of(ctx, builder, sig.args[n], args[n], args[n + 1])
-                            for n in (0, 3))
+            rows, count = args[6:]
+            place, found = (start_of(ctx, builder, sig.args[n], *args[n:n + 2],
+                                     (rows, args[n + 2]), (count, count.type(1))) for n in (0, 3))
             call_once(builder, f"refnet.copy_rows.{size}",
                       (place, args[2], found, *args[5:]), write)
             return ctx.get_dummy_value()
@@ -158,13 +172,13 @@ if JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def cut(context: Any, array: Any, at: Any, count: Any) -> Any:
-        """``array.reshape(-1)[at:at + count]`` of an array in C order. Bounds are checked in the
-        plain Python version only. A slice would take ten times as long to compile."""
+        """``array.reshape(-1)[at:at + count]`` of an array in C order. A slice would take ten
+        times as long to compile."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             whole = ctx.make_array(array)(ctx, builder, args[0])
             part = ctx.make_array(sig.return_type)(ctx, builder)
-            populate_array(part, builder.gep(whole.data, [args[1]]), [args[2]], [whole.itemsize],
-                           whole.itemsize, meminfo=None)
+            start = start_of(ctx, builder, array, *args[:2], (args[2], args[2].type(1)))
+            populate_array(part, start, [args[2]], [whole.itemsize], whole.itemsize, meminfo=None)
             return part._getvalue()
 
         return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), generate
@@ -182,8 +196,9 @@ if JIT:
             for n in range(count.literal_value):
                 made = ctx.make_array(part)(ctx, builder)
                 at = builder.mul(args[1], ir.Constant(args[1].type, n))
-                populate_array(made, builder.gep(whole.data, [at]), [args[2]], [whole.itemsize],
-                               whole.itemsize, meminfo=None)
+                start = start_of(ctx, builder, array, args[0], at, (args[2], at.type(1)))
+                populate_array(made, start, [args[2]], [whole.itemsize], whole.itemsize,
+                               meminfo=None)
                 parts.append(made._getvalue())
             return ctx.make_tuple(builder, sig.return_type, parts)
 
@@ -247,7 +262,7 @@ if JIT:
         """``to[at:at + count] = 0`` of a flat array."""
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             size = sig.args[0].dtype.bitwidth // 8
-            place = builder.gep(ctx.make_array(to)(ctx, builder, args[0]).data, [args[1]])
+            place = start_of(ctx, builder, to, *args[:2], (args[2], args[2].type(1)))
             cgutils.memset(builder, place, builder.mul(args[2], ir.Constant(args[2].type, size)), 0)
             return ctx.get_dummy_value()
 
@@ -342,6 +357,11 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
     element = ctx.get_data_type(sig.args[0].dtype)
     count = BYTES // (sig.args[0].dtype.bitwidth // 8)
     whole, one = ci.type, ir.Constant(ci.type, 1)
+    broad = (builder.mul(vectors, ci.type(count)), ci.type(1))
+    for type_, array, at, *spans in ((sig.args[0], c, ci, (rows, cs), broad),
+                                     (sig.args[3], a, ai, (rows, ar), (depth, ak)),
+                                     (sig.args[7], w, wi, (depth, ws), broad)):
+        start_of(ctx, builder, type_, array, at, *spans)
     data = {id(array): ctx.make_array(type_)(ctx, builder, array).data
             for array, type_ in ((c, sig.args[0]), (a, sig.args[3]), (w, sig.args[7]))}
     vector = ir.VectorType(element, count)

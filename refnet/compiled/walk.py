@@ -21,8 +21,20 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.compiled._jit import jit, run
 from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
-from refnet.compiled.layout import (Layout, add_rows, borrow, boundary, common, give_back, normal,
-                                    pack, product, spaces)
+from refnet.compiled.layout import (
+    Layout,
+    add_rows,
+    admit_counts,
+    borrow,
+    boundary,
+    common,
+    give_back,
+    normal,
+    normals,
+    pack,
+    product,
+    spaces,
+)
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell, Rule, Step, StepBack
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split
@@ -309,12 +321,13 @@ class Walk:
         self.plan = lru_cache(maxsize=64)(partial(plan, cell))
         self.names, self.gates = (*WEIGHTS, *cell.vectors), cell.gates
 
-    def _plan(self, where: str, p: Params, act: Activation, x: Array, *others: Array) -> Plan:
+    def _plan(self, where: str, p: Params, slopes: bool, act: Activation, x: Array, *others: Array
+              ) -> Plan:
         used = [p[name] for name in self.names if name in p]
         if act.start:
             used += [p[name] for name, *_ in act.start]
         dtype = common(where, x, *others, *used)
-        return self.plan(dtype, *x.shape, *p["Whh"].shape)
+        return self.plan(slopes, dtype, *x.shape, *p["Whh"].shape)
 
     def _rules(self, lay: Layout, p: Params, act: Activation, gate: Activation | None) -> Rules:
         vectors = np.empty(0, lay.dtype)
@@ -332,8 +345,8 @@ class Walk:
         """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
         k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
         KEEPS, a, v and k have one step, h two, the first and the last, and c two."""
-        cell = self.cell
-        lay, sizes, room, _ = self._plan(where, p, act, x, h0)
+        cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
+        lay, sizes, room, _, counts = self._plan(where, p, slopes, act, x, h0)
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
         x, most = normal(x, dtype), KEEPS.index(keeps)
         if cell.alone and most:
@@ -348,15 +361,17 @@ class Walk:
         v = h[1:, :, None] if cell.alone else np.empty((steps, B, self.gates, H), dtype)
         if cell.kept >= 0:
             k = np.empty((steps, B, H), dtype)
-        if needs_a(act) or gate and needs_a(gate):
+        if slopes:
             a = np.empty((steps, B, self.gates, H), dtype)
         tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
                     h if k is None else k)
-        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
+        weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
+        admit_counts(where, (*weights, x), counts[:4])
         work, made = spaces(lay, room.end), Tape(x, h, c, a, v, k)
 
         def back_over_no_step() -> Params:
-            return self.backward(where, p, made._replace(x=x[:0]), h[-1:], act, gate)
+            none = Tape(*[part if part is None else part[:len(part) - T] for part in made])
+            return self.backward(where, p, none, h[-1:], act, gate)
 
         run(self.kernels[0], lay.blocks, work, lay.starts, sizes, room,
             self._rules(lay, p, act, gate), weights, tape, most,
@@ -367,26 +382,28 @@ class Walk:
     def backward(self, where: str, p: Params, tape: Tape, dh: Array, act: Activation,
                  gate: Activation | None = None, inputs: bool = True, dc: Array | None = None,
                  clip: float | None = None) -> Params:
-        """The gradients, by name, for a tape that has the entries of ``forward``'s.
+        """The gradients, by name, for a tape that has the entries of ``forward``'s. Raises
+        ValueError for one of other sizes.
 
         The bits do not depend on the number of threads: weight gradients are summed within fixed
         blocks of rows, and then over the blocks in order.
         """
-        cell = self.cell
+        cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
         if dc is None:
-            dc = dh if tape.c is None else np.zeros_like(tape.c[0])
-        lay, sizes, _, room = self._plan(where, p, act, tape.x, tape.h, dh, dc)
+            dc = np.zeros_like(tape.c[0]) if cell.states > 1 else tape.h[0]
+        lay, sizes, _, room, counts = self._plan(where, p, slopes, act, tape.x, tape.h, dh, dc)
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         rules = self._rules(lay, p, act, gate)
-        a = tape.a if needs_a(act) or gate and needs_a(gate) else tape.v[:0]
-        seen = Tape(*[normal(tape.h if part is None else part, dtype)
-                      for part in (tape.x, tape.h, tape.c, a, tape.v, tape.k)])
+        a = tape.a if slopes else tape.v[:0]
+        seen = Tape(*normals([tape.h if part is None else part for part in (
+            tape.x, tape.h, tape.c, a, tape.v, tape.k)], dtype))
+        weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
+        admit_counts(where, (*weights, *seen, dh, dc), [*counts, len(dh) * B * H, B * H])
         parts = borrow((lay.blocks, G * H * (H + D + 1)), dtype)
         grads = Gradients(
             normal(dh, dtype), normal(dc, dtype), np.empty((T * inputs, B, D), dtype),
             np.empty((cell.states, B, H), dtype), parts, np.zeros((lay.blocks, lay.width), dtype),
             np.zeros((lay.blocks, len(rules.vectors)), dtype), np.zeros(lay.blocks, np.int64))
-        weights = Weights(*[normal(p[name], dtype) for name in WEIGHTS])
         work = spaces(lay, room.end)
         run(self.kernels[1], lay.blocks, work, lay.starts, sizes, room, rules, weights, seen, grads,
             len(dh), clip is not None, clip or 0.0)

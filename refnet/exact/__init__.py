@@ -6,10 +6,15 @@ from refnet.face import face
 
 if TYPE_CHECKING:
     from refnet.exact.convert import lift as lift
-    from refnet.exact.enclose import (Certified as Certified, Enclosure as Enclosure,
-                                      certify as certify)
-    from refnet.exact.functions import (CertifiedFunction as CertifiedFunction,
-                                        certify_function as certify_function)
+    from refnet.exact.enclose import (
+        Certified as Certified,
+        Enclosure as Enclosure,
+        certify as certify,
+    )
+    from refnet.exact.functions import (
+        CertifiedFunction as CertifiedFunction,
+        certify_function as certify_function,
+    )
     from refnet.exact.recorder import stop as stop
 else:
     __getattr__, __dir__, __all__ = face("refnet.exact", {

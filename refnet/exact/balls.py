@@ -4,7 +4,7 @@ A ball (arb) is a midpoint and a radius that provably contain the true value; ev
 operation rounds outwards. Importing this module registers the matrix products and the
 exponential; lifting to these types (``refnet.exact.convert.lift``) imports it.
 Source: Johansson (2017), "Arb".
-Checked by: tests/test_balls.py::test_ball_product_contains_rational_product.
+Checked by: tests/exact/test_balls.py::test_ball_product_contains_rational_product.
 """
 
 from collections.abc import Callable, Iterator
@@ -204,8 +204,9 @@ def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Arra
     >>> value.tolist(), known.tolist()
     ([1.0], [True])
 
-    Checked by: tests/test_certify.py::test_a_value_between_two_floats_is_rounded_to_the_even_one,
-    tests/test_balls.py::test_no_number_of_a_tie_is_further_than_stated_from_the_middle.
+    Checked by:
+    tests/exact/test_certify.py::test_a_value_between_two_floats_is_rounded_to_the_even_one,
+    tests/exact/test_balls.py::test_no_number_of_a_tie_is_further_than_stated_from_the_middle.
     """
     same = low == high
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):

@@ -1,6 +1,6 @@
 """Arrays to exact numbers and back: floats are taken at their exact binary values.
 
-Checked by: tests/test_balls.py::test_lift_and_round_are_inverse.
+Checked by: tests/exact/test_balls.py::test_lift_and_round_are_inverse.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
     >>> lift(np.array([0.5, 0.1]), "fraction").tolist()
     [Fraction(1, 2), Fraction(3602879701896397, 36028797018963968)]
 
-    Checked by: tests/test_balls.py::test_lift_takes_every_float_exactly.
+    Checked by: tests/exact/test_balls.py::test_lift_takes_every_float_exactly.
     """
     convert = _converter(kind)
     array = np.asarray(array)

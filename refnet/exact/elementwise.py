@@ -2,7 +2,7 @@
 
 Derivatives are computed on the numbers themselves, so in the kind of the computation: balls
 enclose them, and perturbed floats are perturbed in them too.
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact.recorder import (Operand, Operation, Recorded, derived, record,
-                                   refuse_infinite, stop, unbroadcast)
+from refnet.exact.recorder import (
+    Operand,
+    Operation,
+    Recorded,
+    derived,
+    record,
+    refuse_infinite,
+    stop,
+    unbroadcast,
+)
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
 

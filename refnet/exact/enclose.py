@@ -1,6 +1,6 @@
 """Certified gradients: the reference itself, run on balls until every entry is decided.
 
-Checked by: tests/test_certify.py.
+Checked by: tests/exact/test_certify.py.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,19 @@ import numpy as np
 from refnet.arguments import count, one_of, optional, real, takes
 from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
-from refnet.exact.parts import (Clock, Progress, for_each, halves, joined, packed_balls,
-                                packed_floats, side_by_side, unpacked_balls, unpacked_floats)
-from refnet.maths.kinds import fix
-from refnet.maths.kinds import kind as kind_of
+from refnet.exact.parts import (
+    Clock,
+    Progress,
+    for_each,
+    halves,
+    joined,
+    packed_balls,
+    packed_floats,
+    side_by_side,
+    unpacked_balls,
+    unpacked_floats,
+)
+from refnet.maths.kinds import fix, kind as kind_of
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
 from refnet.nets.gradients import BATCH, NET, Net
@@ -37,7 +46,7 @@ class Enclosure:
     their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
     rationals). All three of one shape.
 
-    Checked by: tests/test_certify.py::test_values_are_correctly_rounded,
+    Checked by: tests/exact/test_certify.py::test_values_are_correctly_rounded,
     ::test_a_value_between_two_floats_is_rounded_to_the_even_one.
     """
 
@@ -55,7 +64,7 @@ class Certified:
     ``kind``: "ball" or "rational"; ``bits``: the precision that sufficed (0 for rationals).
     ``seconds``: what it took.
 
-    Checked by: tests/test_certify.py::test_balls_contain_rationals.
+    Checked by: tests/exact/test_certify.py::test_balls_contain_rationals.
     """
 
     net: Net
@@ -111,7 +120,7 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     >>> bool((certified.gradients["Whh"].radius < 1e-30).all())
     True
 
-    Checked by: tests/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
+    Checked by: tests/exact/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()
     net.admit("certify", params, batch.x, batch.mask)

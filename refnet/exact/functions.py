@@ -4,7 +4,7 @@ The function runs on recorded arrays (refnet.exact.recorder) of balls; precision
 nets until every number is decided. Each certificate is then checked in other ways
 (refnet.exact.selfcheck).
 
-Checked by: tests/test_functions.py.
+Checked by: tests/exact/test_certify_function.py.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from refnet.exact.enclose import Enclosure, Lift, Progress, exactly, search
 from refnet.exact.running import Function, arguments_of, copied, differentiated, run_on
 from refnet.exact.selfcheck import check_differences, check_plain
 from refnet.maths.kinds import kind as kind_of
+from refnet.process import serial_blas
 
 __all__ = ["CertifiedFunction", "certify_function"]
 
@@ -34,7 +35,7 @@ class CertifiedFunction:
     program may hold others (``np.sqrt(32)`` is rounded before it is recorded). ``kind`` and
     ``bits`` as in ``Certified``.
 
-    Checked by: tests/test_functions.py::test_a_net_as_a_function,
+    Checked by: tests/exact/test_certify_function.py::test_a_net_as_a_function,
     ::test_cotangents_labels_and_constants.
     """
 
@@ -62,6 +63,7 @@ class CertifiedFunction:
         return run_on(self.function, self.arguments, self.cotangent, lifted)
 
 
+@serial_blas
 def certify_function(f: Function, *arrays: Any, cotangent: Any = None,
                      kind: str | None = None, radius: float | None = None, bits: int = 128,
                      max_bits: int = 8192, max_seconds: float = 600,
@@ -91,7 +93,7 @@ def certify_function(f: Function, *arrays: Any, cotangent: Any = None,
     >>> certified.gradients["w"].value.T.tolist(), certified.gradients["x"].value.any()
     ([[2.0, 2.0, 2.0]], np.False_)
 
-    Checked by: tests/test_functions.py.
+    Checked by: tests/exact/test_certify_function.py.
     """
     started = perf_counter()
     if not callable(f):

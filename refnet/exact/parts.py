@@ -2,7 +2,7 @@
 
 The second part runs in a forked process, which sends bytes back; nothing is unpickled. What the
 parts are follows from the sizes alone, so that the bits do not depend on the cores there are.
-Checked by: tests/test_parts.py.
+Checked by: tests/exact/test_two_processes.py.
 """
 
 import json

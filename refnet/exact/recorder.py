@@ -11,7 +11,7 @@ movement of entries that makes it from its base. An assignment gives the root a 
 without dimensions are numbers, as NumPy's (np.float64) are: ``t *= w`` makes a new one.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def stop(x: Operand) -> Operand:
     >>> certify_function(softmax, np.zeros(2)).gradients["x"].value.tolist()
     [0.25, -0.25]
 
-    Checked by: tests/test_recorder.py::test_stop_leaves_plain_arrays, ::test_ties.
+    Checked by: tests/exact/test_recorder.py::test_stop_leaves_plain_arrays, ::test_ties.
     """
     return Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number) if isinstance(
         x, Recorded) else x

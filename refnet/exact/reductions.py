@@ -1,11 +1,12 @@
 """Sums, means and extremes of recorded arrays.
 
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations
 
 from math import prod
+
 import numpy as np
 from numpy.typing import DTypeLike
 

@@ -1,6 +1,6 @@
 """A user's function run on recorded arrays.
 
-Checked by: tests/test_functions.py.
+Checked by: tests/exact/test_certify_function.py.
 """
 
 from collections.abc import Callable

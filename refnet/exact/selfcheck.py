@@ -6,7 +6,7 @@ these are compared with those on NumPy's own, at the arguments and near them: wh
 hide a mistake, as ones hide a product, those near do not. As the values agree all around, so do
 their derivatives, to more digits than differences in floats would show.
 
-Checked by: tests/test_functions.py.
+Checked by: tests/exact/test_certify_function.py.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 Their results lie in memory as NumPy's do, and are numbers where NumPy's are, as what a program
 assigns to one array is seen in the others that share its memory, and in no number.
 
-Checked by: tests/test_recorder.py.
+Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations
@@ -20,10 +20,34 @@ from numpy.typing import DTypeLike
 
 from refnet.batch import Array
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, where
-from refnet.exact.recorder import (CALLS, METHODS, Operand, Operation, Recorded, derived, laid_out,
-                                   outermost, rearranged, record, unbroadcast, written)
-from refnet.exact.reductions import (axis_of, clip, cumsum, largest_of, mean, norm,
-                                     place_of_largest, product_of, smallest_of, std, sum_of, var)
+from refnet.exact.recorder import (
+    CALLS,
+    METHODS,
+    Operand,
+    Operation,
+    Recorded,
+    derived,
+    laid_out,
+    outermost,
+    rearranged,
+    record,
+    unbroadcast,
+    written,
+)
+from refnet.exact.reductions import (
+    axis_of,
+    clip,
+    cumsum,
+    largest_of,
+    mean,
+    norm,
+    place_of_largest,
+    product_of,
+    smallest_of,
+    std,
+    sum_of,
+    var,
+)
 from refnet.maths import numeric
 
 __all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]

@@ -19,7 +19,7 @@ radii. Bounds are held as their log2, rounded upwards by SLACK.
 
 Source: Moore, Kearfott & Cloud (2009), 6.4, mean value form; Lohner (1987), who moves the error of
 an enclosure by products of Jacobians; rounding of matrix products: Higham (2002), 3.5.
-Checked by: tests/test_transport.py.
+Checked by: tests/exact/test_transport.py.
 """
 
 from collections.abc import Callable

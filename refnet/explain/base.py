@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.matrices.initializers import initialize
-from refnet.runs.files import write_named
+from refnet.runs.files import printable, write_named
 from refnet.runs.read import DAMAGE, contents
 from refnet.runs.rows import table
 from refnet.runs.unpack import npy_of
@@ -55,7 +55,7 @@ class Explanation:
     height: float = 3.2
 
     def __str__(self) -> str:
-        parts = [self.title, f"Source: {self.source}", self.text]
+        parts = [printable(self.title), f"Source: {printable(self.source)}", self.text]
         parts += [f"{one.caption}\n\n{table(one.header, one.rows)}" for one in self.tables]
         return "\n\n".join(parts)
 
@@ -93,7 +93,7 @@ def label_of(name: str) -> str:
     >>> label_of("_a$b$")
     ' _a\\\\$b\\\\$'
     """
-    return " " * name.startswith("_") + name.replace("$", r"\$")
+    return " " * name.startswith("_") + printable(name).replace("$", r"\$")
 
 
 def style(i: int, points: int = 0) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refnet.check.tables import target
-from refnet.runs.files import named
+from refnet.runs.files import named, printable
 
 __all__ = ["add_commands"]
 
@@ -95,7 +95,7 @@ def _show(figure: Path | None, found: Callable[[], Any]) -> int:
     print(explanation)
     if figure is not None:
         save(explanation, figure)
-        print(f"figure: {figure}")
+        print(f"figure: {printable(figure)}")
     return 0
 
 

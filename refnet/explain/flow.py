@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.flow import jacobian_spectra, lyapunov_exponents, step_bounds
-from refnet.analysis.spectra import (henrici, numerical_range, pseudospectrum, singular_values,
-                                     spectral_radius)
+from refnet.analysis.spectra import (
+    henrici,
+    numerical_range,
+    pseudospectrum,
+    singular_values,
+    spectral_radius,
+)
 from refnet.batch import Array
 from refnet.cells import CELLS
 from refnet.explain.base import LEGEND, Explanation, Table, label_of, named_matrix, style

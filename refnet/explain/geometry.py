@@ -6,6 +6,7 @@ import numpy as np
 
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
 from refnet.explain.base import LEGEND, Explanation, Table, style
+from refnet.matrices.stiefel import METRICS
 from refnet.matrices.transitions.svd import SVD
 
 __all__ = ["explain"]
@@ -16,8 +17,11 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
     """Cayley steps against geodesics, the two descent directions, drift, and the margin's map."""
     rng = np.random.default_rng(seed)
     rates = np.geomspace(0.003, 0.3, 7)
-    errors = {name: retraction_errors(size, rates, np.random.default_rng([seed, 1]), name)
-              for name in ("cayley", "polar", "qr")}
+    tall = size, (size + 1) // 2
+    errors = {(name, shape, metric): retraction_errors(
+        shape, rates, np.random.default_rng([seed, 1]), name, metric)
+        for shape, metrics in (((size, size), METRICS[:1]), (tall, METRICS))
+        for metric in metrics for name in ("cayley", "polar", "qr")}
     found = descents(size, 500, rng)
     drift = {("float32", False): defect_over_steps(size, steps, 13, rng, "float32"),
              ("float32", True): defect_over_steps(size, steps, 13, rng, "float32", guarded=True),
@@ -25,12 +29,15 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
     margins = np.array([0.01, 0.1, 1.0, 10.0])
     p = np.linspace(-6, 6, 61)
     printed, free = margin_steps(margins, p), margin_steps(margins, p, "margin_free")
-    slopes = {name: np.diff(np.log(error)) / np.diff(np.log(rates))
-              for name, error in errors.items()}
+    slopes = {key: np.diff(np.log(error)) / np.diff(np.log(rates))
+              for key, error in errors.items()}
     tables = [
         Table("Distance of one step of that rate from the geodesic; its observed order in the rate "
-              "(erratum 26)", ["retraction", *(f"{rate:.3g}" for rate in rates), "order"],
-              [[name, *error, f"{slopes[name].mean():.3f}"] for name, error in errors.items()]),
+              "(erratum 26); of square matrices both metrics have the same steps",
+              ["retraction", "shape", "metric", *(f"{rate:.3g}" for rate in rates), "order"],
+              [[name, "{} x {}".format(*shape), metric if shape == tall else "both", *error,
+                f"{slopes[name, shape, metric].mean():.3f}"]
+               for (name, shape, metric), error in errors.items()]),
         Table("Derivative of a loss along the step, 500 random points and gradients (erratum 31)",
               ["A", "mean", "largest", "climbs in"],
               [["G W' - W G' (correct)", float(found.correct.mean()), float(found.correct.max()),
@@ -50,14 +57,15 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
 
     def draw(figure: Any) -> None:
         (order, walk), (mapped, moved) = figure.subplots(2, 2)
-        for i, (name, error) in enumerate(errors.items()):
-            order.loglog(rates, error, label=f"{name}: order {slopes[name].mean():.2f}",
-                         **style(i, len(rates)))
-        order.loglog(rates, errors["cayley"][0] * (rates / rates[0]) ** 3, color="lightgrey",
+        square = {name: error for (name, shape, _), error in errors.items() if shape != tall}
+        for i, (name, error) in enumerate(square.items()):
+            slope = slopes[name, (size, size), METRICS[0]].mean()
+            order.loglog(rates, error, label=f"{name}: order {slope:.2f}", **style(i, len(rates)))
+        order.loglog(rates, square["cayley"][0] * (rates / rates[0]) ** 3, color="lightgrey",
                      linewidth=4, zorder=0, label="predicted: rate cubed, squared")
-        order.loglog(rates, errors["qr"][0] * (rates / rates[0]) ** 2, color="lightgrey",
+        order.loglog(rates, square["qr"][0] * (rates / rates[0]) ** 2, color="lightgrey",
                      linewidth=4, zorder=0)
-        order.set_title("distance from the geodesic after one step")
+        order.set_title("distance from the geodesic after one step, square M")
         order.set_xlabel("rate")
         order.set_ylabel("Frobenius norm")
         for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
@@ -92,8 +100,10 @@ def explain(size: int = 8, seed: int = 0, matrix: str | None = None, steps: int 
 
     return Explanation(
         "Geometry of orthogonal matrices", "Vorontsov et al., eqs. 9-11 (errata 25-28, 31)",
-        "A Cayley step is a retraction: it agrees with the geodesic to second order. Its "
-        "direction descends with A = G W' - W G'; the released code's A may climb. Rounding moves "
-        "M off the manifold like a random walk, unless a guard repairs it. The margin's map is "
-        "open, and dividing the rate by 2m leaves 2m in gradient descent's step of s, but not in "
-        "RMSprop's of gradients well above the root of its eps.", tables, draw, 5)
+        "A Cayley step is a retraction: of a square M, and of a tall one in the canonical metric, "
+        "it agrees with the geodesic to second order, in the euclidean metric of a tall M to "
+        "first, where the polar step has the second. Its direction descends with A = G W' - W G'; "
+        "the released code's A may climb. Rounding moves M off the manifold like a random walk, "
+        "unless a guard repairs it. The margin's map is open, and dividing the rate by 2m leaves "
+        "2m in gradient descent's step of s, but not in RMSprop's of gradients well above the root "
+        "of its eps.", tables, draw, 5)

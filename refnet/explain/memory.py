@@ -4,8 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from refnet.analysis.memory import (below_one, chain_memory, fisher_memory, normal_memory,
-                                    signal_to_noise, total_memory)
+from refnet.analysis.memory import (
+    below_one,
+    chain_memory,
+    fisher_memory,
+    normal_memory,
+    signal_to_noise,
+    total_memory,
+)
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.explain.base import Explanation, Table, label_of, named_matrix, style
 

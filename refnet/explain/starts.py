@@ -5,8 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from refnet.analysis.orthogonalization import (basin, defect_moments, gaussian_moments,
-                                               singular_value_map, uniform_moments)
+from refnet.analysis.orthogonalization import (
+    basin,
+    defect_moments,
+    gaussian_moments,
+    singular_value_map,
+    uniform_moments,
+)
 from refnet.analysis.variance import predicted_variances, simulated_variances
 from refnet.batch import Array
 from refnet.explain.base import LEGEND, Explanation, Table, style

@@ -7,7 +7,7 @@ propagates.
 
 Sources: softsign, ELU (Clevert et al. 2016), PReLU (He et al. 2015), OPLU (Chernodub &
 Nowicki 2016), modReLU (Arjovsky et al. 2016; real form: Lezcano-Casado 2019).
-Checked by: tests/test_activations.py.
+Checked by: tests/maths/test_activations.py.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,17 @@ import numpy as np
 
 from refnet.arguments import optional, real, takes
 from refnet.batch import Array, Params
-from refnet.maths.numeric import (Number, clamp, constant, exp, expm1, nonpositive, sigmoid, tanh,
-                                  times)
+from refnet.maths.numeric import (
+    Number,
+    clamp,
+    constant,
+    exp,
+    expm1,
+    nonpositive,
+    sigmoid,
+    tanh,
+    times,
+)
 from refnet.specs import Kind, Option, read
 
 __all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "SPEC", "activation", "clipped"]
@@ -41,7 +50,7 @@ class Activation:
     >>> h.tolist(), act.backward(a, h, np.ones(2), {})[0].tolist()
     ([-0.5, 0.75], [0.25, 0.0625])
 
-    Checked by: tests/test_activations.py, tests/test_accuracy.py.
+    Checked by: tests/maths/test_activations.py, tests/maths/test_accuracy.py.
     """
 
     name: str
@@ -200,7 +209,7 @@ class Accuracy(NamedTuple):
     only to about eps. The relative error therefore grows as the slope vanishes, to 1 at |a| = 9
     (tanh, float32) and a = 17 (sigmoid, float32). PyTorch and JAX do the same: it saves storing
     the pre-activations for the backward pass. The sigmoid's slope for a <= 0 has no such error.
-    Checked by: tests/test_accuracy.py.
+    Checked by: tests/maths/test_accuracy.py.
     """
 
     value: float
@@ -217,9 +226,11 @@ ACCURACY: dict[str, Accuracy] = {
 
 
 def _options(name: str) -> dict[str, Option]:
-    own = {"alpha": ACTIVATIONS[name].alpha} if ACTIVATIONS[name].alpha else {}
-    own |= {"start": value for _, _, value in ACTIVATIONS[name].start}
-    return {option: Option((float,), value) for option, value in own.items()}
+    entry = ACTIVATIONS[name]
+    defaults = {"alpha": entry.alpha} if entry.alpha else {}
+    if entry.start:
+        defaults["start"] = entry.start[-1][2]
+    return {option: Option((float,), value) for option, value in defaults.items()}
 
 
 SPEC = Kind(tuple(ACTIVATIONS), _options)
@@ -238,7 +249,7 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
     >>> activation("leaky_relu", alpha=0.5).forward(np.array([-1.0, 2.0]), {}).tolist()
     [-0.5, 2.0]
 
-    Checked by: tests/test_activations.py::test_unknown_names_and_constants_are_refused.
+    Checked by: tests/maths/test_activations.py::test_unknown_names_and_constants_are_refused.
     """
     name, given = read("activation", SPEC, name)
     entry, alpha, start = ACTIVATIONS[name], given.get("alpha", alpha), given.get("start", start)

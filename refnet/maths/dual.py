@@ -2,7 +2,7 @@
 
 The parts are numbers of any field (Fraction, fmpq, float, balls, Dual again), so with
 rationals the tangent is exact and ``<w, J v> == <J' w, v>`` is tested with ``==``.
-Checked by: tests/test_exact.py::test_dual_derivatives.
+Checked by: tests/cells/test_exact_transpose.py::test_dual_derivatives.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ whatever meets them is lifted to their kind where that changes no value, and ref
 The dtype of an object array says nothing about its entries, and one entry says nothing about
 the others: NumPy fills such arrays with Python ints (``np.zeros``, ``np.tril``, ``np.where``).
 So ``kind`` reads all entries. The ints count as members of every kind.
-Checked by: tests/test_kinds.py.
+Checked by: tests/maths/test_kinds.py.
 """
 
 from collections.abc import Callable, Iterable

@@ -5,7 +5,7 @@ which LAPACK would silently turn into float64, to the few lines here; integers b
 first. Complex numbers are real ones with a complex step (refnet.nets.gradients), so nothing is
 conjugated. On balls every result encloses the true one: a comparison that the balls do not
 decide raises ArithmeticError or LinAlgError.
-Checked by: tests/test_linalg.py.
+Checked by: tests/maths/test_linalg.py.
 """
 
 import ctypes
@@ -44,10 +44,10 @@ def _lapack(char: str, name: str, arguments: int) -> Callable[..., None]:
 
 
 def _call(routine: Callable[..., None], *arguments: Any) -> None:
-    """Whole numbers and texts are passed by address, as arrays are."""
-    held = [value if isinstance(value, np.ndarray) else
-            np.array(value, np.intc if isinstance(value, int) else "S1") for value in arguments]
-    routine(*(value.ctypes.data for value in held))
+    """Whole numbers and letters are passed by address, as arrays are."""
+    routine(*[value.ctypes.data if isinstance(value, np.ndarray) else
+              ctypes.byref(ctypes.c_int(value) if isinstance(value, int) else ctypes.c_char(value))
+              for value in arguments])
 
 
 _LETTERS = dict(zip("fdFD", "sdcz"))
@@ -83,7 +83,8 @@ def solve(a: Array, b: Array) -> Array:
     >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.ones((2, 1))).tolist()
     [[0.5], [0.25]]
 
-    Checked by: tests/test_linalg.py::test_solve, tests/test_linalg.py::test_solve_refuses_shapes.
+    Checked by: tests/maths/test_linalg.py::test_solve,
+    tests/maths/test_linalg.py::test_solve_refuses_shapes.
     """
     _admit_system(a, b)
     a, b = inexact(a), inexact(b)
@@ -117,7 +118,7 @@ class Factored:
     """The LU decomposition of a float or complex a (N, N), to solve with it and its transpose.
 
     Raises np.linalg.LinAlgError if a pivot is exactly 0.
-    Checked by: tests/test_linalg.py::test_factored.
+    Checked by: tests/maths/test_linalg.py::test_factored.
     """
 
     def __init__(self, a: Array) -> None:
@@ -135,7 +136,7 @@ class Factored:
 
         def part(columns: Array) -> None:
             info = np.array(0, np.intc)
-            _call(routine, "T" if transposed else "N", n, columns.shape[1], self.lu, n,
+            _call(routine, b"T" if transposed else b"N", n, columns.shape[1], self.lu, n,
                   self.pivots, columns, n, info)
 
         in_parts(part, x, n * x.size)
@@ -157,7 +158,7 @@ class OnePlus:
     is cut off is then smaller than what is rounded. All else is ``solve``; of floats, the
     decomposition is kept.
     Source: Golub & Van Loan, Matrix Computations, lemma 2.3.3 (the Neumann series).
-    Checked by: tests/test_linalg.py::test_solve_one_plus.
+    Checked by: tests/maths/test_linalg.py::test_solve_one_plus.
     """
 
     def __init__(self, a: Array) -> None:
@@ -202,7 +203,7 @@ def qr(a: Array) -> tuple[Array, Array]:
     >>> Q.round(12).tolist(), R.round(12).tolist()
     ([[0.6], [0.8]], [[5.0]])
 
-    Checked by: tests/test_linalg.py::test_qr.
+    Checked by: tests/maths/test_linalg.py::test_qr.
     """
     a = inexact(a)
     if a.dtype.char in "fd":
@@ -282,8 +283,8 @@ def expm(a: Array) -> Exponential:
     >>> expm(np.array([[0.0, 1.0], [0.0, 0.0]])).value.tolist()
     [[1.0, 1.0], [0.0, 1.0]]
 
-    Checked by: tests/test_linalg.py::test_expm, ::test_derivatives_of_expm,
-    tests/test_enclosures.py::test_rotations.
+    Checked by: tests/maths/test_linalg.py::test_expm, ::test_derivatives_of_expm,
+    tests/exact/test_enclosures.py::test_rotations.
     """
     own = _own_expm(a)
     if own is not None:
@@ -319,7 +320,7 @@ def expm_pull(tape: Exponential, dvalue: Array) -> Array:
     >>> expm_pull(tape, np.eye(2)).tolist()  # at 0 the derivative is the identity
     [[1.0, 0.0], [0.0, 1.0]]
 
-    Checked by: tests/test_linalg.py::test_expm_push_equals_pull.
+    Checked by: tests/maths/test_linalg.py::test_expm_push_equals_pull.
     """
     if not tape.sums:  # exp of [[a', d], [0, a']] has the derivative at a' along d in its corner
         n = len(dvalue)

@@ -1,6 +1,6 @@
 """Losses with their gradients, example by example; masks and reductions on top.
 
-Checked by: tests/test_losses.py, tests/test_exact.py::test_push_equals_pull.
+Checked by: tests/maths/test_losses.py, tests/cells/test_exact_transpose.py::test_push_equals_pull.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,7 +5,7 @@ object arrays of Fraction, Dual, fmpq or balls (``refnet.maths.kinds``). ``+ - *
 and ``.sum()`` work on all of them; for matrix products, constants, elementary functions and
 comparisons there are the functions here. ``/`` needs care where both sides may be Python ints,
 whose quotient is a float (``divided``, ``times``).
-Checked by: tests/test_kinds.py.
+Checked by: tests/maths/test_kinds.py.
 """
 
 from collections.abc import Callable
@@ -166,7 +166,8 @@ def sigmoid(x: Array) -> Array:
     [0.0, 0.5, 1.0]
     """
     if x.dtype.kind in "OV":  # numbers of Python's, or of a type with its own arithmetic
-        return np.asanyarray(1 / (1 + exp(-x)))
+        own = getattr(x, "sigmoid", None)  # where this is one function
+        return np.asanyarray(own() if own else 1 / (1 + exp(-x)))
     negative = x.real < 0
     e = np.exp(np.where(negative, x, -x))
     return np.asarray(np.where(negative, e, 1) / (1 + e))

@@ -1,21 +1,23 @@
 """Independent parts of a computation at once, each in a thread; large products are made so.
 
-BLAS has threads of its own, but changes bits with their number; here the parts depend on the
-sizes alone, and so do the bits.
+BLAS has threads of its own, which do not run here, as they change bits with their number; the
+parts depend on the sizes alone, and so do the bits.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from functools import cache
+from threading import local
 
 import numpy as np
 
 from refnet.batch import Array
+from refnet.process import blas_is_serial
 
-__all__ = ["LARGE", "cut", "in_parts", "in_threads", "split_product"]
+__all__ = ["LARGE", "cut", "get_threads", "in_parts", "in_threads", "set_threads", "split_product",
+           "usual_threads"]
 
 LARGE = 2 ** 24
 """Multiplications from which threads are worth their while: a part of a product then takes some
@@ -25,6 +27,43 @@ PARTS, LONGEST = 4, 256
 makes more parts."""
 _INSIDE = ContextVar("inside", default=False)
 """Whether this is such a part: parts of it would wait for their own thread."""
+_SET = local()
+
+
+@cache
+def usual_threads() -> int:
+    """As many threads as NUMBA_NUM_THREADS says, or as there are cores for this process if that
+    is no number above 0. (Numba itself would start threads, which nothing here uses.)
+
+    Checked by: tests/maths/test_threads.py::test_a_number_of_threads_that_is_none.
+    """
+    given = os.environ.get("NUMBA_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    affinity = getattr(os, "sched_getaffinity", None)  # neither macOS nor Windows has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def get_threads() -> int:
+    """How many threads the compiled core and large products take when this thread calls them.
+
+    >>> get_threads() >= 1
+    True
+    """
+    return int(getattr(_SET, "threads", None) or usual_threads())
+
+
+def set_threads(threads: int) -> None:
+    """Let the compiled core and large products take so many threads when this thread calls them;
+    the bits do not depend on it.
+
+    >>> before = get_threads()
+    >>> set_threads(1)
+    >>> get_threads()
+    1
+    >>> set_threads(before)
+    """
+    _SET.threads = threads
 
 
 @cache
@@ -34,12 +73,10 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def _threads() -> int:
-    """As many as the compiled core has, which are Numba's; one while Numba is not loaded, or
-    where BLAS has threads of its own (``refnet.settle`` sees to it that it has not)."""
-    number = getattr(sys.modules.get("numba"), "get_num_threads", None)  # not while it is loaded
-    if _INSIDE.get() or number is None or os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+    """As many as the compiled core has; one where BLAS may have threads of its own."""
+    if _INSIDE.get() or not blas_is_serial():
         return 1
-    return int(number())
+    return get_threads()
 
 
 def in_threads(part: Callable[[int], None], count: int) -> None:
@@ -52,7 +89,7 @@ def in_threads(part: Callable[[int], None], count: int) -> None:
     >>> squares
     [0, 1, 4]
 
-    Checked by: tests/test_threads.py.
+    Checked by: tests/maths/test_threads.py.
     """
     threads = min(_threads(), count)
     if threads < 2:
@@ -84,7 +121,7 @@ def split_product(a: Array, b: Array) -> Array:
     >>> split_product(np.ones((2, 3)), np.ones((3, 1))).tolist()
     [[3.0], [3.0]]
 
-    Checked by: tests/test_threads.py.
+    Checked by: tests/maths/test_threads.py.
     """
     rows, columns = a.shape[0], b.shape[1]
     out = np.empty((rows, columns), np.result_type(a, b))

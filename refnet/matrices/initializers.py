@@ -2,7 +2,7 @@
 
 ``shape`` is (fan_out, fan_in): matrices act on columns, ``W x``. Each call draws from the
 ``numpy.random.Generator`` it is given, so the same seed gives the same bits.
-Checked by: tests/test_initializers.py.
+Checked by: tests/matrices/test_initializers.py.
 """
 
 import inspect
@@ -12,6 +12,7 @@ import numpy as np
 
 from refnet.arguments import choice, generator, number, short, whole
 from refnet.batch import Array
+from refnet.process import serial_blas
 
 __all__ = ["INITIALIZERS", "chain", "fbchain", "gaussian", "glorot_normal", "glorot_uniform",
            "he", "identity", "initialize", "orthogonal", "orthogonal_svd", "ramp", "rotations",
@@ -84,6 +85,7 @@ def identity(shape: Shape, rng: Rng, scale: float = 1) -> Array:
     return scale * np.eye(*shape)
 
 
+@serial_blas
 def orthogonal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     """``gain`` times a Haar-distributed orthogonal matrix, by QR of a Gaussian one.
 
@@ -95,7 +97,7 @@ def orthogonal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     >>> bool(np.allclose(W @ W.T, np.eye(3)))
     True
 
-    Checked by: tests/test_initializers.py::test_orthogonal_is_haar.
+    Checked by: tests/matrices/test_initializers.py::test_orthogonal_is_haar.
     """
     tall = (max(shape), min(shape))
     q, r = np.linalg.qr(rng.normal(size=tall))
@@ -103,6 +105,7 @@ def orthogonal(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     return np.ascontiguousarray(q if shape == tall else q.T)
 
 
+@serial_blas
 def orthogonal_svd(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     """The same distribution, by SVD of a Gaussian matrix: ``gain U V'``.
 
@@ -114,7 +117,7 @@ def orthogonal_svd(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     >>> bool(np.allclose(W.T @ W, np.eye(3)))
     True
 
-    Checked by: tests/test_initializers.py::test_orthogonal_is_haar.
+    Checked by: tests/matrices/test_initializers.py::test_orthogonal_is_haar.
     """
     u, _, vt = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
     return np.ascontiguousarray(gain * (u @ vt))
@@ -156,7 +159,7 @@ def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Ar
     >>> chain((3, 3), np.random.default_rng(0), gain=2).tolist()
     [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
 
-    Checked by: tests/test_analysis.py::test_chain_orientation.
+    Checked by: tests/analysis/test_analysis.py::test_chain_orientation.
     """
     size = _square(shape, "chain")
     return diagonal * np.eye(size) + gain * np.eye(size, k=-1)
@@ -182,7 +185,7 @@ def ramp(shape: Shape, rng: Rng, end: float = 0.01) -> Array:
     >>> ramp((2, 2), np.random.default_rng(0), end=1).tolist()
     [[0.0, -1.0], [1.0, 0.0]]
 
-    Checked by: tests/test_initializers.py::test_ramp.
+    Checked by: tests/matrices/test_initializers.py::test_ramp.
     """
     size = _square(shape, "ramp")
     index = np.arange(size)
@@ -203,7 +206,7 @@ def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
     >>> bool(np.allclose(W.T @ W, np.eye(3)))
     True
 
-    Checked by: tests/test_initializers.py::test_errors.
+    Checked by: tests/matrices/test_initializers.py::test_errors.
     """
     choice("initialize:", name, INITIALIZERS)
     generator("initialize: rng", rng)

@@ -2,7 +2,7 @@
 
 The defect is ``||E||_F^2`` with ``E = W W' - I``, or ``E = W' W - I`` for a tall matrix: W W'
 of a tall one has rank ``columns`` and stays ``rows - columns`` or more away from I (erratum
-12). Source: Manchev & Spratling, II. Checked by: tests/test_orthogonality.py.
+12). Source: Manchev & Spratling, II. Checked by: tests/matrices/test_orthogonality.py.
 """
 
 import os
@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import (ARRAYS, MATRIX, REAL_MATRIX, count, instance, one_of, optional, real,
-                              takes)
+from refnet.arguments import (
+    ARRAYS,
+    MATRIX,
+    REAL_MATRIX,
+    count,
+    instance,
+    one_of,
+    optional,
+    real,
+    takes,
+)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
@@ -71,7 +80,7 @@ def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
     >>> float(value), gradient.tolist()
     (9.0, [[24.0, 0.0], [0.0, 0.0]])
 
-    Checked by: tests/test_orthogonality.py::test_gradient_is_the_tangent.
+    Checked by: tests/matrices/test_orthogonality.py::test_gradient_is_the_tangent.
     """
     W = inexact(W)
     E, columns = _error_matrix(W, side)
@@ -167,7 +176,7 @@ def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
     >>> descent.converged, bool(np.allclose(descent.W @ descent.W.T, np.eye(20), atol=1e-3))
     (True, True)
 
-    Checked by: tests/test_orthogonality.py::test_descent_follows_singular_values.
+    Checked by: tests/matrices/test_orthogonality.py::test_descent_follows_singular_values.
     """
     _refuse_hopeless(W, rate, form, name)
     least = None if stop_gradient is None else float(stop_gradient)
@@ -203,7 +212,7 @@ def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
     >>> [(one["matrix"], one["stopped"]) for one in facts]
     [('Whh', 'cost'), ('Why', 'cost')]
 
-    Checked by: tests/test_orthogonality.py::test_phase.
+    Checked by: tests/matrices/test_orthogonality.py::test_phase.
     """
     def one(name: str) -> Descent:
         return orthogonalize(weights[name], name=name, **options)
@@ -231,7 +240,7 @@ def open_penalty(weights: Params, strength: Number, form: str = "squared"
     >>> float(value), gradients["Whh"].tolist()
     (4.5, [[12.0, 0.0], [0.0, 0.0]])
 
-    Checked by: tests/test_orthogonality.py::test_open_penalty_and_update.
+    Checked by: tests/matrices/test_orthogonality.py::test_open_penalty_and_update.
     """
     pairs = {name: defect_and_gradient(W, form) for name, W in weights.items()}
     value = sum(times(strength, value) for value, _ in pairs.values())
@@ -250,7 +259,7 @@ def open_update(W: Array, rate: Number, strength: Number, form: str = "squared")
     >>> open_update(np.diag([2.0, 1.0]), rate=0.125, strength=0.5).tolist()
     [[0.5, 0.0], [0.0, 1.0]]
 
-    Checked by: tests/test_orthogonality.py::test_open_penalty_and_update.
+    Checked by: tests/matrices/test_orthogonality.py::test_open_penalty_and_update.
     """
     gradient = times(strength, defect_and_gradient(W, form)[1])
     return np.asarray(W - times(rate, gradient))

@@ -39,8 +39,9 @@ class Transition(Protocol):
     ``rates``: factors on the optimiser's learning rate, by part; absent ones are 1.
     ``orthogonalised``: the part that OINIT and OPEN act on; None: OPEN acts on the matrix made.
     ``rectangular``: whether it can make matrices that are not square.
+    ``rational``: whether W is a rational function of its parts.
 
-    Checked by: tests/test_transitions.py.
+    Checked by: tests/matrices/test_transitions.py.
     """
 
     @property
@@ -51,6 +52,9 @@ class Transition(Protocol):
 
     @property
     def rectangular(self) -> bool: ...
+
+    @property
+    def rational(self) -> bool: ...
 
     @property
     def orthogonalised(self) -> str | None: ...

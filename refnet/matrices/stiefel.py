@@ -5,7 +5,7 @@
 ones, dL/dM. Sources: Edelman, Arias & Smith (1998), for metrics and geodesics; Wen & Yin
 (2013), for the Cayley step in both metrics and its low-rank form; Vorontsov et al., eq. 9 as
 corrected (errata 25 and 31).
-Checked by: tests/test_stiefel.py.
+Checked by: tests/matrices/test_stiefel.py.
 """
 
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from refnet.maths.kinds import inexact, join
 from refnet.maths.linalg import OnePlus, expm, eye, qr
 from refnet.maths.numeric import Number, matmul, times
 from refnet.maths.threads import LARGE, cut, in_threads
+from refnet.process import serial_blas
 
 __all__ = ["METRICS", "Guarded", "RETRACTIONS", "defect", "determinant", "gradient", "guard",
            "step"]
@@ -30,6 +31,7 @@ def _half(a: Array) -> Array:
     return times(0.5, a)
 
 
+@serial_blas
 def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
     """The Riemannian gradient of a loss with gradient G: the steepest tangent at M.
 
@@ -39,7 +41,7 @@ def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
     >>> gradient(np.eye(2), np.array([[0.0, 1.0], [0.0, 0.0]])).tolist()  # skew, as tangents at I
     [[0.0, 1.0], [-1.0, 0.0]]
 
-    Checked by: tests/test_stiefel.py::test_gradient_is_tangent_and_descends.
+    Checked by: tests/matrices/test_stiefel.py::test_gradient_is_tangent_and_descends.
     """
     choice("stiefel: metric", metric, METRICS)
     K = matmul(M.T, G)
@@ -47,6 +49,7 @@ def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
     return np.asarray(G - matmul(M, inner))
 
 
+@serial_blas
 def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
          metric: str = "canonical") -> Array:
     """A step of that rate from M against the Riemannian gradient of G; M is not changed.
@@ -59,7 +62,7 @@ def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
     >>> bool(np.allclose(M.T @ M, np.eye(2)))
     True
 
-    Checked by: tests/test_stiefel.py::test_retractions_agree_to_their_order.
+    Checked by: tests/matrices/test_stiefel.py::test_retractions_agree_to_their_order.
     """
     choice("stiefel: retraction", retraction, RETRACTIONS)
     if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
@@ -120,7 +123,7 @@ def _cayley(M: Array, G: Array, rate: Number, metric: str) -> Array:
     no cheaper than N unknowns, and A is built.
 
     At the small rates of training a system is I to a few digits: see ``linalg.OnePlus``.
-    Checked by: tests/test_stiefel.py::test_small_steps_agree_with_the_solve.
+    Checked by: tests/matrices/test_stiefel.py::test_small_steps_agree_with_the_solve.
     """
     choice("stiefel: metric", metric, METRICS)
     N, P = M.shape
@@ -172,6 +175,7 @@ def _polar(a: Array) -> Array:
     return np.asarray(u @ vt)
 
 
+@serial_blas
 def defect(M: Array) -> float:
     """``||M'M - I||_F`` of floats, measured in M's own dtype.
 
@@ -179,7 +183,7 @@ def defect(M: Array) -> float:
     3.0
 
     M'M is symmetric: of a large one, parts of its columns down to the diagonal are made in threads.
-    Checked by: tests/test_stiefel.py::test_defect.
+    Checked by: tests/matrices/test_stiefel.py::test_defect.
     """
     N, P = M.shape
     parts = cut(P) if N * P * P >= LARGE else [slice(0, P)]
@@ -197,6 +201,7 @@ def defect(M: Array) -> float:
     return float(squares.sum() ** 0.5)
 
 
+@serial_blas
 def determinant(M: Array) -> int:
     """+1 or -1 for a square M, 0 for a tall one, whose determinant is not defined.
 
@@ -219,6 +224,7 @@ class Guarded(NamedTuple):
     repaired: bool
 
 
+@serial_blas
 def guard(M: Array) -> Guarded:
     """Measure the drift of M off the manifold and, past a bound, bring it back.
 
@@ -234,7 +240,7 @@ def guard(M: Array) -> Guarded:
     >>> found.repaired, defect(found.M) < 1e-4
     (True, True)
 
-    Checked by: tests/test_stiefel.py::test_guard.
+    Checked by: tests/matrices/test_stiefel.py::test_guard.
     """
     size, P = defect(M), M.shape[1]
     if size <= 4 * P ** 0.5 * float(np.finfo(M.dtype).eps):

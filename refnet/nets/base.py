@@ -2,6 +2,7 @@
 their matrices are made of."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -18,8 +19,8 @@ from refnet.matrices.transitions import transition
 from refnet.specs import read
 
 __all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "added", "admit_gradients",
-           "an_activation", "float_type", "losses_of", "matmul_of", "matrix_of", "parameter_shapes",
-           "pulled"]
+           "admit_tape", "an_activation", "copied", "float_type", "losses_of", "matmul_of",
+           "matrix_of", "parameter_shapes", "pulled"]
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ class Matrices(Protocol):
 class NetTape(NamedTuple):
     """What a net's backward pass needs.
 
+    ``net``: the net that made it. ``given``: the parameters that it was given, or copies of them.
     ``p``: the parameters with every transition's matrix made. ``made``: the transitions'
     tapes. ``cell``: the cell's tape, or its checkpoints, or the feedforward net's
     pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
@@ -47,6 +49,8 @@ class NetTape(NamedTuple):
     ``steps`` holds each sequence's length.
     """
 
+    net: Any
+    given: Params
     p: Params
     made: dict[str, Any]
     cell: Any
@@ -148,6 +152,64 @@ def parameter_shapes(own: Activation, units: int, suffix: str = "") -> dict[str,
             for name, shape, _ in own.start}
 
 
+def copied(params: Params, x: Array) -> tuple[Params, Array]:
+    """Copies for a tape to hold, which no change in place of the originals reaches.
+
+    >>> copied({"W": np.ones(1)}, np.zeros(1))
+    ({'W': array([1.])}, array([0.]))
+
+    Checked by: tests/nets/test_tapes.py::test_changed_in_place.
+    """
+    return {name: value.copy("K") for name, value in params.items()}, x.copy("K")
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two arrays hold the same bits, or the same numbers in objects."""
+    if a is b or type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
+        return a is b
+    if a.dtype == object:  # in lists an object equals itself, even a ball with a radius
+        return bool(a.ravel().tolist() == b.ravel().tolist())
+    first, second = (np.ascontiguousarray(each).view(np.uint8) for each in (a, b))
+    return np.array_equal(first, second)
+
+
+def admit_tape(where: str, net: Any, tape: NetTape, params: Params) -> None:
+    """Raise ValueError or TypeError, in one line, unless the tape was made by ``net``, or by one
+    whose fields are all equal, of these parameters, unchanged since.
+
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> _, tape = net.forward(params, np.ones((3, 1, 1)))
+    >>> params["by"] += 1
+    >>> admit_tape("net.backward", net, tape, params)
+    Traceback (most recent call last):
+    ValueError: net.backward: params are not what forward was given, in by; need the same, \
+unchanged since: run forward again
+
+    Checked by: tests/nets/test_tapes.py.
+    """
+    kind(f"{where}: tape", tape, NetTape, "what this net's forward gives beside the outputs")
+    other = tape.net
+    if other is not net and other != net:
+        have, need = (f"class={type(each).__name__}" for each in (other, net))
+        if type(other) is type(net):
+            odd = [each.name for each in fields(net)
+                   if getattr(other, each.name) != getattr(net, each.name)]
+            have, need = (", ".join(f"{name}={short(getattr(each, name))}" for name in odd)
+                          for each in (other, net))
+        raise ValueError(f"{where}: the tape is of a net with {have}; need {need}: run forward and "
+                         "backward of the same net")
+    if params is not tape.given:
+        kind(f"{where}: params", params, Mapping, "the dict of arrays that forward was given")
+        changed = [str(name) for name in {**tape.given, **params}
+                   if not _same(tape.given.get(name), params.get(name))]
+        if changed:
+            raise ValueError(f"{where}: params are not what forward was given, in "
+                             f"{', '.join(changed)}; need the same, unchanged since: run forward "
+                             "again")
+
+
 def admit_gradients(where: str, doutputs: Array, shape: tuple[int, ...], extra: Params | None,
                     known: Params) -> None:
     """Raise ValueError or TypeError unless the cotangent has the outputs' shape, and each of the
@@ -213,10 +275,11 @@ def pulled(net: "Matrices", params: Params, made: dict[str, Any],
     >>> pulled(net, {}, {}, {"Whh": np.zeros((2, 2))}, {"Whh": np.eye(2)})["Whh"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    extra = extra or {}
-    grads = added(grads, {name: value for name, value in extra.items() if name in grads})
-    rest = {name: value for name, value in extra.items() if name not in grads}
+    extra, rest = extra or {}, {}
+    if extra:
+        rest = {name: value for name, value in extra.items() if name not in grads}
+        grads = added(grads, {name: value for name, value in extra.items() if name in grads})
     if net.transition is not None:
         matrices = {slot: grads.pop(slot) for slot in net.slots}
         grads |= pull_back(net.transition, params, made, matrices)
-    return added(grads, rest)
+    return added(grads, rest) if rest else grads

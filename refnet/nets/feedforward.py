@@ -16,9 +16,23 @@ from refnet.maths.losses import Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Transition, assemble
-from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, admit_gradients,
-                              an_activation, float_type, losses_of, matrix_of, parameter_shapes,
-                              pulled)
+from refnet.nets.base import (
+    Initializer,
+    Named,
+    NetTape,
+    a_loss,
+    a_transition,
+    admit_gradients,
+    admit_tape,
+    an_activation,
+    copied,
+    float_type,
+    losses_of,
+    matrix_of,
+    parameter_shapes,
+    pulled,
+)
+from refnet.process import serial_blas
 
 __all__ = ["FeedforwardNet"]
 
@@ -42,7 +56,7 @@ class FeedforwardNet:
     (3, 3)
 
     Source: Manchev & Spratling, eqs. 5-6 as corrected (erratum 3).
-    Checked by: tests/test_exact.py, tests/test_gradients.py.
+    Checked by: tests/cells/test_exact_transpose.py, tests/nets/test_gradients.py.
     """
 
     widths: tuple[int, ...]
@@ -115,6 +129,7 @@ class FeedforwardNet:
             raise ValueError(f"{where}: a mask is for sequences; pass None")
         admit(where, params, self.shapes, sizes, self.because, self.required)
 
+    @serial_blas
     def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None
@@ -147,6 +162,7 @@ class FeedforwardNet:
     def _own(self, p: Params, layer: int) -> Params:
         return {name: p[f"{name}{layer}"] for name, *_ in self.activation.start}
 
+    @serial_blas
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
         """The parameters with every matrix made by the transition, and its tapes."""
         if self.transition is None:
@@ -158,38 +174,48 @@ class FeedforwardNet:
         """The parameters of a net without a transition, with these matrices replaced."""
         return {**params, **made}
 
-    def forward(self, params: Params, x: Array, mask: Array | None = None
+    @serial_blas
+    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
                 ) -> tuple[Array, NetTape]:
-        """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None.
+        """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None. ``copy``: whether
+        the tape gets its own copies of the parameters and x, as it must unless they stay as they
+        are until ``backward``.
 
         Raises ValueError or TypeError on arrays that do not fit.
         """
         self.admit("FeedforwardNet.forward", params, x, mask)
+        if copy:
+            params, x = copied(params, x)
+        given = params
         params, x = same_kind(params, x)
         p, made = self.matrices(params)
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled  # Numba is slow to import
             outputs, rows, kept = compiled.forward("FeedforwardNet.forward", p, x, self.widths,
                                                    self.activation)
-            return outputs, NetTape(p, made, kept, rows, None)
+            return outputs, NetTape(self, given, p, made, kept, rows, None)
         h, tape = x, []
         for layer in range(1, self.depth + 1):
             v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
             tape.append((h, v))
             h = self.activation.forward(v, self._own(p, layer))
         outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
-        return outputs, NetTape(p, made, tape, h, None)
+        return outputs, NetTape(self, given, p, made, tape, h, None)
 
+    @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
         """Gradients in every parameter and, if ``inputs``, in x: from the last layer down,
         ``dv_l = f'(v_l) (W_{l+1}' dv_{l+1})``, ``dW_l = dv_l h_{l-1}'``, ``db_l = dv_l``.
 
+        Raises ValueError or TypeError on arrays that do not fit, and on a tape that another net
+        made or that is not of these parameters.
         Source: Manchev & Spratling, eqs. 9-10 as corrected.
         """
-        p, made, layers, h, _ = tape
+        admit_tape("FeedforwardNet.backward", self, tape, params)
+        _, _, p, made, layers, h, _ = tape
         admit_gradients("FeedforwardNet.backward", doutputs, (len(h), self.widths[-1]), extra,
-                        {**params, **p})
+                        {**params, **p} if extra else {})
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled
             return pulled(self, p, made, compiled.backward(

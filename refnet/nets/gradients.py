@@ -97,9 +97,9 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     >>> result.gradients["Whh"].shape, result.gradients["x"].shape
     ((4, 4), (5, 2, 2))
 
-    Checked by: tests/test_exact.py::test_push_equals_pull.
+    Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull.
     """
-    outputs, tape = net.forward(params, batch.x, batch.mask)
+    outputs, tape = net.forward(params, batch.x, batch.mask, copy=False)
     loss, doutputs = scored(net, outputs, batch, divisor)
     extra: Params | None = None
     if penalty is not None:
@@ -128,7 +128,7 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
     >>> tangent(lambda p: {"y": p["x"] ** 2}, {"x": np.array([3.0])}, {"x": np.array([1.0])})
     {'y': array([6.])}
 
-    Checked by: tests/test_gradients.py::test_directions_of_any_magnitude.
+    Checked by: tests/nets/test_gradients.py::test_directions_of_any_magnitude.
     """
     admit("direction", direction, {name: (value.shape,) for name, value in at.items()}, {},
           "the shape of what it is the direction of")
@@ -195,13 +195,13 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     >>> outputs_dot.tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
 
-    Checked by: tests/test_gradients.py::test_jvp_is_transpose_of_vjp.
+    Checked by: tests/nets/test_gradients.py::test_jvp_is_transpose_of_vjp.
     """
     net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
         x = p.pop("x")
-        outputs, _ = net.forward(p, x, batch.mask)
+        outputs, _ = net.forward(p, x, batch.mask, copy=False)
         return {"outputs": outputs, "loss": scored(net, outputs, batch)[0]}
 
     out = tangent(run, at, direction)
@@ -223,7 +223,7 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
     >>> hvp(net, params, batch, {"Whh": np.eye(4)})["Wxh"].shape
     (4, 2)
 
-    Checked by: tests/test_gradients.py::test_hvp_is_symmetric.
+    Checked by: tests/nets/test_gradients.py::test_hvp_is_symmetric.
     """
     net, at, batch = _joined(net, params, batch)
 
@@ -252,7 +252,7 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     >>> bool(np.allclose(sum(share.gradients["Whh"] for share in shares), whole))
     True
 
-    Checked by: tests/test_gradients.py::test_per_example_gradients_add_up.
+    Checked by: tests/nets/test_gradients.py::test_per_example_gradients_add_up.
     """
     net.admit("per_example_gradients", params, batch.x, batch.mask)
     axis = batch.x.ndim - 2

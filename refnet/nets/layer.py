@@ -51,7 +51,7 @@ class Checkpoints(NamedTuple):
     def h(self) -> Array:
         """Not kept: the error says how to get the states."""
         raise AttributeError("a net with checkpoint='sqrt' keeps no states on its tape; run "
-                             "dataclasses.replace(net, checkpoint='none')")
+                             "forward of dataclasses.replace(net, checkpoint='none')")
 
 
 def segments(T: int) -> list[tuple[int, int]]:
@@ -61,7 +61,7 @@ def segments(T: int) -> list[tuple[int, int]]:
     >>> segments(1000)
     [(0, 250), (250, 500), (500, 750), (750, 1000)]
 
-    Checked by: tests/test_checkpointing.py::test_segments.
+    Checked by: tests/nets/test_checkpointing.py::test_segments.
     """
     parts = max(1, -(-T // (STRETCH * (isqrt(max(T - 1, 0)) + 1))))
     edges = [T * n // parts for n in range(parts + 1)]
@@ -117,7 +117,7 @@ class Layer:
 
         Shapes: x (T, B, D); h0 (B, H) or, for the LSTM's [h0, c0], (2, B, H). Any dtype that the
         cell takes; the net checks the shapes.
-        Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints.
+        Checked by: tests/nets/test_checkpointing.py::test_equals_the_net_without_checkpoints.
         """
         p = self.scaled(p)
         state, starts, tape = h0, [], None
@@ -141,8 +141,8 @@ class Layer:
         given, the
         tapes are ``emptied`` of what follows that many steps of each sequence.
 
-        Checked by: tests/test_checkpointing.py::test_equals_the_net_without_checkpoints,
-        tests/test_checkpointing.py::test_a_planted_bug_is_rejected.
+        Checked by: tests/nets/test_checkpointing.py::test_equals_the_net_without_checkpoints,
+        tests/nets/test_checkpointing.py::test_a_planted_bug_is_rejected.
         """
         seen = self.scaled(p)
         x, starts, last = tape if self.checkpoints else Checkpoints(tape.x, [tape.h[0]], [tape])

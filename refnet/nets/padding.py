@@ -10,7 +10,7 @@ The gradient at a padded state is 0, so that padding can reach another gradient 
 infinity or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` looks for NaN in its result,
 and only if there is one does it run again with zeros in place of the padding.
 
-Checked by: tests/test_padding.py.
+Checked by: tests/nets/test_padding.py.
 """
 
 from typing import Any

@@ -14,8 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import (NUMBERS, Shapes, admit, admit_mask, choice, generator, kind, number,
-                              whole)
+from refnet.arguments import (
+    NUMBERS,
+    Shapes,
+    admit,
+    admit_mask,
+    choice,
+    generator,
+    kind,
+    number,
+    whole,
+)
 from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS, Activation, clipped
@@ -24,11 +33,27 @@ from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Transition, assemble
-from refnet.nets.base import (Initializer, Named, NetTape, a_loss, a_transition, added,
-                              admit_gradients, an_activation, float_type, losses_of, matmul_of,
-                              matrix_of, parameter_shapes, pulled)
+from refnet.nets.base import (
+    Initializer,
+    Named,
+    NetTape,
+    a_loss,
+    a_transition,
+    added,
+    admit_gradients,
+    admit_tape,
+    an_activation,
+    copied,
+    float_type,
+    losses_of,
+    matmul_of,
+    matrix_of,
+    parameter_shapes,
+    pulled,
+)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import ends, finite_input, has_nan
+from refnet.process import serial_blas
 
 __all__ = ["RecurrentNet"]
 
@@ -71,7 +96,7 @@ class RecurrentNet:
     (16, 4)
 
     Source: Manchev & Spratling, eqs. 1-4 as corrected.
-    Checked by: tests/test_exact.py, tests/test_gradients.py.
+    Checked by: tests/cells/test_exact_transpose.py, tests/nets/test_gradients.py.
     """
 
     READOUTS: ClassVar[tuple[str, ...]] = ("last", "every")
@@ -162,7 +187,7 @@ class RecurrentNet:
         """A copy of the net that runs with ``change(layer)`` for a layer (``dataclasses.replace``
         of the copy has the net's own again).
 
-        Checked by: tests/test_layer_options.py::test_a_net_runs_with_other_layers.
+        Checked by: tests/cells/test_layer_options.py::test_a_net_runs_with_other_layers.
         """
         net = replace(self)
         object.__setattr__(net, "layer", change(self.layer))
@@ -243,6 +268,7 @@ class RecurrentNet:
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
 
+    @serial_blas
     def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
@@ -284,6 +310,7 @@ class RecurrentNet:
             params["h0"] = np.zeros(H if cell.STATES == 1 else (cell.STATES, H))
         return {name: value.astype(dtype) for name, value in params.items()}
 
+    @serial_blas
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
         """The parameters with Wxh, Whh and each of its slots made; and the transition's tapes."""
         if self.embedding:
@@ -314,15 +341,20 @@ class RecurrentNet:
         h0 = params[name]
         return h0 if h0.shape == need else np.array(np.broadcast_to(h0[..., None, :], need))
 
-    def forward(self, params: Params, x: Array, mask: Array | None = None
+    @serial_blas
+    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape.
 
         Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
-        parameters' (``refnet.maths.kinds``). Raises ValueError or TypeError on arrays that do not
-        fit.
+        parameters' (``refnet.maths.kinds``). ``copy``: whether the tape gets its own copies of
+        the parameters and x, as it must unless they stay as they are until ``backward``. Raises
+        ValueError or TypeError on arrays that do not fit.
         """
         self.admit("RecurrentNet.forward", params, x, mask)
+        if copy and self.checkpoint != "forward":
+            params, x = copied(params, x)
+        given = params
         params, x = same_kind(params, x)
         p, made = self.matrices(params)
         x = finite_input(x, mask)
@@ -350,19 +382,21 @@ class RecurrentNet:
 
         tape = self.layer.forward(p, x, h0, read, isinstance(steps, int))
         if steps is not None:
-            return self._read_out(p, rows), NetTape(p, made, tape, rows, steps)
+            return self._read_out(p, rows), NetTape(self, given, p, made, tape, rows, steps)
         return (np.concatenate(outputs).reshape(T, B, self.outputs),
-                NetTape(p, made, tape, rows, steps))
+                NetTape(self, given, p, made, tape, rows, steps))
 
+    @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
         """Gradients in every parameter, in h0 and, if ``inputs``, in x (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
-        Raises ValueError or TypeError on arrays that do not fit.
+        Raises ValueError or TypeError on arrays that do not fit, and on a tape that another net
+        made or that is not of these parameters.
         """
-        self.admit_backward("RecurrentNet.backward")
+        self.admit_backward("RecurrentNet.backward", tape, params)
         lead = tape.cell.x.shape[:2] if tape.steps is None else tape.cell.x.shape[1:2]
         admit_gradients("RecurrentNet.backward", doutputs, (*lead, self.outputs), extra,
                         params | tape.p if extra else {})
@@ -394,11 +428,12 @@ class RecurrentNet:
             extra = {name: value for name, value in extra.items() if name != whole}
         return grads | dict(zip(slots, made.reshape(len(slots), self.hidden, -1))), extra
 
-    def admit_backward(self, where: str) -> None:
-        """Raise ValueError for a net that only runs forward."""
+    def admit_backward(self, where: str, tape: NetTape, params: Params) -> None:
+        """As ``admit_tape``; and raise ValueError for a net that only runs forward."""
         if self.checkpoint == "forward":
-            raise ValueError(f"{where}: a net with checkpoint='forward' keeps no tape; run "
-                             "dataclasses.replace(net, checkpoint='none') forward and back")
+            raise ValueError(f"{where}: a net with checkpoint='forward' keeps no tape; run forward "
+                             "and backward of dataclasses.replace(net, checkpoint='none')")
+        admit_tape(where, self, tape, params)
 
     def pull_inputs(self, p: Params, grads: Params) -> Params:
         """With ``Wxh = W E``: ``dW = dWxh E'``, ``dE = W' dWxh``."""

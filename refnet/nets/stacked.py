@@ -23,11 +23,20 @@ from refnet.arguments import Shapes, generator, kind, whole
 from refnet.batch import Array, Params, last_steps
 from refnet.maths.kinds import same_kind
 from refnet.matrices.initializers import glorot_uniform
-from refnet.nets.base import (Initializer, NetTape, added, admit_gradients, float_type, matrix_of,
-                              pulled)
+from refnet.nets.base import (
+    Initializer,
+    NetTape,
+    added,
+    admit_gradients,
+    copied,
+    float_type,
+    matrix_of,
+    pulled,
+)
 from refnet.nets.layer import Layer
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
+from refnet.process import serial_blas
 
 __all__ = ["StackedNet", "kept", "named", "plain", "turned"]
 
@@ -72,7 +81,7 @@ class StackedNet(RecurrentNet):
     ((16, 8), (3, 8))
 
     Source: Schuster & Paliwal (1997) for both directions; names and order as in PyTorch.
-    Checked by: tests/test_stacked.py.
+    Checked by: tests/nets/test_stacked.py.
     """
 
     READOUTS: ClassVar[tuple[str, ...]] = ("last", "every", "none")
@@ -143,6 +152,7 @@ class StackedNet(RecurrentNet):
         directions = " in both directions" if self.bidirectional else ""
         return f"{self._sizes()}, and {self.layers} layers{directions}"
 
+    @serial_blas
     def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
              weights: Initializer | str = glorot_uniform,
              recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
@@ -164,6 +174,7 @@ class StackedNet(RecurrentNet):
         found |= {slot: slot + suffix for slot in ("Whh", "Wxh", *self.every_cell[suffix].slots)}
         return {name: params[full] for name, full in found.items() if full in params}
 
+    @serial_blas
     def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
         """The parameters with every cell's Whh, and each of its slots, made; and the tapes."""
         p = dict(params)
@@ -181,15 +192,19 @@ class StackedNet(RecurrentNet):
             f"Whh{suffix}": np.concatenate([all_made[slot + suffix] for slot in cell.slots])
             for suffix, cell in self.every_cell.items()}}
 
-    def forward(self, params: Params, x: Array, mask: Array | None = None
+    @serial_blas
+    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
                 ) -> tuple[Array, NetTape]:
         """Outputs (B, C), (T, B, C) or, without a read-out, (T, B, H or 2 H), and the tape.
 
         Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
-        parameters' (``refnet.maths.kinds``). Raises ValueError or TypeError on arrays that do not
-        fit.
+        parameters' (``refnet.maths.kinds``). ``copy`` as for RecurrentNet. Raises ValueError or
+        TypeError on arrays that do not fit.
         """
         self.admit("StackedNet.forward", params, x, mask)
+        if copy and self.checkpoint != "forward":
+            params, x = copied(params, x)
+        given = params
         params, x = same_kind(params, x)
         p, made = self.matrices(params)
         x = finite_input(x, mask)
@@ -211,13 +226,15 @@ class StackedNet(RecurrentNet):
                 states.append(turned(h, steps, suffix))
             x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
         if self.readout == "none":
-            return x, NetTape(p, made, tapes, x[:0], steps)
+            return x.copy() if copy else x, NetTape(self, given, p, made, tapes, x[:0], steps)
         rows = (np.concatenate(ends, axis=1) if self.readout == "last"
                 else x.reshape(T * B, self.width))
         outputs = self.product(rows, p["Why"].T) + p["by"]
         lead = (B,) if self.readout == "last" else (T, B)
-        return outputs.reshape(*lead, self.outputs), NetTape(p, made, tapes, rows, steps)
+        return outputs.reshape(*lead, self.outputs), NetTape(
+            self, given, p, made, tapes, rows, steps)
 
+    @serial_blas
     def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
                  extra: Params | None = None) -> Params:
         """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).
@@ -225,7 +242,7 @@ class StackedNet(RecurrentNet):
         ``doutputs``: the cotangent, shaped as the outputs; ``extra`` as for RecurrentNet.
         Raises ValueError or TypeError on arrays that do not fit.
         """
-        self.admit_backward("StackedNet.backward")
+        self.admit_backward("StackedNet.backward", tape, params)
         T, B = next(iter(tape.cell.values())).x.shape[:2]
         lead = (B,) if self.readout == "last" else (T, B)
         admit_gradients("StackedNet.backward", doutputs, (*lead, self.outputs), extra,

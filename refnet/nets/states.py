@@ -79,8 +79,8 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     >>> state_gradients(net, params, Batch(np.ones((5, 2, 2)), np.array([0, 2]))).shape
     (6, 2, 4)
 
-    Checked by: tests/test_analysis_theory.py::test_state_gradients,
-    tests/test_stacked.py::test_state_gradients.
+    Checked by: tests/analysis/test_analysis_theory.py::test_state_gradients,
+    tests/nets/test_stacked.py::test_state_gradients.
     """
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
@@ -165,7 +165,7 @@ def step_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     >>> bool((factors == params["Whh"]).all())
     True
 
-    Checked by: tests/test_analysis_theory.py::test_exponents.
+    Checked by: tests/analysis/test_analysis_theory.py::test_exponents.
     """
     start, back = _steps_back(net, params, x)
     return np.stack([back(t, start) for t in range(len(x))]) if len(x) else \
@@ -188,8 +188,8 @@ def state_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     >>> bool(np.allclose(J[1, 0], params["Whh"] @ params["Whh"]))
     True
 
-    Checked by: tests/test_gradients.py::test_state_jacobians,
-    tests/test_stacked.py::test_state_jacobians.
+    Checked by: tests/nets/test_gradients.py::test_state_jacobians,
+    tests/nets/test_stacked.py::test_state_jacobians.
     """
     net.admit("state_jacobians", params, x)
     start, back = _steps_back(net, params, x)

@@ -20,7 +20,8 @@ parameters, the optimiser's state and the best parameters by their names. One mo
   bytes in C order
 
 Nothing is pickled. A truncated, foreign, older or edited file is refused before anything is
-touched. Checked by: tests/test_checkpoint.py, and tests/data/run, a run of this version.
+touched. Checked by: tests/training/test_checkpoint.py, and tests/support/data/run, a run of this
+version.
 """
 
 import hashlib

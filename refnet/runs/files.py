@@ -2,7 +2,8 @@
 
 A file is written under a temporary name in the same folder, ``.NAME.*.refnet.part``, and renamed.
 ``sweep`` removes those that a kill left; errors of the operating system name the file.
-Checked by: tests/test_named_files.py, tests/test_folder.py, tests/test_checkpoint.py.
+Checked by: tests/robustness/test_named_files.py, tests/training/test_run_folder.py,
+tests/training/test_checkpoint.py.
 """
 
 import errno
@@ -17,9 +18,9 @@ from pathlib import Path
 from shlex import quote
 from typing import IO
 
-__all__ = ["LOCK", "MARK", "argument", "discard", "is_special", "named", "naming", "remove",
-           "sweep", "sync_folder", "temporary", "told", "user_cache", "write_atomically",
-           "write_named", "write_text"]
+__all__ = ["LOCK", "MARK", "argument", "discard", "is_special", "named", "naming", "printable",
+           "quoted", "remove", "sweep", "sync_folder", "temporary", "told", "user_cache",
+           "write_atomically", "write_named", "write_text"]
 
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
@@ -60,11 +61,22 @@ def user_cache() -> Path:
     return Path(home or os.path.expanduser("~/.cache")) / "refnet"
 
 
+def printable(text: object) -> str:
+    """A text that was not written here, such as a file's name, for a terminal: in one line, with
+    escapes for what a terminal would obey or could not show.
+
+    >>> printable("a\\n\\x1b[31mb\\udcff")
+    'a\\\\n\\\\x1b[31mb\\\\udcff'
+
+    Checked by: tests/robustness/test_printable.py.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
+                   for c in str(text))
+
+
 def told(error: BaseException) -> str:
-    """An error in one line, with what no terminal shows as escapes; of the operating system's,
-    with what may help."""
-    said = "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
-                   for c in " ".join(str(error).split()))
+    """An error in one printable line; of the operating system's, with what may help."""
+    said = printable(" ".join(str(error).split()))
     if isinstance(error, MemoryError):
         return (f"not enough memory ({said or 'the system gives no more'}); need smaller sizes: "
                 "units, length, batch or examples")
@@ -94,7 +106,22 @@ def argument(path: Path) -> str:
     >>> argument(Path("a run")), argument(Path("-y"))
     ("'a run'", './-y')
     """
-    return quote(f"./{path}" if str(path).startswith("-") else str(path))
+    return quoted(f"./{path}" if str(path).startswith("-") else str(path))
+
+
+def quoted(text: str) -> str:
+    """A word of a command in a shell, printable: bytes that are not are escaped as in Bash and
+    Zsh.
+
+    >>> print(quoted("a\\x1b'b"))
+    $'a\\x1b\\x27b'
+
+    Checked by: tests/robustness/test_printable.py::test_a_shell_reads_the_word.
+    """
+    if text.isprintable():
+        return quote(text)
+    return "$'" + "".join(c if c.isprintable() and c not in "\\'" else "".join(
+        f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in text) + "'"
 
 
 @contextmanager

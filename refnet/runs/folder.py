@@ -2,7 +2,7 @@
 
 The holder keeps a lock on the file ``.lock`` in the folder. The operating system holds it, so
 that it is free as soon as the process has ended, however that came about; the file names the
-holder for whoever finds it taken. Checked by: tests/test_folder.py.
+holder for whoever finds it taken. Checked by: tests/training/test_run_folder.py.
 """
 
 import errno
@@ -18,10 +18,19 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from refnet.runs.files import (LOCK, MARK, argument, naming, remove, sweep, sync_folder,
-                               temporary)
+from refnet.runs.files import (
+    LOCK,
+    MARK,
+    argument,
+    naming,
+    printable,
+    remove,
+    sweep,
+    sync_folder,
+    temporary,
+)
 
-__all__ = ["BusyError", "Held", "create", "hold", "holder"]
+__all__ = ["BusyError", "Held", "create", "hold", "holder", "vacant"]
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "9p", "afs", "ceph", "gpfs", "beegfs",
            "glusterfs", "fuse.glusterfs", "fuse.sshfs", "virtiofs"}
@@ -144,7 +153,7 @@ def _make(folder: Path) -> IO[bytes]:
 def _named(file: IO[bytes]) -> str:
     file.seek(0)
     text = file.read(200).decode("utf-8", "replace")
-    return "".join(c for c in text if c.isprintable()) or "a process that has just begun"
+    return printable(text.strip()) or "a process that has just begun"
 
 
 def _close(file: IO[bytes]) -> None:
@@ -186,12 +195,10 @@ def holder(folder: Path) -> str:
     return ""
 
 
-@contextmanager
-def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[Held]:
-    """A new run folder, made by ``fill`` under another name and then there whole; held for the
-    block. If ``fill`` raises, or this process is killed, there is no folder.
+def vacant(folder: Path) -> None:
+    """Raise FileExistsError unless a run's folder can be made there.
 
-    Raises FileExistsError if the folder is there with anything in it.
+    >>> vacant(Path("no-such-folder"))
     """
     folder = folder.resolve()
     if folder.exists() and os.path.samefile(folder, os.curdir):
@@ -202,6 +209,17 @@ def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[Held]:
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; resume that run with --resume "
                               f"{argument(folder)}, or name another folder with --out")
+
+
+@contextmanager
+def create(folder: Path, fill: Callable[[Path], None]) -> Iterator[Held]:
+    """A new run folder, made by ``fill`` under another name and then there whole; held for the
+    block. If ``fill`` raises, or this process is killed, there is no folder.
+
+    Raises FileExistsError if the folder is there with anything in it.
+    """
+    folder = folder.resolve()
+    vacant(folder)
     with naming(folder.parent):
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 Each function, here and in ``refnet.runs.unpack``, raises ValueError or another of ``DAMAGE``,
 saying what is wrong and where, on whatever is not in its format; nothing is ever unpickled.
 ``reading`` adds the file's name and the repair.
-Checked by: tests/test_read.py, python -m benchmarks.fuzz.
+Checked by: tests/training/test_checkpoint_reader.py, python -m benchmarks.fuzz.
 """
 
 import json

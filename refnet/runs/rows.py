@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refnet.process import BLAS_THREADS
-from refnet.runs.files import argument, naming, write_named
+from refnet.runs.files import argument, naming, printable, write_named
 from refnet.runs.read import contents, json_of, reading
 from refnet.version import __version__
 
@@ -21,6 +21,9 @@ __all__ = ["Rows", "environment", "finite", "machine", "plain", "read_rows", "ta
 KIND = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_OPT", "OPENBLAS_CORETYPE",
         "MKL_CBWR", "NPY_DISABLE_CPU_FEATURES")
 """Variables of the environment that change bits."""
+FEATURES = ("fma", "avx2", "avx512f", "neon", "sve")
+"""Features of processors that change bits: whether a product is rounded before it is added, and how
+many numbers a vector register has, which decides the order of a sum."""
 LIMIT = 2 ** 30
 """Bytes of a rows.jsonl: a million rows take a third of it."""
 
@@ -128,14 +131,42 @@ def plain(value: Any) -> Any:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and machine, for whoever compares two runs."""
+    """Versions and machine, for whoever compares two runs: of the processor's features those that
+    change bits, and for what kind of processor BLAS computes.
+
+    Checked by: tests/training/test_other_machines.py::test_an_environment_names_what_changes_bits.
+    """
     from importlib.metadata import version
 
     from llvmlite.binding import get_host_cpu_name
+    features = _features()
     versions = {package: version(package) for package in ("numpy", "scipy", "numba")}
     return {"python": platform.python_version(), "refnet": __version__, **versions,
             "machine": platform.machine(), "processor": get_host_cpu_name(),
-            "system": platform.system(), "cpus": os.cpu_count()}
+            "features": " ".join(name for name in FEATURES if features.get(name)),
+            "blas": _blas(), "system": platform.system(), "cpus": os.cpu_count()}
+
+
+def _features() -> Any:
+    """The processor's features by name; none where LLVM cannot tell, as on some ARM systems."""
+    from llvmlite.binding import FeatureMap, get_host_cpu_features
+    try:
+        return get_host_cpu_features()
+    except RuntimeError:
+        return FeatureMap()
+
+
+def _blas() -> str:
+    """The kind of processor that NumPy's OpenBLAS computes for; "" of another BLAS."""
+    import ctypes
+    for path in Path(np.__file__).parent.glob("*core/_multiarray_umath*"):
+        library = ctypes.CDLL(str(path))  # and what it is linked to
+        for name in ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename",
+                     "openblas_get_corename64_", "openblas_get_corename"):
+            if (corename := getattr(library, name, None)) is not None:
+                corename.restype = ctypes.c_char_p
+                return str(corename().decode())
+    return ""
 
 
 def machine() -> str:
@@ -146,10 +177,9 @@ def machine() -> str:
     takes more than one thread, or by which Numba compiles nothing. The number of cores does not
     matter as long as it keeps to one (``refnet.settle``).
     """
-    from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
     facts = environment()
-    features = zlib.crc32(get_host_cpu_features().flatten().encode())
-    return (f"{get_host_cpu_name()} {features:08x}, {facts['system']} {facts['machine']}, "
+    features = zlib.crc32(_features().flatten().encode())
+    return (f"{facts['processor']} {features:08x}, {facts['system']} {facts['machine']}, "
             f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}"
             + "".join(f", {name}={os.environ[name]}" for name in KIND if os.environ.get(name))
             + "".join(f", {name}={os.environ[name]}" for name in BLAS_THREADS
@@ -160,7 +190,7 @@ def machine() -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "-" if value is None else str(value)
+    return "-" if value is None else printable(value)
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:

@@ -1,7 +1,7 @@
 """Arrays out of .npz and safetensors files, within the bounds of ``refnet.runs.read``.
 
 Declared sizes, methods, headers and offsets are checked before anything is unpacked.
-Checked by: tests/test_read.py, python -m benchmarks.fuzz.
+Checked by: tests/training/test_checkpoint_reader.py, python -m benchmarks.fuzz.
 """
 
 import re

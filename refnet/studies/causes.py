@@ -1,7 +1,7 @@
 """The study of where our numbers differ from the printed ones: the controlled runs, their tables,
 and what they show.
 
-Checked by: tests/test_study_figures.py.
+Checked by: tests/studies/test_study_figures.py.
 """
 
 from dataclasses import replace
@@ -10,8 +10,9 @@ from typing import Any
 from refnet.analysis.flow import gradient_norms
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.rows import table
+from refnet.studies.comparison import stated
 from refnet.studies.controlled import CELLS, CODE, CURVE, SMALL
-from refnet.studies.findings import FINDINGS, SEEDS
+from refnet.studies.findings import FINDINGS
 from refnet.studies.grid import Figure, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.study import Found, spread
@@ -89,18 +90,17 @@ def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
 
 
 def _table(found: Found, seeds: int, quick: bool) -> str:
-    rows = {cell.label + f", seed {seed}" * bool(seed): found(cell.job(seed, quick, CURVE))
-            for cell in CELLS for seed in range(SEEDS)}
-    stated = [text for text, holds in FINDINGS if holds(rows)]
+    said = [] if quick else stated(FINDINGS["causes"], {cell.label: [
+        row for seed in range(seeds) if (row := found(cell.job(seed, quick, CURVE)))
+        and row["state"] != "begun"] for cell in CELLS})
     ratios = [[task, FADING[task], start, spread([row["ratio"] for seed in range(seeds)
                for job in _gradients(seed) if job.arguments["task"] == task
                and job.arguments["start"] == start and (row := found(job))], ".2g")]
               for task in FADING for start in STARTS]
     questions = dict.fromkeys(cell.label.partition(":")[0] for cell in CELLS)
     return HEAD + "".join(_part(question, found, seeds, quick) for question in questions) + (
-        "\n### What these runs show\n\nOf one seed each, but where a table above has more.\n\n"
-        + "".join(f"- {text}\n" for text in stated)
-        if stated and not quick else "") + (
+        "\n### What these runs show\n\n" + "".join(f"- {text}\n" for text in said)
+        if said else "") + (
         "\n### How much of the last step's gradient arrives at the first step, before training\n\n"
         + table(["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios))
 

@@ -1,12 +1,12 @@
 """``refnet study``: rerun a published experiment and print its table beside the published one."""
 
 import argparse
+import logging
 import sys
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from refnet.runs.files import named, told, user_cache
+from refnet.runs.files import named, printable, quoted, told, user_cache
 
 if TYPE_CHECKING:
     from refnet.studies.costs import Cost
@@ -161,11 +161,11 @@ def _study(args: argparse.Namespace) -> int:
             if figure is not None:
                 with store.held():
                     save(store.folder / "figure.png", figure)
-                print(f"figure: {store.folder / 'figure.png'}")
+                print(f"figure: {printable(store.folder / 'figure.png')}")
         except ImportError:
             print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
         except OSError as error:  # as in a folder of somebody else
-            print(f"the figure could not be written: {error}", file=sys.stderr)
+            print(f"the figure could not be written: {told(error)}", file=sys.stderr)
         except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
             print(f"Matplotlib could not draw the figure: {told(error)}", file=sys.stderr)
     for name, why in failed.items():
@@ -176,8 +176,8 @@ def _study(args: argparse.Namespace) -> int:
 def _command(args: argparse.Namespace, *options: str) -> str:
     """The command with the same study and these options instead of its own."""
     protocol = [] if args.protocol is None else ["--protocol", args.protocol]
-    return " ".join(map(quote, ["refnet", "study", args.name, *protocol,
-                                *["--quick"] * args.quick, *options]))
+    return " ".join(map(quoted, ["refnet", "study", args.name, *protocol,
+                                 *["--quick"] * args.quick, *options]))
 
 
 def _measured(args: argparse.Namespace) -> Path:
@@ -228,6 +228,8 @@ def _cluster(address: str) -> Any:
     except ImportError:
         raise ImportError("--cluster needs dask.distributed; install it with: pip install "
                           "'refnet[cluster]'") from None
+    # of a scheduler that is gone it logs a traceback, and the study says what to do
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         return Client(address).get_executor(retries=3, pure=False)
     except (OSError, ValueError) as error:

@@ -2,11 +2,31 @@
 one. One setting is changed in each, or, in those that are called "text" or "code", all that a
 protocol has otherwise.
 
-Checked by: tests/test_study_figures.py.
+Checked by: tests/studies/test_study_figures.py.
 """
 
 from typing import Any
 
+from refnet.studies.findings import (
+    ADDING,
+    BRIEF,
+    ENDS,
+    FADED,
+    FIRST,
+    GATED,
+    HELD,
+    LONG,
+    MORE,
+    MOST,
+    PIXELS,
+    PRIOR,
+    PTB,
+    PULLED,
+    RIGID,
+    SHORT,
+    START,
+    WHOLE,
+)
 from refnet.studies.grid import Cell
 from refnet.studies.manchev import LE_ET_AL, LSTM
 from refnet.studies.vorontsov import SUMMED
@@ -24,21 +44,6 @@ def _cells(question: str, fixed: dict[str, Any], cases: dict[str, dict[str, Any]
             for name, case in cases.items()]
 
 
-(SHORT, START, LONG, BRIEF, ADDING, ENDS, FIRST, PIXELS, MORE, MOST, FADED, RIGID, WHOLE, GATED,
- PTB, PRIOR, HELD, PULLED, LONGEST, DEEP) = (
-    "temporal order, SRNN, T = 20", "temporal order, SRNN+OINIT, T = 20",
-    "temporal order, SRNN+OINIT, T = 120", "adding, SRNN+OINIT, T = 10",
-    "adding, SRNN+OINIT, T = 100", "adding, SRNN+OINIT, T = 100, 100,000 iterations",
-    "random permutation, SRNN+OINIT, T = 100", "MNIST by pixels, SRNN+OINIT",
-    "MNIST by pixels, SRNN+OINIT, 100,000 iterations",
-    "MNIST by pixels, SRNN+OINIT, 1,000,000 iterations",
-    "MNIST by pixels, LSTM of Le et al., 20,000 iterations",
-    "MNIST by pixels, margin 0, 20 epochs", "MNIST by pixels, margin 0, 120 epochs",
-    "MNIST by pixels, LSTM, 10 epochs",
-    "Penn Treebank to 75 characters, margin 0, 20 epochs",
-    "copy, T = 200, a prior of .1 on the spectrum",
-    "copy, T = 500, a penalty on W'W - I, factorised", "copy, T = 200, a prior on the spectrum",
-    "copy, T = 1000, clipped at every step (code)", "MNIST, FF+OINIT")
 RECORDED = "as recorded in Table 1"
 HALVED = "adding:protocol=manchev-spratling-code"
 OINIT = {"task": "sequential-mnist", "method": "oinit", "order": "shuffled"}  # as Table II's
@@ -139,9 +144,10 @@ CELLS = [
                      "iterations": 10_000}, {
         f"strength {strength:,}": {"transition": f"svd:margin=none,prior={strength}"}
         for strength in (1, 1000, 10_000)}),
-    *_cells(LONGEST, {"task": "copy", "length": 1000, "clip": "step", "protocol": VORONTSOV}, {
+    *_cells("copy, T = 1000, clipped at every step (code)", {
+        "task": "copy", "length": 1000, "clip": "step", "protocol": VORONTSOV}, {
         f"margin {margin}": {"transition": f"svd:margin={margin}"}
         for margin in ("0.1", "1", "none")}),
-    *_cells(DEEP, {"task": "mnist", "method": "oinit"}, {
+    *_cells("MNIST, FF+OINIT", {"task": "mnist", "method": "oinit"}, {
         "images in the order of the file, tested on six times as often (code)": {}}),
 ]

@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from refnet.batch import Array
+from refnet.maths.threads import get_threads, set_threads
 from refnet.runs.files import write_text
 from refnet.runs.read import contents, json_of, reading
 from refnet.runs.rows import machine
@@ -61,12 +62,11 @@ def measure(jobs: list[Job]) -> Cost:
 
     Runs of one kind are measured once. Memory is that of NumPy's arrays.
     """
-    import numba
     known: dict[str, tuple[float, float, float]] = {}
     paces: dict[str, float] = {}
     seconds = 0.0
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
+    threads = get_threads()
+    set_threads(1)
     try:
         for job in jobs:
             if job.config is None:
@@ -77,7 +77,7 @@ def measure(jobs: list[Job]) -> Cost:
             paces[kind(job)] = each + evaluation / job.config.evaluate_every
             seconds += job.config.iterations * paces[kind(job)]
     finally:
-        numba.set_num_threads(threads)
+        set_threads(threads)
     return Cost(seconds / 3600, max((size for _, _, size in known.values()), default=0) / 1e6,
                 paces)
 
@@ -128,7 +128,7 @@ def _measure(config: Config) -> tuple[float, float, float]:
     parts = list(islice(e.task.evaluation(0, 0, split), 2))
     started = time.perf_counter()
     for part in parts:
-        e.net.forward(run.params, part.x, part.mask)
+        e.net.forward(run.params, part.x, part.mask, copy=False)
     spent = (time.perf_counter() - started) / sum(_examples(part.x) for part in parts)
     count = getattr(e.task, "samples", None) or sum(
         _examples(part.x) for part in e.task.evaluation(0, 0, split))

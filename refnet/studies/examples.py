@@ -1,13 +1,14 @@
 """The runs that the page on training shows beside the papers' studies: temporal order with one
 rate for all methods, and an LSTM on the adding task.
 
-Checked by: tests/test_study_figures.py.
+Checked by: tests/studies/test_study_figures.py.
 """
 
 from dataclasses import replace
 from typing import Any
 
 from refnet.runs.rows import finite
+from refnet.studies.findings import FINDINGS
 from refnet.studies.grid import Cell, accuracy, drawn, grid, label_of, solved_at
 from refnet.studies.study import Found
 
@@ -33,10 +34,8 @@ _TABLE = grid(
     "examples", "Runs that refnet/training/README.md shows: one rate for all methods, and an LSTM",
     [*METHODS.values(), LSTM],
     [("iterations until solved", solved_at, ".0f"), ("best accuracy, %", accuracy, ".2f"),
-     ("best mean squared error", lambda row: row["best"].get("mse"), ".4f")], CURVE, notes=[(
-         "The nets of temporal order have the protocol's optimiser, the rate .0001 for all, the "
-         "squared penalty of the text, and OINIT for W_hh alone as in the text. The LSTM has 64 "
-         "units, Adam at .002, and the adding task of Vorontsov et al.", None)])
+     ("best mean squared error", lambda row: row["best"].get("mse"), ".4f")], CURVE,
+    notes=FINDINGS["examples"])
 
 
 def _figure(found: Found, seeds: int, quick: bool) -> Any:

@@ -8,18 +8,16 @@ from textwrap import fill
 from typing import Any
 
 from refnet.runs.rows import finite, table
+from refnet.studies.comparison import Finding, stated
 from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["STYLES", "Cell", "Figure", "Note", "accuracy", "drawn", "grid", "label_of",
+__all__ = ["STYLES", "Cell", "Figure", "accuracy", "drawn", "grid", "label_of",
            "last_accuracy", "solved_at"]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
-Note = tuple[str, Callable[[dict[str, list[dict[str, Any]]]], bool] | None]
-"""A sentence beneath the table, and whether the rows that have ended, by label, say so; None if it
-is of the cells' settings alone, and so of the study under any protocol."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +142,12 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
 def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
          curve: tuple[str, ...] = (), panels: Callable[[str], str] = lambda label: "",
          draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None,
-         notes: Sequence[Note] = ()) -> Study:
+         notes: Sequence[Finding] = ()) -> Study:
     """The study of these cells. ``curve``: the columns that rows keep, for a figure with a panel
     each; but if ``panels`` gives the labels different values, with a panel for each of these
     values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
-    rows by label. There is none before a run has been evaluated twice. ``notes``: where ours and
-    the text differ, which is not said under another protocol than the cells', and settings that are
-    no protocol's."""
+    rows by label. There is none before a run has been evaluated twice. ``notes``: what is said
+    beneath the table; under another protocol than the cells' only what is of settings."""
     def chosen(quick: bool) -> list[Cell]:
         return [cell for cell in cells if cell.quick or not quick]
 
@@ -179,7 +176,7 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         header = ["run"]
         for place, (column, _, _) in enumerate(figures):
             header += [column] + ["printed"] * (place < printed)
-        said = [text for text, holds in notes if not quick and (holds is None or holds(ended))]
+        said = [] if quick else stated(notes, ended)
         return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
 
     def figure(found: Found, seeds: int, quick: bool) -> Any:
@@ -205,6 +202,6 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         moved = [replace(cell, settings={**cell.settings, "protocol": protocol})
                  if cell.settings.get("protocol") == own else cell for cell in cells]
         return grid(f"{name}-{protocol.partition('/')[2]}", title, moved, figures, curve, panels,
-                    draw, [note for note in notes if note[1] is None])
+                    draw, [note for note in notes if not note.claims])
 
     return Study(name, title, jobs, made, figure if curve else None, switched=switched)

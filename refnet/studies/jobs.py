@@ -1,6 +1,6 @@
 """One run of a study, and its key.
 
-Checked by: tests/test_studies.py.
+Checked by: tests/studies/test_studies.py.
 """
 
 import hashlib

@@ -1,15 +1,16 @@
 """Table I of Manchev & Spratling: sequences that get longer by 10 until a net fails.
 
-Checked by: tests/test_study_tables.py.
+Checked by: tests/studies/test_study_tables.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
-from math import inf
 from typing import Any
 
 from refnet.runs.rows import table
+from refnet.studies.comparison import stated
+from refnet.studies.findings import FINDINGS, STEP
 from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
@@ -28,7 +29,6 @@ PRINTED: dict[str, dict[str, int]] = {
     "random-permutation": {"plain": 90, "open": 140, "oinit": 240},
 }
 """The longest length solved, by problem and method."""
-STEP = 10
 NAMES = ("rate", "strength")
 GRID = (.1, .01, .001, .0001, .00001), (1., .1, .01, .001, .0001)
 """Rates and lambdas: the printed ones are among them. The text names no grid for Table I."""
@@ -69,13 +69,14 @@ def _rungs(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = COD
             if (job := _climb(found, task, method, seed, quick, fixed)[1]) is not None]
 
 
-def _table(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> str:
+def _table(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE,
+           name: str = "table-i") -> str:
     lines = []
-    longest: dict[tuple[str, str], list[float]] = {}
+    longest: dict[str, list[float]] = {}
     for task in SYNTHETIC[:1] if quick else SYNTHETIC:
         line: list[Any] = [task]
         for method in NETS.values():
-            ended = longest[task, method] = []
+            ended = longest[f"{task}, {method}"] = []
             open_ended: list[int] = []
             for seed in range(seeds):
                 reached, job = _climb(found, task, method, seed, quick, fixed)
@@ -88,49 +89,8 @@ def _table(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = COD
     text = table(["longest T solved", *(part for net in NETS for part in (net, "printed"))], lines)
     if quick:
         return text
-    notes = [f"\n{note}\n" for note, holds in NOTES[fixed["protocol"]]
-             if fixed.keys() == {"protocol"} and holds(longest)]
-    return text + "".join(notes) + _errors(found, seeds, fixed)
-
-
-NOTES: dict[str, list[tuple[str, Callable[[dict[tuple[str, str], list[float]]], bool]]]] = {
-    CODE["protocol"]: [(
-        "With the code's default optimiser, RMSprop, SRNN+OPEN solves both versions of temporal "
-        "order far beyond the printed lengths, SRNN+OINIT the 3-bit one, and the plain SRNN stops "
-        "at a fifth of its printed 50 or before. With the text's SGD (study table-i-text, one "
-        "seed) the plain net ends ten below its 50 on temporal order: there the optimiser makes "
-        "the difference. SRNN+OPEN ends at the printed 80, but with the text's squared "
-        "penalty too: which of the two does it is not known.",
-        lambda longest: all(
-            min(longest[task, "open"], default=0) > 1.4 * PRINTED[task]["open"]
-            and max(longest[task, "plain"], default=inf) <= .2 * PRINTED[task]["plain"]
-            for task in ("temporal-order", "temporal-order-3bit"))
-        and min(longest["temporal-order-3bit", "oinit"], default=0)
-        > 1.3 * PRINTED["temporal-order-3bit"]["oinit"]), (
-        "Random permutation at the printed rate of .1 is a matter of luck with RMSprop (study "
-        "causes, with OINIT): with SRNN+OPEN no seed gets to half of the printed length. At the "
-        "plain net's .0001 seeds differ by a factor of more than five.",
-        lambda longest: max(longest["random-permutation", "open"], default=inf) < 70
-        and max(longest["random-permutation", "plain"], default=0)
-        > 5 * min(longest["random-permutation", "plain"], default=inf))],
-    TEXT["protocol"]: [(
-        "On temporal order SRNN+OPEN ends at the printed length and the plain SRNN ten below, "
-        "where the code's protocol (study table-i) goes on to 140 and ends at 10. SRNN+OINIT ends "
-        "at half of the printed 120, which the code's protocol reaches in the mean of its seeds, "
-        "at the same rate: .0001 suits RMSprop, not SGD (study causes, T = 20).",
-        lambda longest: longest["temporal-order", "open"] == [80]
-        and longest["temporal-order", "plain"] == [40]
-        and longest["temporal-order", "oinit"] == [60]), (
-        "On the 3-bit problem all three nets end twenty to thirty away from the printed lengths, "
-        "the plain one and SRNN+OINIT below, SRNN+OPEN above; on random permutation SRNN+OINIT "
-        "ends at a sixth of its length, with less than a thousandth of the answers wrong at T = "
-        "50, where all have to be right. Why is not known, nor how far seeds differ: one was run.",
-        lambda longest: longest["temporal-order-3bit", "plain"] == [20]
-        and longest["temporal-order-3bit", "open"] == [90]
-        and longest["temporal-order-3bit", "oinit"] == [70]
-        and longest["random-permutation", "oinit"] == [40])],
-}
-"""What the lengths say beside the printed ones, and whether they do, by problem and method."""
+    said = stated(FINDINGS.get(name, ()), longest)
+    return text + "".join(f"\n{note}\n" for note in said) + _errors(found, seeds, fixed)
 
 
 CRITERIA = {"text": "errors_text", "code": "errors_code", "HS97": "errors_hs97"}
@@ -204,9 +164,11 @@ def _parameters(chosen: tuple[float, ...]) -> str:
 
 _ladder = partial(Study, open_ended=True)
 _TEXT = _ladder("table-i-text", "Table I of Manchev & Spratling under the protocol of their text: "
-                "SGD", partial(_rungs, fixed=TEXT), partial(_table, fixed=TEXT))
+                "SGD", partial(_rungs, fixed=TEXT),
+                partial(_table, fixed=TEXT, name="table-i-text"))
 _SGD = _ladder("table-i-sgd", "Table I of Manchev & Spratling by their released code, with SGD as "
-               "in the text", partial(_rungs, fixed=SGD), partial(_table, fixed=SGD))
+               "in the text", partial(_rungs, fixed=SGD),
+               partial(_table, fixed=SGD, name="table-i-sgd"))
 _SEARCH = _ladder("table-i", "Table I of Manchev & Spratling: rates and lambdas searched again",
                   _search, _winners)
 TABLES = [

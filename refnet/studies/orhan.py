@@ -1,7 +1,7 @@
 """Orhan & Pitkow's initialisers under the protocol of their released code, and questions that the
 papers leave open.
 
-Checked by: tests/test_study_figures.py.
+Checked by: tests/studies/test_study_figures.py.
 """
 
 from dataclasses import replace
@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.runs.rows import table
+from refnet.studies.findings import FINDINGS
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.study import Found, spread
@@ -82,14 +83,13 @@ steps; permuted MNIST has all its iterations, where the code ends a run at a los
 permutation of MNIST's pixels is the same for all seeds; and Keras takes no logarithm of a
 probability below {LEAST:g}, so that there is no gradient there, while refnet has one.
 
-In some of copy's first iterations from the chain the loss is far above 100 (table). This follows
-from the published settings. All eigenvalues of a chain are 0, and they are as sensitive to changes
-as those of a matrix of this size can be: one step of RMSprop takes the spectral radius to about 1,
-the next ones above. elu has no upper bound, so that a state can grow by that factor at each of 500
-steps, and does so in some iterations, with one seed more than with another. The gradient's norm is
-clipped at 10, and training goes on as before. The released code has the same start, rate and
-clipping, but its loss at a step cannot exceed 16.2. "with Keras's bound" is the largest mean loss
-of a batch for the same outputs if probabilities are bounded as in Keras:
+In copy's first iterations from the chain the loss can be far above 100 (table). This follows from
+the published settings. All eigenvalues of a chain are 0, and they are as sensitive to changes as
+those of a matrix of this size can be: one step of RMSprop takes the spectral radius to about 1, the
+next ones above. elu has no upper bound, so that a state can grow by that factor at each of 500
+steps. The gradient's norm is clipped at 10, and training goes on as before. The released code has
+the same start, rate and clipping, but its loss at a step cannot exceed 16.2. "with Keras's bound"
+is the largest mean loss of a batch for the same outputs if probabilities are bounded as in Keras:
 
 """
 
@@ -110,27 +110,6 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
         for name in columns.values())] for place, start in enumerate(("chain", "orthogonal"))]
     return _GRID.table(found, seeds, quick) + NOTE + table(
         ["start of copy", "iterations", *columns], lines)
-
-
-def _mean(rows: dict[str, list[dict[str, Any]]], name: str) -> float:
-    """The mean number of iterations until temporal order was solved; nan if a run did not."""
-    made = [solved_at(row) for row in rows[f"temporal-order T = 80, {name}"]]
-    known = [at for at in made if at is not None]
-    return sum(known) / len(known) if known and len(known) == len(made) else float("nan")
-
-
-def _gated(rows: dict[str, list[dict[str, Any]]]) -> bool:
-    """Whether no gated net solved copy, and in every run from the first start of each pair more of
-    its symbols were right than in any from the second."""
-    made = {name.removeprefix("copy T = 80, "): runs for name, runs in rows.items()
-            if name.startswith("copy")}
-    right = {name: [accuracy(row) or 0 for row in runs] for name, runs in made.items()}
-    return all(right.values()) and not any(map(solved_at, sum(made.values(), []))) and all(
-        min(right[more]) > max(right[less]) for more, less in (
-            ("lstm, chain", "lstm, orthogonal"),
-            ("lstm, chain with ramp gates", "lstm, orthogonal"),
-            ("gru, chain with ramp gates", "gru, orthogonal"),
-            ("gru, chain with ramp gates", "gru, chain")))
 
 
 STUDIES = [
@@ -154,18 +133,6 @@ STUDIES = [
                    ("orthogonal", "orthogonal", {}), ("chain", "chain", {}),
                    ("chain with ramp gates", "chain", {"gate_recurrent": "ramp"})))],
          [("iterations until solved", solved_at, ".0f"), ("best accuracy, %", accuracy, ".2f")],
-         ("accuracy",), lambda label: label.partition(",")[0], notes=[(
-             "On temporal order at T = 80 OINIT and OPEN together, at the rate that Table I has "
-             "for OINIT, a tenth of OPEN's, are not faster than each alone; nor is D o S than W "
-             "with the same method. The ranges of the seeds overlap or touch.",
-             lambda rows: all(_mean(rows, slow) > _mean(rows, fast) for slow, fast in (
-                 ("OINIT+OPEN", "OINIT"), ("OINIT+OPEN", "OPEN"), ("D o S, OINIT", "OINIT"),
-                 ("D o S, OPEN", "OPEN")))), (
-             "No gated net solves copy at T = 80 in 30,000 iterations. The LSTM has more of its "
-             "symbols right from a chain than from an orthogonal matrix, with ramp gates or "
-             "without; the GRU from a chain with ramp gates than from either of the other starts.",
-             _gated), (
-             "Of their own the gated nets have tanh, where the protocol has elu, and ten times its "
-             "rate. The D of D o S is drawn uniformly between .5 and 1.5: the text says only that "
-             "it is random.", None)]),
+         ("accuracy",), lambda label: label.partition(",")[0],
+         notes=FINDINGS["left-open"]),
 ]

@@ -1,6 +1,6 @@
 """All runs of a study, on any executor, with nothing done twice.
 
-Checked by: tests/test_studies.py, tests/test_study_kills.py.
+Checked by: tests/studies/test_studies.py, tests/studies/test_study_kills.py.
 """
 
 import os
@@ -8,8 +8,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import (FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future,
-                                ProcessPoolExecutor, wait)
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from math import inf

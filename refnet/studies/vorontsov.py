@@ -7,7 +7,9 @@ from statistics import median
 from typing import Any
 
 from refnet.runs.rows import table
-from refnet.studies.grid import Cell, Note, accuracy, grid, last_accuracy, solved_at
+from refnet.studies.comparison import stated
+from refnet.studies.findings import FINDINGS
+from refnet.studies.grid import Cell, accuracy, grid, last_accuracy, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.spectra import evolution
 from refnet.studies.study import Found, Study, spread
@@ -117,64 +119,6 @@ none/Glorot normal/2.34 51.04
 none/identity/2.68 45.35"""
 
 
-def _solved(rows: list[dict[str, Any]]) -> int:
-    return sum(row["state"] == "solved" for row in rows)
-
-
-def _later(rows: dict[str, list[dict[str, Any]]], slow: str, fast: str) -> bool:
-    """Whether each seed of the one took longer to solve the task, or did not, than of the other;
-    both may have failed."""
-    return bool(rows[slow]) and len(rows[slow]) == len(rows[fast]) and all(
-        late["state"] != "solved" or late["iterations"] > soon["iterations"]
-        for late, soon in zip(rows[slow], rows[fast]))
-
-
-def _apart(rows: list[dict[str, Any]], printed: float, least: float, most: float) -> bool:
-    """Whether each accuracy is so many percentage points above the printed one."""
-    return bool(rows) and all(least < (accuracy(row) or 0) - printed < most for row in rows)
-
-
-def _predicted(rows: list[dict[str, Any]]) -> float:
-    """The mean percentage of characters right; nan without a run."""
-    return 100 * sum(row["best"]["test_accuracy_with_ends"] for row in rows) / len(
-        rows) if rows else float("nan")
-
-
-def _at_the_margin(rows: list[dict[str, Any]], margin: float) -> bool:
-    """Whether the spectrum of each has come within a hundredth of the margin's end."""
-    return bool(rows) and all(row["final"]["s_max"] > 1 + .99 * margin for row in rows)
-
-
-def _fallen(rows: list[dict[str, Any]], least: float, most: float) -> bool:
-    """Whether the validation accuracy of each ends so many percentage points below its best."""
-    return bool(rows) and all(least <= 100 * (row["best"].get("accuracy", 0) - row["final"].get(
-        "accuracy", 0)) < most for row in rows)
-
-
-def _still_learning(rows: list[dict[str, Any]], iteration: int, least: float) -> bool:
-    """Whether the best validation accuracy of each is at least so many percentage points above
-    that of its evaluations up to the iteration."""
-    return bool(rows) and all(
-        100 * (row["best"].get("accuracy", 0) - max(
-            (value for value, at in zip(row["curve"]["accuracy"], row["curve"]["iteration"])
-             if at <= iteration), default=0)) > least for row in rows)
-
-
-def _narrow_ones_at_the_margin(rows: dict[str, list[dict[str, Any]]]) -> bool:
-    return all(_at_the_margin(rows[f"margin {margin}, orthogonal"], float(margin))
-               for margin in ("0.001", "0.01"))
-
-
-SHIFTED: Note = (
-    "As the text has it, the mean of the singular values shifts to about 1.05 from an orthogonal "
-    "start with a margin of .1 or 1 or without one.",
-    lambda rows: all((made := rows[f"margin {margin}, orthogonal"]) and all(
-        1.04 < row["final"]["s_mean"] < 1.06 for row in made) for margin in ("0.1", "1", "none")))
-
-DISTANCES_2 = {"orthogonal": (-1.1, 1.1), "Glorot normal": (-5, -4.5), "identity": (3.5, 4.5),
-               "": (-2.5, -1.5)}
-"""By how many percentage points ours is above Table 2, from each start ("" is the LSTM), in the
-words of its note."""
 LONGEST = {"0": "-", "0.001": "before wider ones", "none": "never"}
 """When the copy task at T = 10,000 is solved, as the text says it of all margins but 0."""
 
@@ -219,19 +163,19 @@ def _timings(found: Found, seeds: int, quick: bool) -> list[Job]:
 
 
 def _timing_table(found: Found, seeds: int, quick: bool) -> str:
-    lines = []
+    lines, ended = [], {}
     for hidden, (sgd, geosgd) in TABLE_5.items():
         rows = [row for seed in range(seeds)
                 if (row := found(_timing(hidden, seed, quick))) is not None]
+        ended[str(hidden)] = rows
         lines.append([hidden, spread([row["sgd"] for row in rows], ".1f"), sgd,
                       spread([row["geosgd"] for row in rows], ".1f"), geosgd,
                       spread([row["geosgd"] / row["sgd"] for row in rows]),
                       f"{geosgd / sgd:.2f}", spread([row["load"] for row in rows], ".1f")])
+    said = [] if quick else stated(FINDINGS["table-5"], ended)
     return table(["units", "SGD, s for 1000 median steps", "printed (GTX 770)", "geoSGD",
-                  "printed", "ratio", "printed", "load of the machine"], lines) + (
-        "\nThe printed times are those of a graphics processor, ours of at most two cores. And "
-        "the released code inverts a matrix in each step of geoSGD, where refnet, at the printed "
-        "rate of 1e-6, needs products alone: of what makes our ratios smaller that is one part.\n")
+                  "printed", "ratio", "printed", "load of the machine"], lines) + "".join(
+        f"\n{text}\n" for text in said)
 
 
 _TABLE_3_CODE = replace(grid(
@@ -243,13 +187,8 @@ _TABLE_3_CODE = replace(grid(
           {"task": "ptb", "protocol": PROTOCOL, "order": "shuffled", "embedding": 512,
            "learn_h0": True, "clip": "step", "recurrent": "orthogonal",
            "transition": "svd:margin=0,negative=relu,spectrum_factor=0.1"}, ("2.16", "55.31"))],
-    _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution, notes=[(
-        "With the code's embedding a margin of 0 gets more characters right than printed, by "
-        "more than two percentage points; without it (study table-3) fewer. Neither gives the "
-        "printed number.",
-        lambda rows: any(row["best"]["test_accuracy_with_ends"] > .5731
-                         for label, made in rows.items() if label.startswith("margin 0, orthogonal")
-                         for row in made))]), switched=None)
+    _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution,
+    notes=FINDINGS["table-3-code"]), switched=None)
 
 STUDIES = [
     Study("table-5", "Table 5 of Vorontsov et al.: run time of SGD and geoSGD, copy task, T = 100",
@@ -257,117 +196,23 @@ STUDIES = [
     grid("figure-1", "Figure 1 of Vorontsov et al.: the copy task by length and margin",
          [cell for length in (200, 500, 1000) for cell in _copy(length, MARGINS)],
          [("iterations until 99%", solved_at, ".0f")], ("accuracy", "s_min", "s_max"), _panel,
-         notes=[(
-             "The text has T = 1000 solved efficiently with rather large margins, and all but the "
-             "longest sequences without a margin. Here, with 20,000 iterations and gradients "
-             "clipped by their norm, margins of .1 and 1 solve T = 1000 with a minority of the "
-             "seeds, and without a margin no seed solves it, nor does one of three at T = 500. "
-             "What clipping at every step, as in the code, changes is in the study causes.",
-             lambda rows: all(0 < 2 * _solved(rows[f"T = 1000, margin {margin}"])
-                              < len(rows[f"T = 1000, margin {margin}"]) for margin in ("0.1", "1"))
-             and bool(rows["T = 1000, margin none"])
-             and not _solved(rows["T = 1000, margin none"])
-             and (_solved(made := rows["T = 500, margin none"]), len(made)) == (2, 3)), (
-             "Near that limit two runs of the same seed, whose rounding differs, can end apart: "
-             "the net at T = 500 without a margin is Figure 4's at a lambda of 0, where seed 1 "
-             "solves it in place of seed 2.",
-             lambda rows: [row["state"] for row in rows["T = 500, margin none"]]
-             == ["solved", "finished", "solved"])]),
+         notes=FINDINGS["figure-1"]),
     grid("figure-4", "Figure 4 of Vorontsov et al.: the copy task with soft constraints (with a "
          "prior, a sequence's losses are added, and gradients clipped as in the code)", _SOFT,
          [("iterations until 99%", solved_at, ".0f"),
           ("accuracy at the end, %", last_accuracy, ".1f")],
-         ("accuracy",), _panel, notes=[(
-             "The text has optimisation become unstable without the sigmoid, and with it once the "
-             "prior is removed. Here every run of the factorised net at T = 200 is solved, with "
-             "the margin of 1 and without one, with the prior and at a strength of 0. A run ends "
-             "when its task is solved: whether it would become unstable later is not known.",
-             lambda rows: all(rows[cell.label] and _solved(rows[cell.label])
-                              == len(rows[cell.label]) for cell in _SOFT
-                              if cell.label.startswith("prior"))), (
-             "The text names no margin for the factorised net at T = 500; here it has none.",
-             None), (
-             "The text has weaker penalties learn faster. So it is in the dense net: at a strength "
-             "of 1 no seed solves the task, at .1 one of three, from .01 down all. In the "
-             "factorised net at T = 500 it is the other way below .1: each weaker penalty is "
-             "slower, and at .0001 and 0 one seed of three does not solve the task. (Strengths "
-             "above 1 are a question of the study causes.)",
-             lambda rows: all(_later(rows, f"factorised T = 500, lambda {weak}",
-                                     f"factorised T = 500, lambda {strong}")
-                              for strong, weak in zip(SOFT[1:], SOFT[2:]))
-             and [_solved(rows[f"dense T = 200, lambda {strength}"]) for strength in SOFT]
-             == [0, 1, 3, 3, 3, 3]
-             and [_solved(rows[f"factorised T = 500, lambda {strength}"]) for strength in SOFT]
-             == [3, 3, 3, 3, 2, 2])]),
+         ("accuracy",), _panel, notes=FINDINGS["figure-4"]),
     grid("table-1", "Table 1 and Figure 6 of Vorontsov et al.: ordered sequential MNIST",
          _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=[(
-             "The text has singular values reach the margin only at a very large rate that does "
-             "not permit convergence. Here, at the printed rate, the largest one reaches the "
-             "margin's end, to a hundredth of the margin, at .001 and .01.",
-             _narrow_ones_at_the_margin), SHIFTED, (
-             "A margin of 0, .001 or .01 is almost six to almost eight percentage points below "
-             "the printed number, the wider ones one to two. What was tried at a margin of 0 is "
-             "under the study causes; at the others nothing was.",
-             lambda rows: all(_apart(rows[f"margin {margin}, orthogonal"], printed, *between)
-                              for margin, printed, between in (
-                                  ("0", 77.18, (-8, -5.5)), ("0.001", 79.26, (-8, -5.5)),
-                                  ("0.01", 85.47, (-8, -5.5)), ("0.1", 94.1, (-2, -.9)),
-                                  ("1", 93.84, (-2, -.9)), ("none", 93.24, (-2, -.9))))), (
-             "From the identity ours is almost fourteen percentage points above the printed "
-             "number, at iteration 51,000 of 120,000; at the end its accuracy on the validation "
-             "set is still almost eight above it. Why is not known.",
-             lambda rows: _apart(made := rows["margin none, identity"], 53.53, 13.5, 14)
-             and all(row["best"]["iteration"] == 51_000 and 7.5 < (last_accuracy(row) or 0) - 53.53
-                     < 8 for row in made)), (
-             "From the identity and from Glorot's start the accuracy on the validation set ends "
-             "more than five percentage points below its best, from an orthogonal start less than "
-             "three. The numbers in the table are the test set's at the best one.",
-             lambda rows: all(_fallen(rows[f"margin none, {start}"], 5, 100)
-                              for start in ("Glorot normal", "identity"))
-             and all(_fallen(made, 0, 3) for label, made in rows.items()
-                     if label.endswith(", orthogonal"))), (
-             "The LSTM is almost six percentage points below the printed number, and still learns "
-             "at the end of its 150 epochs: the last fifty add more than three on the validation "
-             "set. What makes it slower than the authors' is not known; what was tried is under "
-             "the study causes.",
-             lambda rows: _apart(rows["LSTM"], 97.3, -6, -5.5)
-             and _still_learning(rows["LSTM"], 100_000, 3))]),
+         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=FINDINGS["table-1"]),
     grid("table-2", "Table 2 and Figures 3, 6 of Vorontsov et al.: permuted sequential MNIST",
          _rows("permuted-mnist", _printed(TABLE_2), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=[(
-             "From orthogonal starts all margins are within about a percentage point of the "
-             "printed numbers. The LSTM is about two below, and Glorot's start almost five; the "
-             "identity is four above, and ends less than two below its best on the validation "
-             "set. None of the three has come to rest: the best of the last third of a run is on "
-             "the validation set more than one percentage point above that of the first two for "
-             "the LSTM, and more than two for the others. How far seeds "
-             "differ there is not known: one was run.",
-             lambda rows: all(
-                 _apart(rows[f"margin {margin}, {start}" if start else margin], float(number),
-                        *DISTANCES_2[start]) for margin, start, (number,) in _printed(TABLE_2))
-             and _fallen(rows["margin none, identity"], 0, 2)
-             and _still_learning(rows["LSTM"], 100_000, 1)
-             and all(_still_learning(rows[f"margin none, {start}"], 80_000, 2)
-                     for start in ("Glorot normal", "identity"))), (
-             "As in Table 1, and not as the text has it, the largest singular value reaches "
-             "the margin's end, to a hundredth of the margin, at .001 and .01.",
-             _narrow_ones_at_the_margin), SHIFTED]),
+         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=FINDINGS["table-2"]),
     replace(grid(
         "table-3", "Table 3 of Vorontsov et al.: Penn Treebank, sentences of up to 75 characters "
         "(recorded with lines of similar length together)",
         _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, order="shuffled"),
-        _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution, notes=[(
-            "The text has two points more at a margin of 100 than at 0. Here it is less than half "
-            "a point, and all are below what is printed, the identity by six points. Of the causes "
-            "tried at a margin of 0 (study causes) the code's embedding moves the number most; "
-            "with it the study table-3-code makes this table again, and with the code's other "
-            "settings.",
-            lambda rows: 0 < _predicted(rows["margin 100, orthogonal"]) - _predicted(
-                rows["margin 0, orthogonal"]) < .5 and -6.2 < _predicted(
-                    rows["margin none, identity"]) - 53.83 < -5.8 and all(
-                    _predicted(rows[f"margin {margin}, {start}"]) < float(printed)
-                    for margin, start, (_, printed) in _printed(TABLE_3)))]
+        _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution, notes=FINDINGS["table-3"]
     ), switched=lambda protocol: _TABLE_3_CODE),
     _TABLE_3_CODE,
     grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
@@ -382,9 +227,7 @@ STUDIES = [
                   quick={"task": "adding:samples=500", "length": 30, "iterations": 500})
              for margin in ("0", "1", "10", "100", "none")],
          [("best mean squared error", lambda row: row["best"].get("mse"), ".4f")],
-         ("mse", *SPECTRUM[2:]), notes=[(
-             "The baseline, the error of always answering the mean, is 1/6 for the text's target, "
-             "the sum, and 1/24 for the code's, half of it.", None)]),
+         ("mse", *SPECTRUM[2:]), notes=FINDINGS["figure-5"]),
     grid("appendix", "Appendix and 3.1.3 of Vorontsov et al.: PReLU and OPLU on the copy task, "
          "gain 1.05 on MNIST", [
              *(Cell(f"copy T = 1000, {name}", {"task": "copy", "length": 1000, "activation": spec,
@@ -407,9 +250,7 @@ STUDIES = [
                  ("over 90",))],
          [("accuracy, %", accuracy, ".2f"),
           ("slope at the end", lambda row: row["final"].get("slope"), ".2f")],
-         ("accuracy",), _panel, notes=[(
-             "The text has OPLU work as well with all margins; here each task has it at one.",
-             None)]),
+         ("accuracy",), _panel, notes=FINDINGS["appendix"]),
     grid("copy-10000", "Figure 1 of Vorontsov et al., right: the copy task at T = 10,000",
          [Cell(f"T = 10000, margin {margin}", {
              "task": "copy", "length": 10_000, "transition": f"svd:margin={margin}",

@@ -1,6 +1,6 @@
 """How a run is carried out, wherever it is sent.
 
-Checked by: tests/test_studies.py.
+Checked by: tests/studies/test_studies.py.
 """
 
 import platform
@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 import refnet
+from refnet.maths.threads import set_threads, usual_threads
 from refnet.runs import checkpoint
 from refnet.runs.files import remove, write_atomically, write_text
 from refnet.runs.folder import BusyError, hold
 from refnet.runs.read import FileError, contents, json_of, reading
-from refnet.runs.rows import LIMIT, Rows, environment, read_rows
+from refnet.runs.rows import LIMIT, Rows, environment, machine, read_rows
 from refnet.studies.jobs import Job, code_digest
 from refnet.studies.store import Store, line_of, row_of
 from refnet.studies.study import Found
@@ -42,8 +43,8 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
     Raises BusyError if another process works on the run, and whatever the run itself raises; but
     a loss that is not finite is an outcome, the state "diverged".
     """
-    import numba
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    threads = min(threads, usual_threads())
+    set_threads(threads)
     store = Store(folder)
 
     def done() -> dict[str, Any] | None:
@@ -71,7 +72,8 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
             raise
         return row
     return {**made, "key": job.key, "name": job.name, "settings": job.settings, "code": codes,
-            "commit": at, "environment": environment(), **({"repetition": mark} if mark else {})}
+            "commit": at, "environment": environment(), "threads": threads,
+            **({"repetition": mark} if mark else {})}
 
 
 @lru_cache(maxsize=1)
@@ -140,6 +142,7 @@ def _call(job: Job, folder: Path) -> dict[str, Any]:
     module, name = job.function.split(":")
     started = time.perf_counter()
     made = getattr(import_module(module), name)(**job.arguments)
+    made["machines"] = [machine()]
     made["seconds"] = round(time.perf_counter() - started, 1)
     line = line_of({"key": job.key, "settings": job.settings, "made": made})
     write_atomically(path, lambda file: file.write(line))
@@ -147,6 +150,7 @@ def _call(job: Job, folder: Path) -> dict[str, Any]:
 
 
 def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
+    """The outcome of the run, and the kinds of all machines that it has been on."""
     begin: Callable[..., Any] = loop.resume if folder.exists() else loop.train
     try:
         summary = begin(config, folder, draw=False)
@@ -157,13 +161,16 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     except loop.NotFiniteError as error:
         rows = read_rows(folder / "rows.jsonl")
         best = json_of(contents(folder / "summary.json", LIMIT))["best"]
-        return {"state": "diverged", "iterations": rows[-1]["iteration"] if rows else 0,
+        made = {"state": "diverged", "iterations": rows[-1]["iteration"] if rows else 0,
                 "best": best, "final": rows[-1] if rows else {},
                 "reason": str(error.__cause__ or error),  # without the folder, which goes
-                "seconds": rows[-1]["seconds"] if rows else 0, "curve": _curve(job, rows)}
-    return {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
-            "final": summary.final, "seconds": round(summary.seconds, 1),
-            "curve": _curve(job, read_rows(folder / "rows.jsonl"))}
+                "seconds": rows[-1]["seconds"] if rows else 0}
+    else:
+        rows = read_rows(folder / "rows.jsonl")
+        made = {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
+                "final": summary.final, "seconds": round(summary.seconds, 1)}
+    saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(config))
+    return {**made, "curve": _curve(job, rows), "machines": saved.record["machines"]}
 
 
 def _or_remove(error: Exception, folder: Path) -> str:

@@ -31,7 +31,7 @@ def options(name: str) -> dict[str, Any]:
     >>> "length" in options("temporal-order")
     True
 
-    Checked by: tests/test_tasks.py.
+    Checked by: tests/tasks/test_tasks.py.
     """
     choice("task", name, TASKS)
     return {option.name: option.default for option in fields(TASKS[name])}
@@ -48,7 +48,7 @@ def make_task(name: str, **chosen: Any) -> Task:
     >>> batch.x.shape, batch.y.shape
     ((60, 20, 6), (20,))
 
-    Checked by: tests/test_tasks.py::test_make_refuses_what_it_does_not_know.
+    Checked by: tests/tasks/test_tasks.py::test_make_refuses_what_it_does_not_know.
     """
     defaults = options(name)
     for option, value in chosen.items():

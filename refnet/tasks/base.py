@@ -23,7 +23,7 @@ class Task(Protocol):
     Batches are pure functions of the task's options, the seed and an index, so that a run
     resumes from its position alone. A class that inherits from this one gets ``batches`` and
     ``solved``; one that does not has to define everything here.
-    Checked by: tests/test_tasks.py.
+    Checked by: tests/tasks/test_tasks.py.
     """
 
     @property
@@ -144,13 +144,13 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     >>> sorted(classified(np.array([[2.0, 1.0], [0.0, 5.0]]), np.array([0, 0])))
     ['count', 'errors', 'loss']
 
-    Checked by: tests/test_scores.py::test_classified.
+    Checked by: tests/training/test_scores.py::test_classified.
     """
-    admit_labels(outputs, labels)
     if len(labels) >= LARGE and outputs.dtype.char in "fd" and outputs.dtype.isnative:
         from refnet.compiled import losses  # Numba is slow to import
         errors, total = losses.classified(outputs, labels)
         return {"count": len(labels), "errors": errors, "loss": total}
+    admit_labels(outputs, labels)
     # one row a class: NumPy is slow along many short rows
     wide = np.ascontiguousarray(outputs.T)
     finite = np.isfinite(wide)

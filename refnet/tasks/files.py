@@ -4,7 +4,7 @@ A file is looked for in the folder named by REFNET_DATA (there, or in a folder o
 set's name), then in the user's cache, plain or gz; what may be downloaded is fetched into the
 cache. Unpacking is bounded and the unpacked bytes have to match a pinned sha256.
 
-Checked by: tests/test_files.py.
+Checked by: tests/tasks/test_data_files.py.
 """
 
 import gzip

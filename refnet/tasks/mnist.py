@@ -3,7 +3,7 @@
 Source: LeCun, Cortes and Burges' handwritten digits, 60,000 to train and 10,000 to test, as
 IDX files; Manchev & Spratling, III-B and C; Vorontsov et al., 3.
 
-Checked by: tests/test_mnist.py.
+Checked by: tests/tasks/test_mnist.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,8 +15,7 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_batch, classified,
-                               evaluation_size, rates, stream)
+from refnet.tasks.base import ORDER, Task, check_batch, classified, evaluation_size, rates, stream
 from refnet.tasks.files import Source, load, parse_idx
 
 __all__ = ["Images", "ORDERS", "PermutedPixels", "Pixels", "examples", "order", "permutation",

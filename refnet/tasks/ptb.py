@@ -5,7 +5,7 @@ released code) do: 49 symbols, the newline among them and ``<unk>`` one of them.
 keeps its leading and trailing space and ends with the newline. The text is licensed: it is
 never downloaded.
 
-Checked by: tests/test_ptb.py.
+Checked by: tests/tasks/test_ptb.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +17,7 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (ORDER, Task, check_batch, classified,
-                               evaluation_size, one_hot, stream)
+from refnet.tasks.base import ORDER, Task, check_batch, classified, evaluation_size, one_hot, stream
 from refnet.tasks.files import Source, load
 
 __all__ = ["Characters", "ORDERS", "SYMBOLS", "encode", "lines", "schedule"]

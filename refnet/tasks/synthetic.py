@@ -5,7 +5,7 @@ III-A, after Hochreiter & Schmidhuber, 1997); copy and adding (Vorontsov et al.,
 2019). Where a text and its released code make different data, ``protocol`` says which is meant.
 Positions are 0-based and ranges half-open; q = int(length / 10).
 
-Checked by: tests/test_tasks.py, tests/test_scores.py.
+Checked by: tests/tasks/test_tasks.py, tests/training/test_scores.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,17 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import (EVALUATION, TRAINING, Task, check_batch, classified,
-                               evaluation_size, one_hot, rates, stream)
+from refnet.tasks.base import (
+    EVALUATION,
+    TRAINING,
+    Task,
+    check_batch,
+    classified,
+    evaluation_size,
+    one_hot,
+    rates,
+    stream,
+)
 
 __all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder",
            "TemporalOrder3Bit"]

@@ -95,7 +95,7 @@ class Config:
     >>> Config("copy", length=200, transition="svd:margin=0.1").hidden
     100
 
-    Checked by: tests/test_config.py.
+    Checked by: tests/training/test_config.py.
     """
 
     task: str = _setting("temporal-order", "the task, with its options as a spec")

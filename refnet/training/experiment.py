@@ -19,8 +19,13 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.tasks.base import Task
 from refnet.training.config import Config, check
-from refnet.training.optimizers import (Optimizer, clip_by_norm, clip_by_value, optimizer,
-                                        weight_decay)
+from refnet.training.optimizers import (
+    Optimizer,
+    clip_by_norm,
+    clip_by_value,
+    optimizer,
+    weight_decay,
+)
 from refnet.training.specs import read_spec
 
 __all__ = ["Experiment", "build"]

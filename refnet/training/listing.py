@@ -1,4 +1,5 @@
-"""The runs below a folder: how far each is, and how to go on. Checked by: tests/test_folder.py."""
+"""The runs below a folder: how far each is, and how to go on. Checked by:
+tests/training/test_run_folder.py."""
 
 import os
 from collections.abc import Iterator

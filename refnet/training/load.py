@@ -63,7 +63,7 @@ def load(folder: Path | str) -> Loaded:
     >>> run.params["Whh"].shape
     (8, 8)
 
-    Checked by: tests/test_watch.py::test_load.
+    Checked by: tests/training/test_loaded_runs.py::test_load.
     """
     folder = Path(folder)
     config = of_run(folder)

@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from refnet.batch import Array, Batch, Params
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
-from refnet.process import settled
+from refnet.process import serial_blas
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
-from refnet.runs.folder import Held, create, hold
+from refnet.runs.folder import Held, create, hold, vacant
 from refnet.runs.rows import Rows, environment, machine
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
@@ -39,7 +40,7 @@ CONFIG = instance(Config, "a refnet.Config")
 STEPS, ROOM = 10, 20
 """On another kind of machine: steps over which the effect of rounding is measured, and the factor
 that covers how much more than one rounding a number a step may make. Of 15 runs on a processor
-without AVX, emulated as in tests/test_machines.py, the largest needed 3.7."""
+without AVX, emulated as in tests/training/test_other_machines.py, the largest needed 3.7."""
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
 
@@ -92,6 +93,7 @@ def _forms(arrays: Params) -> dict[str, Any]:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
+@serial_blas
 def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, float]:
     """One training step: the new state, the loss with its gradients, and their global norm.
 
@@ -166,7 +168,7 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
 def _outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]
              ) -> dict[str, Any]:
     net, params = experiment.assembled(params)
-    scores = [experiment.task.score(net.forward(params, batch.x, batch.mask)[0], batch)
+    scores = [experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
               for batch in batches]
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
@@ -223,8 +225,8 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
 
     The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
     per evaluation), and at the end summary.md and summary.json, with ``draw`` curves.png too. It
-    appears with the first checkpoint, before the first step; a failure before that leaves nothing
-    behind.
+    appears with the first checkpoint, once a step has been tried; a failure before that leaves
+    nothing behind.
     Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
 
     >>> from tempfile import TemporaryDirectory
@@ -235,27 +237,36 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
     >>> summary.state, summary.iteration
     ('finished', 20)
 
-    Checked by: tests/test_train.py::test_a_run_folder_holds_everything.
+    Checked by: tests/training/test_train.py::test_a_run_folder_holds_everything.
     """
     experiment, folder = build(config), Path(folder)
-    started: list[Run] = []
+    vacant(folder)
 
     def fill(part: Path) -> None:
-        params, pretraining = experiment.start()
-        experiment.task.batch(0, config.batch, config.seed)  # it may be too large for the memory
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
-        started.append(Run(params, experiment.optimizer.init(params), params, {}))
-        checkpoint.save(part / "checkpoint.npz", started[0].to_checkpoint(
+        checkpoint.save(part / "checkpoint.npz", run.to_checkpoint(
             {"rows": Rows(part).record(), "machines": [machine()]}), identity(config))
 
-    with settled(), create(folder, fill) as held:
-        return _loop(experiment, started[0], folder, held, Rows(folder / "rows.jsonl"),
+    params, pretraining = experiment.start()
+    run = Run(params, experiment.optimizer.init(params), params, {})
+    _try(experiment, run)
+    with create(folder, fill) as held:
+        return _loop(experiment, run, folder, held, Rows(folder / "rows.jsonl"),
                      [machine()], observe, stop, draw, {})
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _try(experiment: Experiment, run: Run) -> None:
+    """Make the first step and forget it: the compiler, the memory or a setting of the environment
+    may refuse it."""
+    batch = experiment.task.batch(run.iteration, experiment.config.batch, experiment.config.seed)
+    with suppress(NotFiniteError):  # the run's own to report
+        step(experiment, run, batch)
 
 
 @takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
@@ -290,14 +301,14 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
     >>> summary.iteration
     30
 
-    Checked by: tests/test_train.py::test_resuming_gives_the_same_bits,
-    tests/test_machines.py::test_another_kind_of_machine_stays_within_what_the_row_states.
+    Checked by: tests/training/test_train.py::test_resuming_gives_the_same_bits,
+    tests/training/test_other_machines.py::test_another_machine_stays_within_what_the_row_states.
     """
     experiment, folder = build(config), Path(folder)
     path = folder / "checkpoint.npz"
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
-    with settled(), hold(folder) as held:
+    with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
         if config.iterations < run.iteration:
@@ -335,7 +346,7 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
     >>> counted_rows(Checkpoint({}, {}, {"rows": rows, "machines": ["one"]}), Path("run")) == rows
     True
 
-    Checked by: tests/test_watch.py::test_rows_that_the_checkpoint_does_not_count_are_refused.
+    Checked by: tests/training/test_loaded_runs.py::test_rows_unknown_to_the_checkpoint_are_refused.
     """
     match saved.record:
         case {"rows": {"lines": int(), "bytes": int(), "sha256": str()},

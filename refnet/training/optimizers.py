@@ -8,7 +8,7 @@ parameter named in ``skip`` is passed through (one that lives on a manifold move
 Every dtype keeps its own: hyper-parameters are Python numbers, and on object arrays they
 enter as exact fractions, so a step on rationals is exact (RMSprop and Adam take roots and
 need numbers that have one).
-Checked by: tests/test_optimizers.py.
+Checked by: tests/training/test_optimizers.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import (ARRAYS, check_fields, choice, instance, kind, number, one_of,
-                              optional, real, takes)
+from refnet.arguments import (
+    ARRAYS,
+    check_fields,
+    choice,
+    instance,
+    kind,
+    number,
+    one_of,
+    optional,
+    real,
+    takes,
+)
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
@@ -266,7 +276,7 @@ def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) 
     >>> params["W"].tolist()
     [0.5, 1.5]
 
-    Checked by: tests/test_optimizers.py::test_optimizer_errors, ::test_against_torch.
+    Checked by: tests/training/test_optimizers.py::test_optimizer_errors, ::test_against_torch.
     """
     choice("optimizer", name, OPTIMIZERS)
     if form is not None:

@@ -3,12 +3,13 @@
 A protocol is a list of rules, each with the runs that it is for and the settings that it gives;
 later rules replace earlier ones. ``AUTHORS/text`` has what the text says and, where the text says
 nothing, the plainest choice (of Vorontsov et al. the code's, where _VORONTSOV has one);
-``AUTHORS/code`` has what the released code does. Tables that print
+``AUTHORS/code`` has what the released code does. ``refnet/default`` is for tasks of neither: Adam,
+an orthogonal recurrent matrix, gradients clipped to the norm 1. Tables that print
 a rate or another parameter for each cell have one rule per cell, in both protocols.
 
 Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
 appendix, and theirs; Orhan & Pitkow (2020), and theirs.
-Checked by: tests/test_protocols.py, tests/test_printed_settings.py.
+Checked by: tests/training/test_protocols.py, tests/training/test_printed_settings.py.
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 from refnet.arguments import choice
 from refnet.runs.rows import table
 from refnet.specs import merge_specs, parse_spec
+from refnet.tasks import make_task
 from refnet.training.config import Config, applicable, check_given, check_value
-from refnet.training.specs import KINDS, options_of
+from refnet.training.specs import KINDS, options_of, read_spec
 
 __all__ = ["APART", "DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences", "preset",
            "settings_of"]
@@ -27,7 +29,7 @@ __all__ = ["APART", "DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences",
 
 class Rule(NamedTuple):
     """``settings`` for certain runs: those in which each setting in ``when`` has the name, or one
-    of the names, that are given there. A function among them takes the number of units."""
+    of the names, that are given there. A function among them takes the settings so far."""
 
     when: dict[str, str | tuple[str, ...]]
     settings: dict[str, Any]
@@ -115,10 +117,22 @@ _ORHAN = [
         "optimizer": "rmsprop:form=keras,place=outside", "rate": 1e-4, "clip": "norm",
         "clip_at": 10.0, "iterations": 375_000, "evaluate_every": 3750}),
     Rule({"recurrent": ("orthogonal", "identity")},
-         {"input_weights": lambda hidden: f"gaussian:sd={.9 / sqrt(hidden)}"}),
+         {"input_weights": lambda settings: f"gaussian:sd={.9 / sqrt(settings['hidden'])}"}),
     Rule({"task": "copy"}, {"length": 480}),
     Rule({"task": "adding"}, {"length": 750, "activation": "relu",
                               "task": {"protocol": "orhan-pitkow"}}),
+]
+
+
+def _net_for(settings: Mapping[str, Any]) -> str:
+    name, options = read_spec("task", settings["task"])
+    return "feedforward" if make_task(name, **options).readout == "none" else "recurrent"
+
+
+_DEFAULT = [
+    _PLAIN,
+    Rule({}, {"net": _net_for, "optimizer": "adam", "rate": 1e-3, "recurrent": "orthogonal",
+              "clip": "norm", "clip_at": 1.0}),
 ]
 
 PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
@@ -160,7 +174,7 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
         Rule({"task": ("sequential-mnist", "permuted-mnist")}, {"order": "drawn"}),
         # its loss is in bits: the same steps in nats have what stands beside the loss times ln 2
         Rule({"task": "ptb"}, {
-            "embedding": lambda hidden: hidden,
+            "embedding": lambda settings: settings["hidden"],
             "weight_decay": 1e-4 * log(2), "clip_at": 30 * log(2),
             "optimizer": f"rmsprop:form=lasagne,eps={1e-6 * log(2) ** 2}"}),
         Rule({"task": "ptb", "cell": "lstm"}, {"clip_at": log(2)}),
@@ -171,14 +185,15 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
              "svd:margin=none,spectrum_rate=printed,negative=relu,spectrum_factor=1"}),
     ]),
     "orhan-pitkow/code": (("copy", "adding", "permuted-mnist"), _ORHAN),
+    "refnet/default": ((), _DEFAULT),
 }
-"""Name -> the tasks it is for, and its rules."""
+"""Name -> the tasks it is for (none: any), and its rules."""
 
 DEFAULTS = {
     **dict.fromkeys((*SYNTHETIC, "sequential-mnist", "mnist"), "manchev-spratling/code"),
     **dict.fromkeys(("copy", "permuted-mnist", "ptb"), "vorontsov/text"),
 }
-"""The protocol of a task where none is named."""
+"""The protocol of a task where none is named; of others it is refnet/default."""
 
 
 def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -214,11 +229,10 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
     choice("protocol", protocol, PROTOCOLS)
     tasks, rules = PROTOCOLS[protocol]
     task = parse_spec({**saved, **given}["task"])[0]
-    if task not in tasks:
-        fitting = [name for name, (known, _) in PROTOCOLS.items() if task in known]
+    if tasks and task not in tasks:
+        fitting = [name for name, (known, _) in PROTOCOLS.items() if not known or task in known]
         raise ValueError(f"protocol {protocol} has no task {task}: its tasks are "
-                         f"{', '.join(tasks)}"
-                         + (f"; for {task} choose {' or '.join(fitting)}" if fitting else ""))
+                         f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}")
     own: dict[str, Any] = {}
     settings = vars(Config()) | dict(saved) | dict(given)
     facts = _facts(settings)
@@ -229,7 +243,7 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
             if name == "task":
                 value = parse_spec(own.get("task", task))[1] | value
                 value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
-            own[name] = value(settings["hidden"]) if callable(value) else value
+            own[name] = value(settings) if callable(value) else value
         settings = vars(Config()) | own | dict(saved) | _merged(own | dict(saved), given)
         facts = _facts(settings)
     return settings
@@ -245,7 +259,7 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     """The configuration of a run from the settings given, the task among them.
 
     ``saved``: settings from a file; one that applies to the run there and no longer to this one
-    is left out. The rest comes from the protocol named, or from the task's own in DEFAULTS; what
+    is left out. The rest comes from the protocol named, or from the task's own; what
     does not apply to the run keeps Config's default.
     Raises ValueError, in one line, for settings that are unknown, out of range or, if given,
     without effect.
@@ -261,7 +275,7 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
         raise ValueError("no task is given; name one, such as configure({'task': 'copy'})")
     task = parse_spec(chosen["task"])[0]
     options_of("task", task)
-    protocol = chosen.get("protocol") or DEFAULTS[task]
+    protocol = chosen.get("protocol") or DEFAULTS.get(task, "refnet/default")
     settings = settings_of(protocol, given, saved) | {"protocol": protocol}
     if "length" in (own := parse_spec(chosen["task"])[1]):
         if chosen.get("length"):

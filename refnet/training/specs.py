@@ -1,6 +1,6 @@
 """The settings of a run that have options of their own, and the names and options that each takes.
 
-Checked by: tests/test_config.py::test_options_have_types.
+Checked by: tests/training/test_config.py::test_options_have_types.
 """
 
 import typing
@@ -23,19 +23,19 @@ def _optimizer(name: str) -> dict[str, Option]:
     return {**own, "form": Option((str,), None)} if name == "rmsprop" else own
 
 
-_INITIALIZER = Kind(tuple(INITIALIZERS), lambda name: signature_options(INITIALIZERS[name], 2))
+_INITIALIZER = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
 
 KINDS: dict[str, Kind] = {
-    "task": Kind(tuple(tasks.TASKS),
+    "task": Kind(tasks.TASKS,
                  lambda name: field_options(tasks.TASKS[name], ("dtype", "order"))),
-    "cell": Kind(tuple(CELLS), lambda name: signature_options(CELLS[name].init, 1)),
+    "cell": Kind(CELLS, lambda name: signature_options(CELLS[name].init, 1)),
     "activation": ACTIVATION,
     "transition": TRANSITION,
     "weights": _INITIALIZER,
     "input_weights": _INITIALIZER,
     "recurrent": _INITIALIZER,
     "gate_recurrent": _INITIALIZER,
-    "optimizer": Kind(tuple(OPTIMIZERS), _optimizer),
+    "optimizer": Kind(OPTIMIZERS, _optimizer),
 }
 """Setting -> what its specs stand for."""
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from refnet.runs.files import write_text
+from refnet.runs.files import printable, write_text
 from refnet.runs.rows import plain, table
 from refnet.tasks.base import Task
 from refnet.training.config import Config
@@ -43,9 +43,9 @@ def write_reports(folder: Path, config: Config, task: Task, summary: Summary) ->
              **{f"best {k}": v for k, v in summary.best.items()
                 if k not in ("seconds", "clipped")},
              "wall time (s)": round(summary.seconds, 1)}
-    text = f"# {config.task}, {config.method}: {summary.state}\n\n"
+    text = f"# {printable(config.task)}, {config.method}: {summary.state}\n\n"
     text += f"Success criterion: {task.criterion}\n\n"
-    text += f"{summary.reason}\n\n" if summary.reason else ""
+    text += f"{printable(summary.reason)}\n\n" if summary.reason else ""
     text += table(["", "value"], [[name, value] for name, value in facts.items()])
     write_text(folder / "summary.md", text)
     record = {"config": asdict(config), "state": summary.state,

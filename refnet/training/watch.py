@@ -2,7 +2,7 @@
 of its gradients.
 
 Source: the quantities of Manchev & Spratling, Figures 2 and 3b, and of Vorontsov et al., Figures 2
-and 3. Checked by: tests/test_watch.py.
+and 3. Checked by: tests/training/test_loaded_runs.py.
 """
 
 from typing import Any

@@ -3,7 +3,7 @@
 
 Each framework runs one layer after the other on its own cells and its own loop over time; JAX
 differentiates through it, down to refnet's parameters, of which the framework's are made.
-Checked by: tests/test_jax_layers.py.
+Checked by: tests/check/test_jax_layers.py.
 """
 
 import os

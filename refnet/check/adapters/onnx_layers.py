@@ -1,7 +1,7 @@
 """ONNX's operators RNN, LSTM and GRU with all their inputs and attributes, judged forward (extra
 ``onnx``): directions, layouts, lengths, initial states, peepholes, clipping, activations.
 
-Source: ONNX operators RNN-22, LSTM-22, GRU-22. Checked by: tests/test_onnx_layers.py.
+Source: ONNX operators RNN-22, LSTM-22, GRU-22. Checked by: tests/check/test_onnx_layers.py.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 ONNX stacks the LSTM's gates i, o, f, c and the GRU's z, r, h; W is (1, G H, D), R is
 (1, G H, H), and B (1, 2 G H) holds the input's biases, then the state's.
 Source: ONNX operators RNN-22, LSTM-22, GRU-22.
-Checked by: tests/test_adapters.py.
+Checked by: tests/check/test_adapters.py.
 """
 
 from pathlib import Path

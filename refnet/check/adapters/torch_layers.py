@@ -1,7 +1,7 @@
 """PyTorch's recurrent layers as they are used: stacked, in both directions, batch-first, without
 biases or with two, on packed sequences, from given initial states (extra ``torch``).
 
-Checked by: tests/test_torch_layers.py.
+Checked by: tests/check/test_torch_layers.py.
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ A module of one's own is judged with a loss written on refnet's names::
 
     compare(gradients(loss, params, batch), certify(net, params, batch))
 
-Checked by: tests/test_adapters.py.
+Checked by: tests/check/test_adapters.py.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 net: planted by ``refnet check rates``, and named by the judge.
 
 A name says what the other implementation does, against the reference's conventions.
-Checked by: tests/test_names.py.
+Checked by: tests/check/test_mistake_names.py.
 """
 
 from refnet.batch import Batch, Params
@@ -11,12 +11,13 @@ from refnet.check.mistakes.base import Mistake, Mistakes
 from refnet.check.mistakes.gates import of_the_activation, of_the_gates
 from refnet.check.mistakes.inputs import of_inputs, of_parameters, of_readout
 from refnet.check.mistakes.layers import of_the_layers
-from refnet.check.mistakes.scoring import faint, of_the_loss
+from refnet.check.mistakes.scoring import faint, of_the_classes, of_the_loss
 from refnet.check.mistakes.stacked import of_the_stack
+from refnet.check.mistakes.types import of_the_types
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Mistake", "faint", "mistakes", "of_the_stack"]
+__all__ = ["Mistake", "faint", "mistakes", "of_the_stack", "of_the_types"]
 
 
 def mistakes(net: Net, params: Params, batch: Batch) -> Mistakes:
@@ -32,3 +33,4 @@ def mistakes(net: Net, params: Params, batch: Batch) -> Mistakes:
     else:
         yield from of_the_layers(net, params)
     yield from of_the_activation(net)
+    yield from of_the_classes(net, batch)

@@ -6,6 +6,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.mistakes.base import Mistakes, changed, each_block, mistake, padded
+from refnet.check.mistakes.scoring import class_alone
 from refnet.check.naive import Pass
 from refnet.nets.layer import GAINED
 from refnet.nets.recurrent import RecurrentNet
@@ -36,7 +37,7 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         if T == B:
             yield mistake("x has batch and time swapped", x=lambda v, s: v.swapaxes(0, 1),
                           grads=changed(lambda dx: dx.swapaxes(0, 1), "x"))
-        yield from _dropped_examples(B)
+        yield from _dropped_examples(net, batch)
     if D > 1:
         yield mistake("the inputs' features are reversed", x=lambda v, s: v[..., ::-1],
                       grads=changed(lambda dx: dx[..., ::-1], "x"))
@@ -104,15 +105,18 @@ def _dropped_steps(net: RecurrentNet, batch: Batch) -> Mistakes:
             "grads": changed(padded(kept, batch.x.shape), "x")})
 
 
-def _dropped_examples(B: int) -> Mistakes:
+def _dropped_examples(net: RecurrentNet, batch: Batch) -> Mistakes:
+    B = batch.x.shape[1]
     for label, b in (("first", 0), ("last", B - 1)):
         def without(v: Any, s: Pass, b: int = b) -> Any:
             each, dv = (part.copy().reshape(-1, B, *part.shape[1:]) for part in v)
             each[:, b], dv[:, b] = 0, 0
             return each.reshape(v[0].shape), dv.reshape(v[1].shape)
 
-        yield mistake(f"the {label} example of the batch is left out", each=without)
-        yield mistake(f"the {label} example of the batch is left out, and not counted",
+        c = class_alone(batch, b) if net.loss == "cross_entropy" else None
+        who = f"the {label} example of the batch" + ("" if c is None else f", or class {c},")
+        yield mistake(f"{who} is left out", each=without)
+        yield mistake(f"{who} is left out, and not counted",
                       each=without, divisor=lambda v, s: v * (B - 1) / B)
 
 

@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Batch
+from refnet.batch import Array, Batch, Params
 from refnet.check.mistakes.base import Mistakes, mistake
 from refnet.check.naive import Pass
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["faint", "of_the_loss"]
+__all__ = ["class_alone", "faint", "of_the_classes", "of_the_loss"]
+
+CLASSES = 32
+"""The most classes of a batch of which each is looked for, if one may be left out."""
 
 
 def of_the_loss(net: Net, batch: Batch) -> Mistakes:
@@ -75,6 +78,49 @@ def _of_the_softmax(C: int) -> Mistakes:
         v[0], v[1] + _one(s) * s.raw[2][:, None]))
     yield mistake("the gradient takes the logits for the softmax", each=lambda v, s: (
         v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]))
+
+
+def _labels(batch: Batch) -> Array:
+    """The labels, -1 for one that does not count."""
+    y, mask = np.asarray(batch.y), batch.mask
+    return y if mask is None or mask.shape != y.shape else np.where(mask, y, -1)
+
+
+def class_alone(batch: Batch, b: int) -> int | None:
+    """The class that all predictions of example ``b`` have, and no other's; None if there is none.
+    """
+    labels = _labels(batch)
+    here, others = (set(part.ravel().tolist()) - {-1} for part in (
+        labels[..., b], np.delete(labels, b, axis=-1)))
+    return here.pop() if len(here) == 1 and not here & others else None
+
+
+def of_the_classes(net: Net, batch: Batch) -> Mistakes:
+    """One class taken for padding: each that is among those that count, the usual ones first. One
+    that the first or the last example of a sequence alone has is named with it."""
+    if net.loss != "cross_entropy":
+        return
+    labels, counts = np.unique(_labels(batch), return_counts=True)
+    ends = [class_alone(batch, b) for b in (0, -1)] if isinstance(net, RecurrentNet) else []
+    for c in labels[np.argsort(-counts, kind="stable")][:CLASSES]:
+        if c < 0 or c in ends and batch.x.shape[-2] > 1:
+            continue
+
+        def without(v: Any, s: Pass, c: int = c) -> Any:
+            keep = (s.y.reshape(-1) != c).astype(v[0].dtype)
+            return v[0] * keep, v[1] * keep[:, None]
+
+        def fewer(v: Any, s: Pass, c: int = c) -> Any:
+            weights = s.raw[2]
+            return v * (weights[s.y.reshape(-1) != c].sum() / weights.sum() or 1)
+
+        def nothing(found: Params, s: Pass, c: int = c) -> Params:
+            keep = s.raw[2][s.y.reshape(-1) != c]
+            return found if keep.any() else {**found, "loss": found["loss"] * np.nan}
+
+        yield mistake(f"class {c} is left out of the loss, and not counted", common=False,
+                      each=without, divisor=fewer, report=nothing)
+        yield mistake(f"class {c} is left out of the loss", common=False, each=without)
 
 
 def faint(net: Net) -> Mistakes:

@@ -1,7 +1,7 @@
 """Mistakes in putting layers together: directions, lengths, the order of parts, initial states.
 
 A stack is run once more here, cell by cell, with a place for every one of these mistakes; what is
-inside a cell is the reference's own. Checked by: tests/test_stacked_names.py.
+inside a cell is the reference's own. Checked by: tests/check/test_stacked_mistakes.py.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Small exact matrices, and derivatives by dual numbers, for the errata's checks."""
+"""Small matrices and nets, and derivatives by dual numbers, for the errata's checks."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -10,9 +10,11 @@ from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.dual import dual_array, parts
 from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_jacobians
 
-__all__ = ["A1", "ROTATION", "SHEAR", "W1", "W2", "every_sign", "identity", "jacobian", "rational",
-           "slopes", "softsign", "two_layers"]
+__all__ = ["A1", "NILPOTENT", "ROTATION", "SHEAR", "W1", "W2", "every_sign", "identity", "jacobian",
+           "product_norms", "rational", "slopes", "softsign", "two_layers"]
 
 SOFTSIGN = ACTIVATIONS["softsign"]
 
@@ -28,6 +30,7 @@ ROTATION = rational((F(3, 5), F(-4, 5)), (F(4, 5), F(3, 5)))
 SHEAR = rational((1, 1), (0, 1))
 A1 = rational((F(1, 2), -3))[0]
 """A bias or a pre-activation."""
+NILPOTENT = np.array([[2.0, 2.0], [-2.0, -2.0]])
 
 
 def identity(n: int) -> Array:
@@ -64,3 +67,13 @@ def two_layers() -> tuple[FeedforwardNet, Params]:
     return (FeedforwardNet((2, 2, 3), activation=SOFTSIGN),
             {"W1": W1, "b1": A1, "W2": rational((1, 2), (3, 4), (5, 6)),
              "b2": rational((7, 8, 9))[0]})
+
+
+def product_norms(activation: str, W: Array, steps: int, gain: float = 1) -> Array:
+    """||dh_T / dh_t||_2 for t = 0 .. T of a net with this W (2, 2), fed so that ReLU keeps unit 0
+    on and unit 1 off; ``gain`` is the slope of the identity."""
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS[activation], gain=gain)
+    params = net.init(np.random.default_rng(0), np.float64)
+    params |= {"Whh": W, "Wxh": np.array([[1.0], [-1.0]]), "bh": np.zeros(2)}
+    jacobians = state_jacobians(net, params, np.ones((steps, 1, 1)))[:, 0]
+    return np.asarray(np.linalg.norm(jacobians, 2, (1, 2)))

@@ -1,4 +1,5 @@
-"""Errata of Manchev & Spratling, On the biological plausibility of orthogonal initialisation."""
+"""Errata of Manchev & Spratling, On the biological plausibility of orthogonal initialisation,
+equations and what is derived from them."""
 
 import itertools
 import math
@@ -6,18 +7,41 @@ from fractions import Fraction as F
 
 import numpy as np
 
-from refnet.analysis.orthogonalization import (defect_moments, gaussian_moments,
-                                               orthogonalization_experiment, singular_value_map,
-                                               uniform_moments)
+from refnet.analysis.orthogonalization import (
+    defect_moments,
+    gaussian_moments,
+    orthogonalization_experiment,
+    singular_value_map,
+    uniform_moments,
+)
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
-from refnet.explain.errata.exact import (A1, ROTATION, SHEAR, W1, W2, every_sign, identity,
-                                         jacobian, rational, slopes, softsign, two_layers)
+from refnet.explain.errata.exact import (
+    A1,
+    NILPOTENT,
+    ROTATION,
+    SHEAR,
+    W1,
+    W2,
+    every_sign,
+    identity,
+    jacobian,
+    product_norms,
+    rational,
+    slopes,
+    softsign,
+    two_layers,
+)
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
-from refnet.matrices.orthogonality import (defect, defect_and_gradient, open_penalty, open_update,
-                                           orthogonalize)
+from refnet.matrices.orthogonality import (
+    defect,
+    defect_and_gradient,
+    open_penalty,
+    open_update,
+    orthogonalize,
+)
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
@@ -26,17 +50,6 @@ __all__ = ["ERRATA"]
 
 SOURCE = "Manchev & Spratling"
 Rng = np.random.Generator
-NILPOTENT = np.array([[2.0, 2.0], [-2.0, -2.0]])
-
-
-def _product_norms(activation: str, W: Array, steps: int, gain: float = 1) -> Array:
-    """||dh_T / dh_t||_2 for t = 0 .. T of a net with this W, fed so that ReLU keeps unit 0 on
-    and unit 1 off; ``gain`` is the slope of the identity."""
-    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS[activation], gain=gain)
-    params = net.init(np.random.default_rng(0), np.float64)
-    params |= {"Whh": W, "Wxh": np.array([[1.0], [-1.0]]), "bh": np.zeros(2)}
-    jacobians = state_jacobians(net, params, np.ones((steps, 1, 1)))[:, 0]
-    return np.asarray(np.linalg.norm(jacobians, 2, (1, 2)))
 
 
 @erratum(1, SOURCE, "I-A, after eq. 4",
@@ -48,10 +61,10 @@ def _product_norms(activation: str, W: Array, steps: int, gain: float = 1) -> Ar
          "f' in between: with W = [[2, 2], [-2, -2]], W W = 0, and a ReLU that keeps the first "
          "unit on and the second off, every factor is [[2, 2], [0, 0]].")
 def _e1(rng: Rng) -> list[Comparison]:
-    norms = _product_norms("relu", NILPOTENT, 20)
+    norms = product_norms("relu", NILPOTENT, 20)
     small = 0.9 * initialize("orthogonal", (2, 2), rng) @ np.diag([1, 0.3])
-    shrunk = _product_norms("identity", small, 20)
-    steep = _product_norms("identity", 0.9 * ROTATION.astype(float), 20, 1.2)
+    shrunk = product_norms("identity", small, 20)
+    steep = product_norms("identity", 0.9 * ROTATION.astype(float), 20, 1.2)
     return [
         Comparison("spectral radius of W", spectral_radius(NILPOTENT), None, AtMost(1e-7)),
         Comparison("||dh_20/dh_0|| of a ReLU net with this W (the bounds: radius 0 and norm, ^20)",
@@ -359,50 +372,9 @@ def _e19(rng: Rng) -> list[Comparison]:
                        defect_and_gradient(W2)[1] / 3)]
 
 
-@erratum(37, SOURCE, "III-B, Fig. 3b", "an OINIT net starts at a spectral radius near 0",
-         "it starts at 1; an OPEN net from N(0, .001) starts near 0",
-         "OINIT ends, before training, at an orthogonal W_hh: all eigenvalues have modulus 1. "
-         "The figure's curves, which start near 0 and reach 1 as the penalty falls, are those of "
-         "penalty enforced orthogonality.")
-def _e37(rng: Rng) -> list[Comparison]:
-    start = initialize("gaussian", (100, 100), rng, sd=0.01)
-    trained = spectral_radius(orthogonalize(start, max_steps=100).W)
-    small = spectral_radius(initialize("gaussian", (100, 100), rng, sd=0.001))
-    return [Comparison("spectral radius after OINIT from N(0, .01); stopped at a defect of 1e-6",
-                       trained, 0.0, 1.0, 1e-3),
-            Comparison("spectral radius of N(0, .001), OPEN's start", small, None, AtMost(0.02))]
-
-
-@erratum(40, SOURCE, "III-A", "rho(W_hh) > 1 is the necessary condition for exploding gradients",
-         "||W_hh||_2 sup |f'| > 1 is necessary; rho(W_hh) > 1 is neither necessary nor sufficient",
-         "The net of erratum 1 explodes with rho = 0. And with rho > 1 a saturated tanh shrinks "
-         "every factor diag(f'(a)) W.")
-def _e40(rng: Rng) -> list[Comparison]:
-    exploding = _product_norms("relu", NILPOTENT, 20)
-    saturated = _product_norms("tanh", 3 * np.eye(2), 20)
-    return [Comparison("||dh_20/dh_0|| with rho(W) = 0 (ReLU), where ||dh_20/dh_20|| = 1",
-                       float(exploding[0]), AtMost(1), AtLeast(1e6)),
-            Comparison("||dh_20/dh_0|| with rho(W) = 3 (tanh)", float(saturated[0]), AtLeast(1),
-                       AtMost(1e-3))]
-
-
-@erratum(41, SOURCE, "II-A", "minimising the Frobenius norm itself instead of its square only "
-         "changes the speed of convergence",
-         "with a constant rate it does not converge: the steps have a constant length",
-         "The gradient of ||E||_F is 2 E W / ||E||_F, of norm about 2 however close W is to "
-         "orthogonal, so steps of rate a go back and forth across the limit, up to about 2 a away.")
-def _e41(rng: Rng) -> list[Comparison]:
-    start = initialize("gaussian", (100, 100), rng)
-    square = orthogonalize(start).costs[-1]
-    plain = orthogonalize(start, form="unsquared", max_steps=2000).costs
-    return [Comparison("||E||_F^2 after at most 100 steps on the square", square, None,
-                       AtMost(1e-6)),
-            Comparison("mean ||E||_F over steps 1,000 to 2,000 without the square, rate .1",
-                       float(np.mean(plain[1000:])), AtMost(1e-3), AtLeast(0.1))]
-
-
-_e20 = Erratum(20, SOURCE, "IV", "IRNN [10]", "IRNN [9]",
-               "Reference 9 is Le et al., who start from the identity; 10 is Arjovsky et al.")
+_e49 = Erratum(49, SOURCE, "before eq. 12", "using (8) and (11) in (9)", "in (10)",
+               "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. "
+               "11). Eq. 9 is the recursion of dE/dv_l.")
 
 ERRATA: tuple[Erratum, ...] = (_e1, _e2, _e3, _e4, _e5, _e6, _e7, _e8, _e9, _e10, _e11, _e12, _e13,
-                               _e14, _e15, _e16, _e17, _e18, _e19, _e20, _e37, _e40, _e41)
+                               _e14, _e15, _e16, _e17, _e18, _e19, _e49)

@@ -109,4 +109,19 @@ def _e42(rng: Rng) -> list[Comparison]:
                        float(power.std() / product.std()), None, math.sqrt(n), 0.15)]
 
 
-ERRATA: tuple[Erratum, ...] = (_e32, _e33, _e35, _e36, _e42)
+@erratum(54, ORHAN, "on the feedforward chain", "the chain maximises the total SNR",
+         "its J_tot tends to the greatest value, N, as the gain grows; no finite gain reaches it",
+         "J(k) = (1 - r) / (1 - r^(k + 1)) with r = 1 / gain^2, k < N: 1 at k = 0, less at k > 0, "
+         "and increasing in the gain. So of any chain, another one has more.")
+def _e54(rng: Rng) -> list[Comparison]:
+    N = 12
+    rows = []
+    for gain in (1.02, 1.5, 3.0, 10.0):
+        measured = total_memory(initialize("chain", (N, N), rng, gain=gain), np.eye(N)[0])
+        derived = sum((1 - gain ** -2) / (1 - gain ** (-2 * k)) for k in range(1, N + 1))
+        rows.append(Comparison(f"J_tot of the chain, N = 12, gain {gain}", measured, AtLeast(N),
+                               derived, 1e-9))
+    return rows
+
+
+ERRATA: tuple[Erratum, ...] = (_e32, _e33, _e35, _e36, _e42, _e54)

@@ -8,14 +8,27 @@ from fractions import Fraction as F
 
 import numpy as np
 
+from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
-from refnet.explain.errata.exact import (A1, ROTATION, W1, W2, identity, jacobian, rational, slopes,
-                                         softsign)
+from refnet.explain.errata.exact import (
+    A1,
+    NILPOTENT,
+    ROTATION,
+    W1,
+    W2,
+    identity,
+    jacobian,
+    product_norms,
+    rational,
+    slopes,
+    softsign,
+)
 from refnet.maths.linalg import solve
 from refnet.matrices import stiefel
 from refnet.matrices.orthogonality import defect
 from refnet.matrices.transitions.svd import SVD
+from refnet.nets.feedforward import FeedforwardNet
 from refnet.tasks.synthetic import Adding
 from refnet.training.optimizers import SGD, Optimizer, RMSprop
 
@@ -261,5 +274,80 @@ _e39 = Erratum(39, SOURCE, "3.1.2", "both the ordered and sequential MNIST tasks
                "Both are sequential; the sentence compares Tables 1 and 2, ordered and permuted.")
 
 
+@erratum(51, SOURCE, "2, at its end", "the strength of the prior is equivalent to the variance "
+         "of the Gaussian",
+         "it is 1 / (2 v), v the variance: the smaller v, the stronger",
+         "-log N(s; 1, v) = (s - 1)^2 / (2 v) + a constant. The sections on experiments use the "
+         "word so: priors that are too strong slow convergence.")
+def _e51(rng: Rng) -> list[Comparison]:
+    s = np.array([F(3, 2), F(1, 5)])
+    ones = SVD(margin="none", prior=F(1)).penalty(
+        {"U": identity(2), "V": identity(2), "s": s})[1]["s"]
+    density = jacobian(lambda s: (s - 1) * (s - 1) / 2, s).diagonal()  # times v
+    return [Comparison("lambda with which lambda sum (s - 1)^2 has the gradient of "
+                       f"-log N(s; 1, {v})", density / v / ones, np.full(2, v),
+                       np.full(2, 1 / (2 * v))) for v in (F(1, 4), F(3))]
+
+
+@erratum(52, SOURCE, "eq. 5", "||da_{t+1}/da_t|| <= ||D_t|| ||W_t||",
+         "||da_{t+1}/da_t|| <= ||D_t|| ||W_{t+1}||",
+         "By eq. 3: a_{t+1} = W_{t+1} h_t. In a recurrent net the two are one; the equation is "
+         "that of layer i, too.")
+def _e52(rng: Rng) -> list[Comparison]:
+    before, after = identity(2) / 10, 10 * identity(2)
+    a = before @ rational((0, 0))[0]  # softsign' = 1 there
+    gain = jacobian(lambda a: after @ softsign(a), a)
+    return [Comparison("||da_{t+1}/da_t|| with W_t = .1 I, W_{t+1} = 10 I, D_t = I",
+                       abs(gain).max(), AtMost(F(1, 10)), AtMost(F(10)))]
+
+
+@erratum(53, SOURCE, "eqs. 1, 2", "n hidden layers have pre-activations a_i, i = 2 .. n, with the "
+         "loss at layer n", "i = 1 .. n + 1, h_0 the input, with the loss at layer n + 1",
+         "Eqs. 2 and 4 have a_{n+1} and W_{n+1}; and the first hidden layer has a matrix.")
+def _e53(rng: Rng) -> list[Comparison]:
+    return [Comparison(f"matrices of a net of {n} hidden layers",
+                       sum(name.startswith("W") for name in FeedforwardNet((2,) * (n + 2)).shapes),
+                       n - 1, n + 1) for n in (1, 4)]
+
+
+_e55 = Erratum(
+    55, "a summary of Vorontsov et al.", "the experiments",
+    "in the synthetic memory tasks a small margin was better than no orthogonal constraint",
+    "of copy it was at the longest T only; of adding, margins of 1 to 100 were, and no small one "
+    "was tried",
+    "In 3.1.1 convergence is the faster the wider the margin but at T = 10,000, where .001 is the "
+    "best and no margin fails; in 3.1.3 no margin solves all lengths but that; Figure 5 has m = 0, "
+    "1, 10, 100 and none. refnet's runs (three seeds each, benchmarks/README.md) solve copy at "
+    "T = 200 after 2,200 to 2,300 iterations with a margin of .001, 1,300 to 1,500 with .01, and "
+    "500 to 900 without one; without one, one of three is not solved at T = 500, and none is at "
+    "1,000.")
+
+
+@erratum(56, SOURCE, "3; the summary of it",
+         "strict orthogonality guarantees a stable gradient norm",
+         "it does if f' = 1; else sup |f'| <= 1 guarantees that the norm does not grow",
+         "||dh_T/dh_t|| is at most the product of sup |f'| over the steps, and less the more the "
+         "units saturate: W = I with tanh has dh_T/dh_t = prod diag(f'(a)). Section 1.1 itself has "
+         "D contractive.")
+def _e56(rng: Rng) -> list[Comparison]:
+    W = ROTATION.astype(float)
+    linear, tanh = (float(product_norms(name, W, 50)[0]) for name in ("identity", "tanh"))
+    return [Comparison("||dh_50/dh_0|| with a rotation and f(a) = a", linear, None, 1.0, 1e-12),
+            Comparison("the same with tanh", tanh, 1.0, AtMost(1e-3), 1e-12)]
+
+
+@erratum(57, SOURCE, "1", "a weight penalty bounds the spectral radius, thus limiting the maximal "
+         "gain",
+         "it limits the maximal gain ||W||_2, which is at most the Frobenius norm, and with it the "
+         "radius; a bound of the radius limits no gain",
+         "rho(W) <= ||W||_2 <= ||W||_F. With W = [[2, 2], [-2, -2]], W W = 0, so both eigenvalues "
+         "are 0, and W (1, 1)' = (4, -4)'.")
+def _e57(rng: Rng) -> list[Comparison]:
+    gain = float(np.linalg.norm(NILPOTENT @ np.ones(2)) / 2 ** 0.5)
+    return [Comparison("||W x|| / ||x|| for x = (1, 1); printed: at most the radius", gain,
+                       AtMost(spectral_radius(NILPOTENT)),
+                       AtMost(float(np.linalg.norm(NILPOTENT))), 1e-6)]
+
+
 ERRATA: tuple[Erratum, ...] = (_e21, _e22, _e23, _e24, _e25, _e26, _e27, _e28, _e29, _e30, _e31,
-                               _e34, _e38, _e39, _e43, _e44)
+                               _e34, _e38, _e39, _e43, _e44, _e51, _e52, _e53, _e55, _e56, _e57)

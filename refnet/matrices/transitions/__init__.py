@@ -10,8 +10,12 @@ from typing import Any
 
 from refnet.matrices.slots import Transition
 from refnet.matrices.transitions.manifold import Orthogonal, Product
-from refnet.matrices.transitions.parametrisations import (CayleyMap, Householder, MatrixExponential,
-                                                          ScaledCayley)
+from refnet.matrices.transitions.parametrisations import (
+    CayleyMap,
+    Householder,
+    MatrixExponential,
+    ScaledCayley,
+)
 from refnet.matrices.transitions.schur import Schur
 from refnet.matrices.transitions.svd import SVD
 from refnet.specs import Kind, field_options, read
@@ -46,7 +50,7 @@ def transition(name: str, **options: Any) -> Transition | None:
     >>> W.tolist() == np.eye(3).tolist()
     True
 
-    Checked by: tests/test_transitions.py::test_registry.
+    Checked by: tests/matrices/test_transitions.py::test_registry.
     """
     name, given = read("transition", SPEC, name)
     options = given | options

@@ -15,6 +15,7 @@ from refnet.maths.numeric import Number
 from refnet.maths.threads import LARGE, in_threads
 from refnet.matrices import stiefel
 from refnet.matrices.slots import Moved
+from refnet.process import serial_blas
 
 __all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
 
@@ -30,7 +31,13 @@ def polar(start: Array) -> Array:
 
 
 class Plain:
-    """What a transition is unless it says otherwise: square, no manifold, no penalty."""
+    """What a transition is unless it says otherwise: square, no manifold, no penalty. What a
+    subclass computes runs with one thread of BLAS (``serial_blas``)."""
+
+    def __init_subclass__(cls) -> None:
+        for name in ("init", "matrix", "pull_back", "penalty", "retract", "report"):
+            if name in vars(cls):
+                setattr(cls, name, serial_blas(vars(cls)[name]))
 
     def matrix(self, parts: Params) -> tuple[Array, Any]:
         """W and the tape."""
@@ -102,8 +109,8 @@ class Manifold(Plain):
         guard after it. Exact numbers do not drift and are not measured. The parts do not depend
         on each other, and several large ones move at once, each in a thread.
 
-        Checked by: tests/test_transitions.py::test_retract_descends_and_reports,
-        tests/test_transitions.py::test_parts_move_as_if_alone.
+        Checked by: tests/matrices/test_transitions.py::test_retract_descends_and_reports,
+        tests/matrices/test_transitions.py::test_parts_move_as_if_alone.
         """
         found: dict[str, tuple[Array, stiefel.Guarded | None]] = {}
 
@@ -140,7 +147,7 @@ class Orthogonal(Manifold):
 
     A wide W has orthonormal rows; it moves as its transpose does.
     Source: Vorontsov et al., eq. 9 as corrected (errata 25, 31), for Cayley steps.
-    Checked by: tests/test_transitions.py::test_retract_descends_and_reports.
+    Checked by: tests/matrices/test_transitions.py::test_retract_descends_and_reports.
 
     >>> Orthogonal().init(np.diag([3.0, 2.0]))["M"].round(9).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -187,7 +194,7 @@ class Product(Manifold):
     one shape; it is kept among the parameters, so that a saved net is complete, and its gradient
     is zero.
     Source: Manchev & Spratling, IV.
-    Checked by: tests/test_transitions.py::test_push_equals_pull.
+    Checked by: tests/matrices/test_transitions.py::test_push_equals_pull.
 
     >>> doubled = Product(low=2, high=2)
     >>> doubled.matrix(doubled.init(np.eye(2)))[0].tolist()

@@ -3,7 +3,7 @@
 Sources: matrix exponential: Lezcano-Casado & Martinez-Rubio (2019); Cayley map: torch's
 ``parametrizations.orthogonal``; scaled Cayley: Helfrich, Willmott & Ye (2018); Householder
 products: Mhammedi et al. (2017), in the compact form of Joffrain et al. (2006).
-Checked by: tests/test_transitions.py::test_push_equals_pull.
+Checked by: tests/matrices/test_transitions.py::test_push_equals_pull.
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class MatrixExponential(Turned):
 
     det W, of either sign, is that of the base. A wide W is ``base e^X'``.
     Source: Lezcano-Casado & Martinez-Rubio (2019).
-    Checked by: tests/test_transitions.py::test_complex_step,
+    Checked by: tests/matrices/test_transitions.py::test_complex_step,
     ::test_parametrisations_stay_orthogonal.
 
     >>> parts = {"A": np.array([[0, 0], [np.pi / 2, 0]]), "base": np.eye(2)}
@@ -118,7 +118,7 @@ class CayleyMap(Turned):
 
     The Cayley map reaches exactly the rotations that do not have the eigenvalue -1.
     Source: Cayley (1846); as a parametrisation, torch's ``parametrizations.orthogonal``.
-    Checked by: tests/test_transitions.py::test_push_equals_pull,
+    Checked by: tests/matrices/test_transitions.py::test_push_equals_pull,
     ::test_rational_parametrisations_are_exactly_orthogonal.
 
     >>> parts = {"A": np.array([[0.0, 0.0], [1.0, 0.0]]), "base": np.eye(2)}
@@ -144,7 +144,7 @@ class ScaledCayley(Plain):
     Every orthogonal matrix has such a D, so both components of O(N) are within reach: det W
     is the product of D.
     Source: Helfrich, Willmott & Ye (2018).
-    Checked by: tests/test_transitions.py::test_push_equals_pull,
+    Checked by: tests/matrices/test_transitions.py::test_push_equals_pull,
     ::test_scaled_cayley_reaches_what_the_cayley_map_cannot.
 
     >>> parts = {"A": np.array([[0.0, 0.0], [1.0, 0.0]]), "D": np.array([1.0, -1.0])}
@@ -204,7 +204,7 @@ class Householder(Plain):
     ``I - V' S^-1 V`` with S upper triangular: V V' above its diagonal and half of it on it.
     A wide W is the transpose of a tall one; its D is (P, 1) where a tall one's is (P,).
     Source: Mhammedi et al. (2017), in the compact form of Joffrain et al. (2006).
-    Checked by: tests/test_transitions.py::test_push_equals_pull,
+    Checked by: tests/matrices/test_transitions.py::test_push_equals_pull,
     ::test_rational_parametrisations_are_exactly_orthogonal.
 
     >>> parts = {"V": np.array([[1.0, 0.0]]), "D": np.ones(2)}

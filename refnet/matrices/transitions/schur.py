@@ -36,7 +36,7 @@ class Schur(Manifold):
     eigenvalues g e^(+-i a). ``modulus_penalty``: strength of ``sum (g - 1)^2`` in the loss, as
     in the paper. ``step``, ``metric``: see Manifold.
     For floats and balls; not for rational numbers, whose cosines are not rational.
-    Checked by: tests/test_transitions.py::test_complex_step.
+    Checked by: tests/matrices/test_transitions.py::test_complex_step.
 
     >>> parts = {"P": np.eye(2), "g": np.array([2.0]), "a": np.array([np.pi / 2]),
     ...          "T": np.zeros((2, 2))}

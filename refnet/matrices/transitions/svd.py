@@ -49,7 +49,8 @@ class SVD(Manifold):
     ``soft (||U'U - I||_F^2 + ||V'V - I||_F^2)`` is added to the loss. (For a penalty on W itself
     see orthogonality.open_penalty.) ``step``, ``metric``: see Manifold.
     Source: Vorontsov et al., eqs. 8-11 as corrected (errata 24, 27, 28), and 3.2 for the prior.
-    Checked by: tests/test_transitions.py::test_push_equals_pull, tests/test_svd.py.
+    Checked by: tests/matrices/test_transitions.py::test_push_equals_pull,
+    tests/matrices/test_svd.py.
 
     >>> parts = {"U": np.eye(2), "V": np.eye(2), "s": np.array([2.0, 1.0])}
     >>> SVD().matrix(parts)[0].tolist()

@@ -1,0 +1,238 @@
+"""More calls of a function under judgement: with other inputs, and to see why it goes wrong.
+
+Their results should be those of the reference in float64, which are not certified.
+Checked by: tests/check/test_repeats.py, tests/check/test_judge_limits.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params, last_steps
+from refnet.check.cases import reference_results
+from refnet.check.given import by_name, numbers
+from refnet.check.kept import Case, certificate
+from refnet.nets.gradients import Net
+
+__all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays", "tried"]
+
+Theirs = Callable[..., Any]
+Inputs = tuple[Params, Batch]
+NEAR = 0.01
+"""How far off a result may be, of its norm, that is called right without a certificate."""
+
+
+def results(function: Theirs, inputs: tuple[Any, ...]) -> Any:
+    """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
+    found = function(*deepcopy(inputs))
+    return {name: _copy(value) for name, value in found.items()} if isinstance(
+        found, Mapping) else found
+
+
+def _copy(value: Any) -> Any:
+    try:
+        return deepcopy(value) if isinstance(value, (list, tuple)) else np.array(value, subok=True)
+    except Exception:  # what NumPy cannot read: the comparison says so
+        return value
+
+
+def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Any]:
+    """Its results by the names of ``true``; {} if it fails there."""
+    try:
+        return by_name(results(function, inputs), true)
+    except Exception:  # it runs with some numbers, or sizes, alone
+        return {}
+
+
+def _read(arrays: Mapping[str, Any], true: Params) -> Params:
+    """Results as float64, those that can be compared with ``true``."""
+    return {name: value for name, given in arrays.items() if name in true
+            and (value := numbers(given)) is not None and value.shape == np.shape(true[name])}
+
+
+def _numbers(function: Theirs, inputs: Inputs, true: Params) -> Params:
+    return _read(tried(function, inputs, true), true)
+
+
+def other_inputs(case: Case) -> Iterator[tuple[str, Inputs]]:
+    """Other inputs of a net's shapes, and what they are."""
+    if not isinstance(case.what, Net):
+        return
+    params, batch = case.inputs
+    if any(value.dtype.kind == "O" for value in map(np.asarray, (*params.values(), batch.x))):
+        return
+    # not the parts of a transition: half of an orthogonal matrix is none
+    half = {name: value if "." in name else _half(value) for name, value in params.items()}
+    yield "half of the parameters and inputs", (half, batch._replace(x=_half(batch.x)))
+    yield "other targets", (params, _other_targets(
+        batch, certificate(case).named()["outputs"].value.shape[-1]))
+
+
+def _other_targets(batch: Batch, classes: int) -> Batch:
+    """The same x with half of the targets or, of classes, with those that count in another order
+    (if there is one alone, with the next one); with a mask, sequences end a step earlier."""
+    y, mask = np.array(batch.y), batch.mask
+    counted = np.ones(y.shape, bool)
+    if mask is not None:
+        steps = mask.astype(bool)
+        shorter = steps & (np.arange(len(steps))[:, None] < last_steps(steps) - 1)
+        steps = np.where(shorter.any(axis=0), shorter, steps)
+        mask = steps.astype(mask.dtype)
+        if y.shape == steps.shape:
+            counted = steps
+    if y.dtype.kind not in "iu":
+        return batch._replace(y=_half(y), mask=mask)
+    own = y[counted]
+    y[counted] = np.roll(own, 1) if (own != own[:1]).any() else (own + 1) % classes
+    return batch._replace(y=y, mask=mask)
+
+
+def _half(value: Any) -> Array:
+    """Half of floats; integers, which name symbols or classes, as they are."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "iu" else np.asarray(array / 2, array.dtype)
+
+
+def _true(net: Net, params: Params, batch: Batch) -> Params:
+    return reference_results(net, {name: _wide(value) for name, value in params.items()},
+                             batch._replace(x=_wide(batch.x), y=_wide(batch.y)))
+
+
+def _wide(value: Any) -> Array:
+    """Floats as float64; integers as they are."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "iu" else array.astype(float)
+
+
+def strays(case: Case, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params) -> bool:
+    """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the
+    way to the first one, in the norm."""
+    former = {name: value.value for name, value in certificate(case).named().items()}
+    true = _true(case.what, *inputs)
+    return any(_moves(true[name], former[name], sigma[name]) and not _norm(
+        value - true[name]) <= _norm(true[name] - former[name]) / 20
+        for name, value in _read(arrays, true).items())
+
+
+def _moves(true: Array, former: Array, sigma: Array) -> bool:
+    return _norm(sigma) < _norm(true - former) / 100
+
+
+def _norm(array: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.linalg.norm(array))
+
+
+def _right(found: Params, true: Params) -> bool:
+    return bool(found) and all(_norm(value - true[name]) <= NEAR * _norm(true[name])
+                               for name, value in found.items())
+
+
+def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params
+          ) -> str:
+    """What proves that a function keeps something, which was right at the inputs of the case, and
+    then gave ``arrays`` at others, where it was wrong; "" if nothing does.
+
+    Of a function without any state the results are the same whatever was called before, wrong at
+    those inputs with one more step, too, and follow every input that decides them: one that does
+    not has its value from elsewhere. Lengths that are all of the steps are no such value: they may
+    be ignored.
+    """
+    net, (params, batch) = case.what, inputs
+    former = {name: value.value for name, value in certificate(case).named().items()}
+    first, there = _numbers(function, case.inputs, former), _true(net, *inputs)
+    if not _right(first, former):
+        return "the first inputs now give another result"
+    before = _read(arrays, there)
+    again = _numbers(function, inputs, there)
+    if any(not np.array_equal(value, before[name], equal_nan=True)
+           and not _norm(value - before[name]) <= NEAR * _norm(value)
+           for name, value in again.items() if name in before):
+        return "the same inputs then give another result"
+    longer = (params, _longer(net, batch))
+    if np.ndim(batch.x) == 3 and _right(_numbers(function, longer, made := _true(net, *longer)),
+                                        made):
+        return "with one more step it is right at once"
+    unread = [what for what, mixed in _one_at_a_time(case, inputs)
+              if _unmoved(net, function, mixed, first, former, sigma)]
+    return unread and f"{', '.join(unread)} of the first call is used" or ""
+
+
+def _longer(net: Net, batch: Batch) -> Batch:
+    """With the last step twice or, with a mask, one more that it leaves out."""
+    def more(part: Array) -> Array:
+        return np.concatenate([part, part[-1:]])
+
+    timed = getattr(net, "readout", "last") != "last"
+    mask = None if batch.mask is None else more(batch.mask)
+    if mask is not None:
+        mask[-1] = 0
+    return Batch(more(batch.x), more(batch.y) if timed else batch.y, mask)
+
+
+def _one_at_a_time(case: Case, inputs: Inputs) -> Iterator[tuple[str, list[Inputs]]]:
+    """The case's inputs with one of them from ``inputs``, and of classes with all others, too."""
+    params, batch = case.inputs
+    for name, value in inputs[0].items():
+        if not np.array_equal(value, params[name]):
+            yield name, [({**params, name: value}, batch)]
+    for name in ("x", "y", "mask"):
+        value, first = getattr(inputs[1], name), getattr(batch, name)
+        if value is None or np.array_equal(value, first) or name == "mask" and np.all(first):
+            continue
+        values = [value]
+        if name == "y" and first.dtype.kind in "iu":
+            C = certificate(case).named()["outputs"].value.shape[-1]
+            values += [np.where(first < 0, first, (first + by) % C).astype(first.dtype)
+                       for by in range(1, min(C, 9))]
+        yield name, [(params, batch._replace(**{name: value})) for value in values]
+
+
+def _unmoved(net: Net, function: Theirs, mixed: list[Inputs], first: Params, former: Params,
+             sigma: Params) -> bool:
+    """Whether a result stays as it was at all of these inputs, although the right one moves."""
+    names = set(first)
+    for inputs in mixed:
+        true = _true(net, *inputs)
+        found = _numbers(function, inputs, true)
+        names &= {name for name in found if _moves(true[name], former[name], sigma[name]) and _norm(
+            found[name] - first[name]) <= _norm(true[name] - former[name]) / 100}
+    return bool(names)
+
+
+def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
+    """Whether a function's errors are others where its inputs differ by some unit roundoffs ``u``,
+    by less than a tenth in what is right, and the same at the same inputs. Those of rounding are;
+    what is computed otherwise is off there as it was here."""
+    if not isinstance(case.what, Net):
+        return False
+    rng, (params, batch) = np.random.default_rng(0), case.inputs
+
+    def near(value: Array, by: float) -> Array:
+        value = np.asarray(value)
+        moved = value * (1 + by * rng.uniform(-1, 1, value.shape)) if value.dtype.kind == "f" else \
+            value
+        return np.asarray(moved, value.dtype)
+
+    def errors(by: float) -> tuple[Params, Params]:
+        at = ({name: value if "." in name else near(value, by) for name, value in params.items()},
+              batch._replace(x=near(batch.x, by)))
+        true = _true(case.what, *at)
+        return {name: value - true[name] for name, value in _numbers(
+            function, at, true).items()}, true
+
+    def alike(off: Params) -> float:
+        with np.errstate(all="ignore"):
+            return float(np.mean([(off[name] * value).sum() / (_norm(off[name]) * _norm(value))
+                                  for name, value in here.items() if name in off]))
+
+    here, right = errors(0)
+    here = {name: value for name, value in here.items() if value.any()}
+    if not here or not alike(errors(0)[0]) > 0.999:
+        return False
+    others = [errors(16 * u) for _ in range(draws)]
+    moved = np.median([_norm(true[name] - right[name]) / _norm(right[name]) for _, true in others
+                       for name in here])
+    return bool(moved < 0.1 and np.mean([alike(off) for off, _ in others]) < 0.7)

@@ -1,0 +1,73 @@
+"""Figures of a run's row, which findings compare.
+
+Checked by: tests/studies/test_study_findings.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from refnet.studies.grid import accuracy, last_accuracy
+
+__all__ = ["BATCH", "Figure", "below_radius_1", "best", "characters", "examples_until_learning",
+           "final", "gain_after", "last_gain", "lost", "middle", "spectrum_end"]
+
+BATCH = 16
+"""Examples of an iteration of MNIST pixel by pixel."""
+
+Row = dict[str, Any]
+Figure = Callable[[Row], float | None]
+
+
+def best(name: str, times: float = 1) -> Figure:
+    """A column at the run's best evaluation, by a factor."""
+    return lambda row: times * row["best"][name] if name in row["best"] else None
+
+
+def final(name: str) -> Figure:
+    """A column at the run's last evaluation."""
+    return lambda row: row["final"].get(name)
+
+
+def lost(row: Row) -> float | None:
+    """By how many percentage points a run ends below its best accuracy, on the same set."""
+    ends = [row[name].get("accuracy") for name in ("best", "final")]
+    return None if None in ends else 100 * (ends[0] - ends[1])
+
+
+def gain_after(row: Row, iteration: int) -> float:
+    """By how many percentage points the best validation accuracy is above that of the evaluations
+    up to the iteration."""
+    curve = row["curve"]
+    return float(100 * (row["best"]["accuracy"] - max(
+        value for value, at in zip(curve["accuracy"], curve["iteration"]) if at <= iteration)))
+
+
+def spectrum_end(row: Row, margin: float) -> float:
+    """The largest singular value's distance from 1, in margins."""
+    return float((row["final"]["s_max"] - 1) / margin)
+
+
+def examples_until_learning(row: Row) -> float | None:
+    """The examples at the first test with more than 11.4% of the answers right."""
+    return next((BATCH * at for at, value in zip(row["curve"]["iteration"],
+                                                 row["curve"]["accuracy"]) if value > .114), None)
+
+
+def last_gain(row: Row) -> float:
+    """The percentage points that the last evaluation adds."""
+    return float(100 * (row["curve"]["accuracy"][-1] - row["curve"]["accuracy"][-2]))
+
+
+def middle(row: Row) -> float:
+    """The mean of the best accuracy and that at the end."""
+    return ((accuracy(row) or 0) + (last_accuracy(row) or 0)) / 2
+
+
+def below_radius_1(row: Row) -> float | None:
+    """The best accuracy of the evaluations at which the spectral radius is below 1, in percent."""
+    return max((100 * value for value, radius in zip(
+        row["curve"]["accuracy"], row["curve"]["spectral_radius"]) if radius < 1), default=None)
+
+
+characters = best("test_accuracy_with_ends", 100)
+"""The percentage of the characters right, ends of lines counted."""

@@ -1,0 +1,129 @@
+"""What a layer can have besides: coupled gates, gates by name, clipped inputs, a second bias."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from refnet.check.verdict import compare
+from refnet.exact import certify
+from refnet.maths.activations import ACTIVATIONS, clipped
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+from refnet.nets.states import state_gradients
+from support.oracles import loss_push_minus_pull, push_minus_pull
+from support.stacked import GATE, float_case, generic_case, rational_net
+
+H = 2
+
+
+def test_coupled_gates_by_hand():
+    """f = 1 - i, one scalar at a time; with peepholes."""
+    net = rational_net("cifg", layers=1, both=False)
+    case = generic_case(net, seed=4, B=1, mask=False)
+    p = {name.removesuffix("_l0"): value for name, value in case.params.items()}
+    rng = np.random.default_rng(0)
+    p |= {name: np.array([Fraction(int(n), 7) for n in rng.integers(1, 9, H)], object)
+          for name in ("Wpi", "Wpo")}
+    one = RecurrentNet(2, H, 2, cell="cifg", activation="softsign", gate=GATE, readout="every")
+    _, tape = one.forward(p, case.batch.x)
+    h, c = (list(part[0]) for part in p["h0"])
+
+    def f(entry, value):
+        return entry.forward(np.array([value], object), p)[0]
+
+    for t, x in enumerate(case.batch.x[:, 0]):
+        def a(row):
+            return p["bh"][row] + sum(p["Wxh"][row] * x) + sum(p["Whh"][row] * np.array(h))
+
+        gate = [f(GATE, a(j) + p["Wpi"][j] * c[j]) for j in range(H)]
+        c = [(1 - gate[j]) * c[j] + gate[j] * f(one.activation, a(H + j)) for j in range(H)]
+        h = [f(GATE, a(2 * H + j) + p["Wpo"][j] * c[j]) * f(one.activation, c[j])
+             for j in range(H)]
+        assert (tape.cell.h[t + 1, 0] == h).all() and (tape.cell.c[t + 1, 0] == c).all()
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "gru_before", "cifg"])
+def test_a_second_bias_is_added(cell):
+    """Its gradient is that of the rows of bh that it is added to, also with a gain."""
+    net = rational_net(cell, layers=2 if cell == "rnn" else 1, both=False, gain=2)
+    case = generic_case(net, seed=5, T=2, B=1, mask=False)
+    size = net.every_cell["_l0"].shapes["bhh"][0]
+    case.params["bhh_l0"] = case.params["bh_l0"][:size[0]] * 3
+    case.direction["bhh_l0"] = case.params["bhh_l0"] + 1
+    assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
+    found = loss_and_gradients(net, case.params, case.batch)
+    merged = {name: value for name, value in case.params.items() if name != "bhh_l0"}
+    merged["bh_l0"] = merged["bh_l0"].copy()
+    merged["bh_l0"][:size[0]] += case.params["bhh_l0"]
+    assert loss_and_gradients(net, merged, case.batch).loss == found.loss
+    assert (found.gradients["bhh_l0"] == found.gradients["bh_l0"][:size[0]]).all()
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_clipped_inputs(cell):
+    """A bound that is reached by some entries: the pull is the transpose of the push; one that
+    none reaches changes nothing."""
+    net = rational_net(cell, "every", layers=1, both=False, clip_forward=2)
+    case = generic_case(net, seed=6, T=2, B=2, mask=False)
+    assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
+    free = replace(net, clip_forward=None)
+    assert push_minus_pull(case._replace(net=free)) == 0
+    clipped_loss, free_loss, wide_loss = (loss_and_gradients(each, case.params, case.batch).loss
+                                          for each in (net, free, replace(net, clip_forward=10**6)))
+    assert clipped_loss != free_loss == wide_loss
+
+
+def test_clipped_ends_and_nan():
+    act = clipped(ACTIVATIONS["identity"], 3)
+    a = np.array([-4, -3, -2, 3, 4, np.nan])
+    h = act.forward(a, {})
+    assert np.array_equal(h, [-3, -3, -2, 3, 3, np.nan], equal_nan=True)
+    da, _ = act.backward(a, h, np.ones(6), {})
+    assert np.array_equal(da, [0, 0, 1, 1, 0, 1])  # at both ends the left-hand slope
+
+
+@pytest.mark.parametrize("name", ["softsign", "tanh", "relu"])
+def test_gates_by_name(name):
+    """Other gates on both backends, certified; and they are not the sigmoid."""
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    net = RecurrentNet(2, 4, 3, cell="lstm", gate=name)
+    assert net.gate is ACTIVATIONS[name]
+    params, batch = float_case(net, dtype=np.float32)
+    certified = certify(net, params, batch)
+    for backend in ("reference", "compiled"):
+        found = loss_and_gradients(replace(net, backend=backend), params, batch)
+        theirs = {"loss": found.loss, **{f"d{key}": value
+                                         for key, value in found.gradients.items()}}
+        assert compare(theirs, certified).passed
+    usual = replace(net, gate="sigmoid")
+    assert loss_and_gradients(usual, params, batch).loss != found.loss
+    flow = state_gradients(net, params, batch)  # one step at a time, with these gates too
+    assert abs(flow[0] - found.gradients["h0"]).max() <= 1e-5 * abs(flow).max()
+
+
+@pytest.mark.parametrize("net", [RecurrentNet(2, 3, 2), StackedNet(
+    2, 3, 2, layers=2, bidirectional=True)], ids=["one layer", "stacked"])
+def test_a_net_runs_with_other_layers(net):
+    """Every cell with half the gain, as the net of that gain has it, and the net as it was."""
+    params = net.init(np.random.default_rng(0), np.float64)
+    x = np.random.default_rng(1).normal(size=(5, 3, 2))
+    usual = net.forward(params, x)[0]
+    halved = net.with_layers(lambda layer: replace(layer, gain=0.5))
+    expected = replace(net, gain=0.5).forward(params, x)[0]
+    assert (halved.forward(params, x)[0] == expected).all() and (expected != usual).any()
+    assert (net.forward(params, x)[0] == usual).all()
+    assert (replace(halved).forward(params, x)[0] == usual).all()
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="gate is prelu; need an activation that learns nothing"):
+        RecurrentNet(2, 4, 3, cell="lstm", gate="prelu")
+    with pytest.raises(ValueError, match="need sigmoid for the cell cifg"):
+        RecurrentNet(2, 4, 3, cell="cifg", gate="relu")
+    with pytest.raises(ValueError, match="clip_forward has no compiled kernel"):
+        RecurrentNet(2, 4, 3, clip_forward=1, backend="compiled")
+    with pytest.raises(ValueError, match="clip_forward is 0"):
+        RecurrentNet(2, 4, 3, clip_forward=0)

@@ -1,0 +1,454 @@
+"""The verdict: correct results pass, planted bugs do not, and the usual ones are named."""
+
+from dataclasses import replace
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+import pytest
+
+from refnet.batch import Batch
+from refnet.check import compare, noise
+from refnet.check.cases import (
+    random_batch,
+    random_mask,
+    random_params,
+    reference_results as results,
+)
+from refnet.check.noise import spread
+from refnet.check.verdict import (
+    EXPLAINED,
+    NOT_ROUNDING,
+    SHOWS_NOTHING,
+    SUSPICIOUS,
+    UNJUDGED,
+    compare_values,
+    judgement,
+)
+from refnet.exact import certify
+from refnet.exact.parts import Clock
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.recurrent import RecurrentNet
+
+pytestmark = pytest.mark.needs("flint")
+
+
+def make(net, seed=0, T=7, B=3, dtype=np.float32, mask=False):
+    rng = np.random.default_rng(seed)
+    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+    return params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
+
+
+SMALL = RecurrentNet(2, 5, 3, learn_h0=True)
+
+
+@pytest.fixture(scope="module")
+def small():
+    params, batch = make(SMALL)
+    certified = certify(SMALL, params, batch)
+    return params, batch, certified, spread(certified, np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("net", [
+    SMALL,
+    *(RecurrentNet(2, 4, 3, cell=cell, readout="every") for cell in
+      ("rnn", "lstm", "gru", "gru_before")),
+    *(RecurrentNet(2, 4, 3, activation=act, loss="squared_error")
+      for act in ACTIVATIONS.values()),
+    FeedforwardNet((4, 6, 6, 3)),
+], ids=lambda value: getattr(value, "__name__", None) or " ".join(
+    str(getattr(value, part, "")) for part in ("cell", "readout", "loss"))
+    + value.activation.name)
+def test_correct_results_are_explained(net, dtype):
+    params, batch = make(net, dtype=dtype, mask=getattr(net, "readout", "") == "every")
+    verdict = compare(results(net, params, batch), certify(net, params, batch))
+    assert verdict.passed, verdict
+    assert verdict.dtype == np.dtype(dtype).name
+    assert verdict.convention == ""
+
+
+def test_verdict_states_the_rule_and_both_numbers(small):
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    theirs["dWhh"] = theirs["dWhh"].copy()
+    theirs["dWhh"][1, 2] *= np.float32(1.001)
+    verdict = compare(theirs, certified, sigma=sigma)
+    worst = verdict.worst
+    assert verdict.verdict == NOT_ROUNDING and not verdict.passed
+    assert (worst.name, worst.index) == ("dWhh", (1, 2))
+    assert worst.theirs == theirs["dWhh"][1, 2]
+    assert worst.certified == certified.gradients["Whh"].value[1, 2]
+    assert worst.z == abs(worst.theirs - worst.certified) / worst.sigma > 12
+    assert worst.z > worst.rms > worst.z / 6  # one of 25 entries
+    assert "sigma" in verdict.rule and "statistics" in verdict.rule
+
+
+def test_limits():
+    true = np.full(1, 100.0)
+    for off, verdict in ((6.0, EXPLAINED), (6.01, SUSPICIOUS), (12.0, SUSPICIOUS),
+                         (12.01, NOT_ROUNDING)):
+        assert judgement("loss", true + off, true, np.ones(1)).verdict == verdict
+
+
+@pytest.mark.parametrize("change, note", [
+    (lambda t: t.pop("dWhh"), "is missing"),
+    (lambda t: t.update(dWhh=t["dWhh"] * np.nan), "25 entries that are not finite"),
+    (lambda t: t.update(dWhh=t["dWhh"] * np.inf), "not finite, the first at [0, 0]"),
+    (lambda t: t.update(dWxh=t["dWxh"].T), "has shape (2, 5); need (5, 2)"),
+    (lambda t: t.update(dWhh="oops"), "holds no array of real numbers"),
+    (lambda t: t.update(dWhh=[[1, 2], [3]]), "holds no array of real numbers"),
+    (lambda t: t.update(dWhh=np.ma.array(t["dWhh"], mask=np.eye(5))), "holds no array of real"),
+    (lambda t: t.update(dWhh=None), "None; need an array of floats"),
+    (lambda t: t.update(dWhh=t["dWhh"] + 0j), "complex64; pass its .real"),
+    (lambda t: t.update(dWhh=t["dWhh"].astype(object)), "object; pass np.asarray"),
+    (lambda t: t.update(dWhh=t["dWhh"] > 0), "bool; need numbers"),
+    (lambda t: t.update(dWhh=t["dWhh"].byteswap()), "bytes of each number in reverse"),
+    (lambda t: t.update(dwhh=t["dWhh"]), "is not the name of a result"),
+    (lambda t: t.update({"out.loss": 1.0}), "did you mean loss?"),
+    (lambda t: t.clear(), "is missing"),
+])
+def test_bad_input_never_passes(small, change, note):
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    change(theirs)
+    verdict = compare(theirs, certified, sigma=sigma)
+    assert not verdict.passed and verdict.verdict == NOT_ROUNDING
+    assert any(note in part.note for part in verdict.parts)
+
+
+def test_what_is_wider_than_float64_is_judged_as_float64():
+    params, batch = make(SMALL, dtype=np.float64)
+    theirs = {name: np.asarray(value).astype(np.longdouble)
+              for name, value in results(SMALL, params, batch).items()}
+    verdict = compare(theirs, certify(SMALL, params, batch))
+    assert verdict.passed and verdict.dtype == "float64"
+
+
+def test_what_numpy_cannot_read_is_said(small):
+    class Tensor:
+        def __array__(self, *_, **__):
+            raise RuntimeError("requires grad")
+
+    for dtype in (None, np.float32):
+        with pytest.raises(TypeError, match=r"theirs\['dWhh'\] is Tensor, .* \(requires grad\); "
+                           r"need an array of NumPy's: of a PyTorch tensor pass t.detach\(\)"):
+            compare({"dWhh": Tensor()}, small[2], dtype=dtype)
+        with pytest.raises(TypeError, match="theirs has the name 3, which is int; need names of"):
+            compare({3: np.ones(2)}, small[2], dtype=dtype)
+
+
+def test_what_is_no_number_has_no_name(small):
+    """A name that explains dbh says nothing about a loss that is NaN."""
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    theirs["dbh"] = -theirs["dbh"]
+    assert "wrong sign" in compare(theirs, certified, sigma=sigma).convention
+    theirs["loss"] = np.full_like(theirs["loss"], np.nan)
+    assert compare(theirs, certified, sigma=sigma).convention == ""
+
+
+@pytest.mark.parametrize("name", ["loss", "dWhh"])
+@pytest.mark.parametrize("value", [np.float64(1e308), np.float64(1e-320), np.longdouble("1e4000")])
+def test_numbers_of_any_size_are_judged_without_a_warning(small, name, value):
+    """Where a test's warnings are errors, the verdict comes, too."""
+    params, batch, certified, _ = small
+    theirs = results(SMALL, params, batch)
+    theirs[name] = theirs[name] * value
+    with catch_warnings(), np.errstate(all="warn"):
+        simplefilter("error")
+        assert compare(theirs, certified).verdict == NOT_ROUNDING
+
+
+def test_nothing_asked_and_nothing_given_is_no_pass(small):
+    assert not compare({}, small[2], required=(), sigma=small[3]).passed
+
+
+def test_dtype_must_be_a_float_type(small):
+    for dtype in (np.int32, np.longdouble):
+        with pytest.raises(ValueError, match="none of float16, float32, float64"):
+            compare({}, small[2], dtype=dtype)
+
+
+def test_exact_zeros_must_be_zero():
+    """A dead ReLU's gradient is exactly zero: no rounding makes it anything else."""
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
+    params, batch = make(net)
+    params["bh"][:] = [1, -1000]
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    assert compare(theirs, certified).passed
+    theirs["dbh"] = theirs["dbh"] + np.float32(1e-30)
+    assert compare(theirs, certified).worst.z == np.inf
+
+
+def test_underflow_to_zero_is_rounding():
+    """A gradient far below float32's range, flushed to zero, is what float32 gives."""
+    net = RecurrentNet(1, 2, 2)
+    params, batch = make(net, T=40)
+    params = {name: value / 64 for name, value in params.items()}
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    assert abs(certified.gradients["x"].value[0]).max() < 1e-45
+    assert (theirs["dx"][0] == 0).all()
+    assert compare(theirs, certified).passed
+
+
+def test_vanishing_gradients_keep_their_own_sigma():
+    """Entries near 1e-200, whose squares are below any float64, are judged like others."""
+    net = RecurrentNet(1, 3, 2)
+    params, batch = make(net, T=150, dtype=np.float64)
+    params["Whh"] = params["Whh"] / 16
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    assert 1e-290 < abs(certified.gradients["x"].value[0]).max() < 1e-170
+    assert compare(theirs, certified).passed
+    theirs["dx"] = theirs["dx"] * (1 + 1e-11)
+    assert compare(theirs, certified).worst.name == "dx"
+    assert not compare(theirs, certified).passed
+
+
+def test_runs_that_part_at_a_kink_go_on_alone():
+    """A pre-activation of 1e-9 is positive or negative in float32: both gradients are right."""
+    net = RecurrentNet(1, 1, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
+    one = np.ones((1, 1), np.float32)
+    params = {"Whh": one, "Wxh": one, "bh": np.array([-1 + 2.0**-30]), "Why": one,
+              "by": np.ones(1, np.float32)}
+    certified = certify(net, params, Batch(np.ones((1, 1, 1)), np.zeros((1, 1))))
+    sigma = spread(certified, np.float32)
+    assert 0.3 < sigma["dWxh"].item() < 3  # the slope is 1 or 0, the loss gradient near 2
+    assert spread(certified, np.float64)["dWxh"].item() < 1e-14
+
+
+def broken(net, params, batch, how):
+    """The quantities of a misread net, by the reference on altered inputs; float32."""
+    T, B, D = batch.x.shape
+    x = batch.x
+    if how == "time is reversed":
+        found = results(net, params, batch._replace(x=x[::-1]))
+        return {**found, "dx": found["dx"][::-1]}
+    if how == "the reduction is sum instead of mean":
+        return results(replace(net, reduction="sum"), params, batch)
+    if how == "the bias bh is left out (one of two biases only)":
+        return results(net, {**params, "bh": 0 * params["bh"]}, batch)
+    if how == "h0 is ignored":
+        return {**results(net, {**params, "h0": 0 * params["h0"]}, batch), "dh0": 0 * params["h0"]}
+    if how == "x is read with batch and time swapped":
+        found = results(net, params, batch._replace(x=x.reshape(B, T, D).swapaxes(0, 1)))
+        return {**found, "dx": found["dx"].swapaxes(0, 1).reshape(T, B, D)}
+    if how == "the first step of the sequence is dropped":
+        found = results(net, params, batch._replace(x=x[1:]))
+        return {**found, "dx": np.concatenate([0 * x[:1], found["dx"]])}
+    found = results(net, params, batch)
+    if how == "dWhh is transposed":
+        return {**found, "dWhh": found["dWhh"].T}
+    if how == "dbh is doubled: the gradients of two biases are added":
+        return {**found, "dbh": 2 * found["dbh"]}
+    if how == "the gradient dh0 is missing (zero)":
+        return {**found, "dh0": 0 * found["dh0"]}
+    return naive(params, batch, how)
+
+
+def naive(p, batch, how):
+    """Backpropagation through time by hand, wrong in one place."""
+    x, y, _ = batch
+    T, B, D = x.shape
+    a, h = [], [np.broadcast_to(p["h0"], (B, len(p["h0"])))]
+    W = p["Whh"].T if how == "Whh is transposed in the forward and backward pass" else p["Whh"]
+    for t in range(T):
+        a.append(x[t] @ p["Wxh"].T + h[t] @ W.T + p["bh"])
+        h.append(np.tanh(a[t]))
+    v = h[T] @ p["Why"].T + p["by"]
+    e = np.exp(v - v.max(axis=1, keepdims=True))
+    dv = (e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=v.dtype)[y]) / np.float32(B)
+    loss = np.float32((np.log(e.sum(axis=1)) + v.max(axis=1) - v[range(B), y]).mean())
+    g = {name: 0 * p[name] for name in ("Whh", "Wxh", "bh")}
+    dh, dx = dv @ p["Why"], np.zeros_like(x)
+    back = W.T if how == "Whh is transposed in the backward recursion only" else W
+    for t in reversed(range(T)):
+        slope_of = {"tanh' is taken of a where h belongs": a[t],
+                    "tanh' is taken of h where a belongs": np.tanh(h[t + 1]),
+                    "tanh' is taken of the state one step earlier": h[t]}.get(how, h[t + 1])
+        da = (1 - slope_of * slope_of) * dh
+        dx[t] = da @ p["Wxh"]
+        dh = 0 * dh if how == "the gradient is not carried from step to step" else da @ back
+        if (how, t) in (("the first step is dropped from the weight gradients", 0),
+                        ("the last step is dropped from the weight gradients", T - 1)):
+            continue
+        later = how == "the gradient of Whh takes h[t] for h[t-1]"
+        g["Whh"] += da.T @ h[t + 1 if later else t]
+        g["Wxh"] += da.T @ x[t]
+        g["bh"] += da.sum(axis=0)
+    return {"loss": loss, "outputs": v, **{f"d{name}": value for name, value in g.items()},
+            "dx": dx, "dh0": dh.sum(axis=0), "dWhy": dv.T @ h[T], "dby": dv.sum(axis=0)}
+
+
+def test_naive_backpropagation_is_right(small):
+    params, batch, certified, sigma = small
+    assert compare(naive(params, batch, "nothing"), certified, sigma=sigma).passed
+
+
+@pytest.mark.parametrize("how", [
+    "time is reversed", "the reduction is sum instead of mean", "h0 is ignored",
+    "the bias bh is left out (one of two biases only)", "dWhh is transposed",
+    "x is read with batch and time swapped", "the first step of the sequence is dropped",
+    "dbh is doubled: the gradients of two biases are added", "the gradient dh0 is missing (zero)",
+    "Whh is transposed in the forward and backward pass",
+    "Whh is transposed in the backward recursion only",
+    "tanh' is taken of a where h belongs", "tanh' is taken of h where a belongs",
+    "tanh' is taken of the state one step earlier",
+    "the gradient is not carried from step to step",
+    "the first step is dropped from the weight gradients",
+    "the last step is dropped from the weight gradients",
+    "the gradient of Whh takes h[t] for h[t-1]",
+])
+def test_convention_is_named(small, how):
+    params, batch, certified, sigma = small
+    verdict = compare(broken(SMALL, params, batch, how), certified, sigma=sigma)
+    assert verdict.verdict == NOT_ROUNDING
+    assert verdict.convention == how
+
+
+@pytest.mark.parametrize("cell, how", [
+    ("lstm", "order"), ("gru", "order"), ("gru", "stacked"), ("gru", "reset"),
+    ("gru_before", "reset"), ("lstm", "the gradient of Whh takes h[t] for h[t-1]"),
+])
+def test_conventions_of_gates_are_named(cell, how):
+    net = RecurrentNet(2, 3, 3, cell=cell)
+    params, batch = make(net)
+    certified = certify(net, params, batch)
+    gates = net.gates
+    turn = (1, 0, *range(2, len(gates)))  # its own inverse
+    turned = {name: np.concatenate([np.split(params[name], len(gates))[n] for n in turn])
+              for name in ("Whh", "Wxh", "bh")}
+    theirs = results(net, params, batch)
+    if how == "order":
+        theirs = results(net, {**params, **turned}, batch)
+        for name in ("dWhh", "dWxh", "dbh"):
+            theirs[name] = np.concatenate([np.split(theirs[name], len(gates))[n] for n in turn])
+        expected = f"the gates are read in the order {gates[1]}, {gates[0]}"
+    elif how == "stacked":
+        for name in ("dWhh", "dWxh", "dbh"):
+            theirs[name] = np.concatenate([np.split(theirs[name], len(gates))[n] for n in turn])
+        expected = f"the gradients' gates are stacked in the order {gates[1]}, {gates[0]}"
+    elif how == "reset":
+        other = {"gru": "gru_before", "gru_before": "gru"}[cell]
+        bias = {} if cell == "gru" else {"bhn": np.zeros(3, np.float32)}
+        changed = replace(net, cell=other)
+        theirs = results(changed, {name: value for name, value in {**params, **bias}.items()
+                                   if name in changed.shapes}, batch)
+        theirs.pop("dbhn", None)
+        expected = "reset"
+    else:
+        T, B, H = len(batch.x), batch.x.shape[1], 3
+        _, tape = net.forward(params, batch.x)
+        wide = {**params, "Wxh": np.hstack([params["Wxh"], np.eye(4 * H, dtype=np.float32)])}
+        da = loss_and_gradients(replace(net, inputs=2 + 4 * H), wide, batch._replace(
+            x=np.concatenate([batch.x, np.zeros((T, B, 4 * H), np.float32)], axis=2)))
+        rows = da.gradients["x"][..., 2:].reshape(T * B, 4 * H)
+        theirs["dWhh"] = rows.T @ tape.cell.h[1:].reshape(T * B, H)
+        expected = how
+    verdict = compare(theirs, certified, required=())
+    assert verdict.verdict == NOT_ROUNDING and expected in verdict.convention
+
+
+def test_conventions_know_the_gain():
+    net = RecurrentNet(2, 3, 3, gain=1.5)
+    params, batch = make(net)
+    theirs = results(net, params, batch)
+    theirs["dbh"] = theirs["dbh"] / np.float32(1.5)
+    certified = certify(net, params, batch)
+    name = "dbh is 1 / gain = 0.666667 times the right one"
+    assert compare(theirs, certified).convention == name
+    found = results(net, params, batch._replace(x=batch.x[::-1]))
+    verdict = compare({**found, "dx": found["dx"][::-1]}, certified)
+    assert verdict.convention == "time is reversed"
+
+
+def test_variants_of_the_callers_are_named(small):
+    params, batch, certified, sigma = small
+    half = {"bh": (params["bh"] / 2).astype(np.float32)}
+    theirs = results(SMALL, {**params, **half}, batch)
+    verdict = compare(theirs, certified, sigma=sigma, variants={"bias_hh_l0 is left out": half})
+    assert verdict.convention == "bias_hh_l0 is left out"
+
+
+def test_an_unexplained_bug_gets_no_name(small):
+    params, batch, certified, sigma = small
+    theirs = results(SMALL, params, batch)
+    theirs["dWhh"] = theirs["dWhh"] + np.float32(0.01)
+    assert compare(theirs, certified, sigma=sigma).convention == ""
+
+
+def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypatch):
+    """Every run of the noise is a correct program: by the sigma of the others, the limits of
+    ordinary quantities reject some. A gradient a thousand times too large is rejected."""
+    rng, kind = np.random.default_rng(12), np.dtype(np.float32)
+    net = RecurrentNet(inputs=1, hidden=24, outputs=3)
+    params = net.init(rng) | {"Whh": (.45 * rng.standard_normal((24, 24))).astype(np.float32)}
+    batch = Batch(rng.standard_normal((150, 2, 1)).astype(np.float32), np.array([1, 2]))
+    certified = certify(net, params, batch)
+    true = {name: certified.named()[name].value for name in ("dWhh", "dWxh", "dbh", "dh0")}
+    runs = noise._all_passes(certified, kind, noise.RUNS, 0, Clock(24, None))
+    off = {name: (runs[name] - value) ** 2 for name, value in true.items()}
+
+    def rejected():
+        found = 0
+        for n in range(noise.RUNS):
+            theirs = {name: runs[name][n] for name in true}
+            sigma = {name: np.sqrt(np.delete(square, n, axis=0).mean(axis=0))
+                     for name, square in off.items()}
+            verdict = compare_values(theirs, true, sigma, kind, ())
+            assert all(part.blind for part in verdict.parts) and not verdict.passed
+            found += verdict.verdict == NOT_ROUNDING
+        return found
+
+    assert rejected() == 0
+    sigma = spread(certified, kind)
+    huge = {name: value + 1000 * sigma[name].max() for name, value in true.items()}
+    assert compare_values(huge, true, sigma, kind, ()).verdict == NOT_ROUNDING
+    monkeypatch.setattr("refnet.check.verdict.TAILS", 1)
+    assert rejected() > 0
+
+
+def test_what_rounding_leaves_no_digit_of_is_said(small):
+    """A chaotic net: float32 keeps no digit of dWhh over 60 steps, so that a wrong sign passes; the
+    verdict says that it shows nothing. In float64 the wrong sign does not pass."""
+    net, rng = RecurrentNet(inputs=2, hidden=8, outputs=3), np.random.default_rng(0)
+    params = net.init(rng) | {"Whh": (1.8 * rng.standard_normal((8, 8))).astype(np.float32)}
+    batch = Batch(rng.standard_normal((60, 1, 2)).astype(np.float32), np.array([1]))
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    theirs["dWhh"] = -certified.gradients["Whh"].value.astype(np.float32)
+    verdict = compare(theirs, certified)
+    blind = {part.name for part in verdict.parts if part.blind}
+    assert verdict.passed and "dWhh" in blind and "dby" not in blind
+    assert {part.name: part.verdict for part in verdict.parts}["dWhh"] == SHOWS_NOTHING
+    alone = {name: theirs[name] for name in blind if name.startswith("d")}
+    nothing = compare({**alone, "loss": theirs["loss"]}, certified, required=())
+    assert nothing.verdict == UNJUDGED and not nothing.passed and "dWhh" in nothing.note
+    assert "dWhh" in verdict.note and "shows nothing" in verdict.note
+    wide = {name: value.value for name, value in certified.named().items()}
+    assert not compare(wide, certified).note
+    assert not compare({**wide, "dWhh": -wide["dWhh"]}, certified).passed
+    params, batch, certified, sigma = small
+    assert not compare(results(SMALL, params, batch), certified, sigma=sigma).note
+
+
+def test_a_part_that_rounding_leaves_no_digit_of_is_said():
+    """Float32 keeps no digit of the derivative of a saturated gate: a wrong sign of its quarter of
+    dbh passes, and the note says so. Entries that can only be zero count for nothing."""
+    net = RecurrentNet(inputs=2, hidden=4, outputs=3, cell="lstm")
+    params = net.init(np.random.default_rng(0))
+    params["bh"][:4] = 30
+    batch = Batch(np.ones((5, 1, 2), np.float32), np.array([1]))
+    certified, theirs = certify(net, params, batch), results(net, params, batch)
+    theirs["dbh"][:4] *= -1
+    verdict = compare(theirs, certified)
+    assert verdict.passed and "25% of dbh" in verdict.note
+    wide = {name: value.value for name, value in certified.named().items()}
+    assert not compare(wide, certified).note
+    true, sigma = np.array([0, 0, 1., 2.]), np.array([0, 0, 1., 1e-9])
+    assert judgement("dbh", true, true, sigma).hidden == 0.5
+    assert judgement("dbh", true, true, sigma.clip(1)).blind

@@ -1,0 +1,403 @@
+"""A user's own function on the command line: examples that run, bugs in them, what is asked for,
+and the files that are written."""
+
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from re import MULTILINE, findall, fullmatch
+from shutil import which
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from refnet import Batch, cli
+from refnet.check import judge
+from refnet.check.cases import reference_results
+from refnet.check.cli import FUNCTION
+from refnet.check.own import EXAMPLES, Described, example, own_rows
+from refnet.check.tables import junit
+from support.columns import in_columns
+
+pytestmark = pytest.mark.needs("flint")
+
+PAGE = Path(cli.__file__).parent / "check" / "README.md"
+SMALL = ["--sizes", "3,4,2"]
+BUGS = {"numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
+        "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
+        "jax": ("axis=1).mean()", "axis=1).sum()"),
+        "c": ("before[k] += da * Whh[i * H + k]", "before[k] += da * Whh[k * H + i]")}
+NEEDS = {"torch": "torch", "jax": "jax"}
+
+
+def written(name, folder, change=None):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} is not installed")
+    if name == "c" and which("cc") is None:
+        pytest.skip("there is no C compiler")
+    text = example(name)
+    if change is not None:
+        assert text.count(change[0]) == 1
+        text = text.replace(*change)
+    (folder / "mine.py").write_text(text)
+    return f"{folder / 'mine.py'}:gradients"
+
+
+def test_layers_have_names_that_fit_their_column():
+    from refnet.check import commands, layers
+    assert max(len(case.what) for table in layers.TABLES
+               for case in layers.cases(table)) == commands.LONGEST
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_is_right(name, tmp_path, capsys):
+    assert cli.main(["check", "function", "--example", name]) == 0
+    assert capsys.readouterr().out == example(name)
+    assert cli.main(["check", "function", written(name, tmp_path), *SMALL]) == 0
+    assert in_columns(capsys.readouterr().out) == ["explained by rounding"] * 2
+
+
+@pytest.mark.parametrize("name, text", [("c", PAGE.read_text()), ("numpy", FUNCTION)])
+def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
+        name, text, tmp_path, monkeypatch, capsys):
+    written(name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    first, second = findall(r"^ *refnet (check function .*?)(?: +#.*)?$", text, MULTILINE)[:2]
+    assert first == f"check function --example {name} > mine.py"
+    assert cli.main(second.split()) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, flags, says", [
+    *[(name, ["--mask"], "; it gets p, x, y, and with --mask a fourth, the mask)")
+      for name in EXAMPLES],
+    ("c", ["--cell", "lstm"], "'Whh': (16, 4)"), ("c", ["--layers", "2"], "'Whh_l1': (4, 4)"),
+    ("c", ["--readout", "every"], "'y': (3, 2)"), ("c", ["--dtypes", "float16"], "got float16")])
+def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys):
+    """C is not handed what it would read as something else."""
+    assert cli.main(["check", "function", written(name, tmp_path), *SMALL, *flags]) == 2
+    out, err = capsys.readouterr()
+    assert not out and says in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_bug_in_the_example_is_found(name, tmp_path, capsys):
+    place = written(name, tmp_path, BUGS[name])
+    assert cli.main(["check", "function", place, *SMALL]) == 1
+    assert in_columns(capsys.readouterr().out) == ["not rounding"] * 2
+
+
+DESCRIBED = {
+    "gates by name": {"cell": "lstm", "gate": "softsign", "activation": "softsign"},
+    "peepholes": {"cell": "lstm", "peepholes": True, "h0": "given", "biases": 2},
+    "two layers": {"cell": "gru", "layers": 2, "mask": True, "h0": "given"},
+    "both directions": {"bidirectional": True, "readout": "every", "mask": True, "biases": 2},
+    "a layer alone": {"readout": "none", "cell": "cifg", "peepholes": True, "bidirectional": True},
+    "learned": {"h0": "learned", "loss": "squared_error", "reduction": "sum", "outputs": 2},
+    "a transition": {"transition": "cayley"},
+    "a transition's options": {"transition": "svd:margin=0.1", "inputs": 2},
+}
+
+
+@pytest.mark.parametrize("options", DESCRIBED.values(), ids=DESCRIBED)
+def test_every_option_describes_a_net(options):
+    """The reference is right, and a gradient a thousandth too large is not."""
+    described, seen = Described(**options), []
+
+    def reference(params, batch):
+        seen.append((params, batch))
+        return reference_results(described.net(3), params, batch)
+
+    def wrong(params, batch):
+        found = reference(params, batch)
+        return {**found, "dx": found["dx"] * 1.001}
+
+    sizes, dtypes = ((4, 3, 2),), (np.float64,)
+    assert [row["verdict"] for row in own_rows(reference, described, sizes, dtypes)] == [
+        "explained by rounding"]
+    assert [row["verdict"] for row in own_rows(wrong, described, sizes, dtypes)] == ["not rounding"]
+    params, batch = seen[0]
+    stems = {name.split("_l")[0] for name in params}
+    assert ("Wpi" in stems) == described.peepholes and ("bhh" in stems) == (described.biases == 2)
+    assert ("h0" in stems) == (described.h0 != "zero")
+    assert (batch.mask is not None) == described.mask
+    assert all(value.all() for name, value in params.items() if "." not in name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cotangents_are_added_in_any_order(dtype):
+    """Without a loss the gradients of the read-out are sums over the sequences of what is given,
+    and their order is the program's. One that forgets a sequence is found."""
+    described = Described(loss="none")
+    net = described.net(3)
+    params, batch = described.arrays(net, dtype, 4, 30, 0)
+
+    def turned(p, batch, first=30):
+        order = np.random.default_rng(1).permutation(30)[:first]
+        found = reference_results(net, p, Batch(batch.x[:, order], batch.y[order]))
+        return {f"d{name}": found[f"d{name}"] for name in p}
+
+    found = judge(net, turned, params, batch)
+    assert found.passed, found.worst
+    assert judge(net, lambda p, b: turned(p, b, 29), params, batch).verdict == "not rounding"
+
+
+def test_two_biases_are_added_in_any_order():
+    """PyTorch adds each to its own product; here the biases cancel, and the products are small."""
+    described = Described(inputs=1, outputs=2, biases=2)
+    net = described.net(1)
+
+    def apart(p, batch, kept=1):
+        h = [np.zeros((2, 1), np.float32)]
+        for x in batch.x:
+            h.append(np.tanh((x @ p["Wxh"].T + p["bh"]) + (h[-1] @ p["Whh"].T + p["bhh"]) * kept))
+        found = reference_results(net, p, batch)
+        return {**{f"d{name}": found[f"d{name}"] for name in p}, "h": np.stack(h)}
+
+    for seed in range(20):
+        params, batch = described.arrays(net, np.float32, 3, 2, seed)
+        params |= {"Wxh": params["Wxh"] / 64, "Whh": params["Whh"] / 64,
+                   "bh": np.float32([.3]), "bhh": np.float32([-.3])}
+        found = judge(net, apart, params, batch)
+        assert found.passed and not found.convention, found
+        wrong = judge(net, lambda p, b: apart(p, b, np.float32(1 + 1e-5)), params, batch)
+        assert wrong.verdict == "not rounding"
+
+
+def test_names_after_commas_may_have_spaces(tmp_path, capsys):
+    place = written("numpy", tmp_path)
+    command = ["check", "function", place, "--sizes", "2,3,1", "--dtypes", "float64"]
+    assert cli.main([*command, "--required", "dWhh, dWxh"]) == 0, capsys.readouterr().err
+
+
+def test_options_are_those_of_the_net(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["check", "function", "--help"])
+    said = capsys.readouterr().out
+    assert all(f"--{entry.name}" in said for entry in fields(Described))
+
+
+def test_a_bug_that_only_some_options_show(tmp_path, capsys):
+    """Frameworks and own functions share the options; the mask arrives."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from helper import FACTOR\n"
+        "from refnet import Batch\n"
+        "from refnet.nets.stacked import StackedNet\n"
+        "from refnet.check.cases import reference_results\n"
+        "def gradients(p, x, y, mask):\n"
+        "    net = StackedNet(3, 4, 5, 'gru', layers=2)\n"
+        "    found = reference_results(net, p, Batch(x, y, mask))\n"
+        "    return {**found, 'dWhh_l0': found['dWhh_l0'] * FACTOR}\n")
+    flags = ["--cell", "gru", "--layers", "2", "--mask", *SMALL, "--dtypes", "float64"]
+    for factor, status in ((1, 0), (1.01, 1)):
+        (tmp_path / "helper.py").write_text(f"FACTOR = {factor}\n")
+        sys.modules.pop("helper", None)
+        assert cli.main(["check", "function", f"{file}:gradients", *flags]) == status, (
+            capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("text, says", [
+    ("return 3", "returned int; need a dict of arrays by name"),
+    ("return {}['x']", "KeyError"), ("raise KeyError", "; p has Wxh, Why, by, bh, Whh)"),
+    ("return {'dbh': p['h0']}", "KeyError: 'h0'"), ("p['h0']", "; p has Wxh, Why, by, bh, Whh)"),
+    ("{}['Whh']", "mine.py:2: {}['Whh'])"),
+    ("import sys; sys.exit(0)", "SystemExit: 0 (at "),
+    ("return {'dWhh': type('Lost', (), {'__array__': 3})()}", "returned dWhh as Lost, which NumPy"),
+    ("import numpy; return {'dWhh': numpy.ma.masked_all(p['Whh'].shape)}", ""),
+    ("return {'dWhh': None}", ""),
+])
+def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(f"def gradients(p, x, y):\n    {text}\n")
+    status = cli.main(["check", "function", f"{tmp_path / 'mine.py'}:gradients", *SMALL])
+    out, err = capsys.readouterr()
+    assert status == (2 if says else 1) and says in err
+    if not says:
+        assert "holds no array of real numbers" in out or "is missing" in out
+
+
+@pytest.mark.parametrize("arguments, says", [
+    ([], "--example numpy > mine.py"), (["nowhere.py:f"], "need FILE.py:NAME"),
+])
+def test_refusals(arguments, says, capsys):
+    assert cli.main(["check", "function", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_required_names(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("def gradients(p, x, y):\n    return {'h': __import__("
+                                      "'example').gradients(p, x, y)['h']}\n")
+    (tmp_path / "example.py").write_text(example("numpy"))
+    place = f"{tmp_path / 'mine.py'}:gradients"
+    assert cli.main(["check", "function", place, *SMALL]) == 1
+    assert cli.main(["check", "function", place, *SMALL, "--required", "h"]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "function", place, *SMALL, "--required", "h,dWxg"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1
+    assert "dWxg is not the name of a result; these are " in err
+
+
+TURNED = """
+from mine import gradients
+
+def skew(p):
+    A = np.tril(p["Whh.A"], -1)
+    return A - A.T
+
+def spectrum(p, x, y, s):
+    U, V = p["Whh.U"], p["Whh.V"]
+    r = gradients({**p, "Whh": (U * s) @ V.T}, x, y)
+    d = r.pop("dWhh")
+    return {**r, "dWhh.U": d @ V * s, "dWhh.V": d.T @ (U * s), "dWhh.s": np.diag(U.T @ d @ V)}
+
+def svd(p, x, y):
+    return spectrum(p, x, y, p["Whh.s"])
+
+def forgot(p, x, y):
+    return spectrum(p, x, y, np.ones_like(p["Whh.s"]))
+
+def cayley(p, x, y, right=True):
+    Y, base = skew(p), p["Whh.base"]
+    I = np.eye(len(Y), dtype=Y.dtype)
+    X = np.linalg.solve(I + Y, I - Y)
+    r = gradients({**p, "Whh": X @ base}, x, y)
+    g = -np.linalg.solve(I - Y, r.pop("dWhh") @ base.T) @ (I + X.T) if right else (
+        -2 * r.pop("dWhh") @ base.T)
+    return {**r, "dWhh.A": np.tril(g - g.T, -1), "dWhh.base": np.zeros_like(base)}
+
+def at_zero(p, x, y):
+    return cayley(p, x, y, right=False)
+"""
+
+
+def test_what_hides_at_the_start_of_a_transition_is_found(tmp_path, monkeypatch, capsys):
+    """A spectrum of ones that is used nowhere, and the derivative of the Cayley map at 0 alone."""
+    written("numpy", tmp_path)
+    (tmp_path / "turned.py").write_text("import numpy as np\n" + TURNED)
+    monkeypatch.syspath_prepend(tmp_path)
+    for transition, right, wrong in (("svd", "svd", "forgot"), ("cayley", "cayley", "at_zero")):
+        for name, status in ((right, 0), (wrong, 1)):
+            assert cli.main(["check", "function", f"{tmp_path / 'turned.py'}:{name}",
+                             "--transition", transition, "--sizes", "8,6,2"]) == status, name
+    assert "not rounding" in capsys.readouterr().out
+
+
+def test_tolerances_are_those_of_the_arithmetic(capsys):
+    """The loss of bfloat16 is rounded to 8 bits."""
+    assert cli.main(["check", "tolerances", *SMALL, "--dtypes", "float32", "bfloat16"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    float32, bfloat16 = (float(row[5]) + float(row[6]) for row in rows if row[4] == "loss")
+    assert float32 < 1e-4 and bfloat16 > 2**-8
+
+
+def test_tolerances_are_listed(capsys):
+    assert cli.main(["check", "tolerances", "--cell", "gru", *SMALL]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["dtype", "T", "H", "B", "quantity", "rtol", "atol"]
+    rows = [line.split() for line in lines[1:]]
+    assert len(rows) == 2 * len({row[4] for row in rows}) and {"dWhh", "dbhn", "dx", "loss"} <= {
+        row[4] for row in rows}
+    assert all(float(row[5]) + float(row[6]) < (1e-4 if row[0] == "float32" else 1e-12)
+               for row in rows)
+
+
+# ---- files
+
+def test_every_quantity_is_in_the_json(tmp_path):
+    target = tmp_path / "rows.json"
+    assert cli.main(["check", "function", written("numpy", tmp_path), *SMALL,
+                     "--json", str(target)]) == 0
+    row = json.loads(target.read_text())["rows"][0]
+    assert [part["name"] for part in row["quantities"]] == [
+        "loss", "outputs", "h", "dx", "dWhh", "dWxh", "dbh", "dWhy", "dby"]
+    assert all(part["z"] <= 6 and part["sigma"] > 0 for part in row["quantities"])
+
+
+def test_files_lie_where_they_were_named_though_the_function_goes_elsewhere(tmp_path, monkeypatch):
+    place = written("numpy", tmp_path)
+    path = Path(place.rpartition(":")[0])
+    path.write_text(f"import os\nos.chdir('/')\n{path.read_text()}")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", "function", place, *SMALL, "--json", "a.json", "--junit", "a.xml"]
+                    ) == 0
+    assert (tmp_path / "a.json").exists() and (tmp_path / "a.xml").exists()
+
+
+SCHEMA = {
+    "testsuites": (set(), set(), {"testsuite"}),
+    "testsuite": ({"name", "tests", "failures", "errors", "time", "timestamp", "hostname"},
+                  {"id", "package", "skipped"},
+                  {"properties", "testcase", "system-out", "system-err"}),
+    "properties": (set(), set(), set()),
+    "testcase": ({"name", "classname", "time"}, set(), {"failure", "skipped"}),
+    "failure": ({"type"}, {"message"}, set()), "skipped": (set(), {"message"}, set()),
+    "system-out": (set(), set(), set()), "system-err": (set(), set(), set()),
+}
+"""What the schemas that are in use (Jenkins's junit-10.xsd, windyroad's JUnit.xsd) both allow: the
+attributes that one of them asks for, others, and children."""
+
+
+def valid(element):
+    needed, allowed, children = SCHEMA[element.tag]
+    assert needed <= set(element.keys()) <= needed | allowed, element.tag
+    assert fullmatch(r"\d+(\.\d+)?", element.get("time", "0")), "xs:decimal has no exponent"
+    for child in element:
+        assert child.tag in children, (element.tag, child.tag)
+        valid(child)
+    if element.tag == "testsuite":
+        tags = [child.tag for child in element]
+        assert tags == ["properties", *["testcase"] * int(element.get("tests")), "system-out",
+                        "system-err"]
+        assert fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", element.get("timestamp"))
+        assert len({case.get("name") for case in element.findall("testcase")}) == tags.count(
+            "testcase")
+        for tag, count in (("failure", "failures"), ("skipped", "skipped"), ("error", "errors")):
+            assert len(element.findall(f"testcase/{tag}")) == int(element.get(count))
+
+
+def test_junit_says_what_failed(tmp_path):
+    target = tmp_path / "report.xml"
+    flags = ["check", "function", *SMALL, "--junit", str(target)]
+    assert cli.main([*flags, written("numpy", tmp_path)]) == 0
+    root = ElementTree.parse(target).getroot()
+    valid(root)
+    assert len(root.findall("testsuite/testcase")) == 2 and root.find(".//failure") is None
+    assert cli.main([*flags, written("numpy", tmp_path, BUGS["numpy"])]) == 1
+    root = ElementTree.parse(target).getroot()
+    valid(root)
+    first = root.find(".//failure")
+    assert first.get("type") == "not rounding" and "z = " in first.get("message")
+    assert "dWhh: z = " in first.text and "loss: z = " in first.text
+
+
+def test_junit_takes_any_text_and_skips_what_is_refused(tmp_path):
+    odd = {"framework": "ORT", "what": "a < b & \x00", "dtype": "float64", "verdict": "refused",
+           "note": "said \x1b[0m <no> &\ud800 no"}
+    junit(tmp_path / "x.xml", [odd], {"refused"})
+    root = ElementTree.parse(tmp_path / "x.xml").getroot()
+    valid(root)
+    assert root.find(".//skipped").get("message") == "said [0m <no> & no"
+
+
+def test_suspicious_results_may_be_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e-9, 1e9))
+    place = written("numpy", tmp_path)
+    assert cli.main(["check", "function", place, *SMALL]) == 1
+    assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 0
+
+
+def test_a_result_that_shows_nothing_is_no_success(tmp_path, monkeypatch):
+    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e30, 1e30))
+    place = written("numpy", tmp_path)
+    assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 2
+
+
+@pytest.mark.parametrize("flag", ["--json", "--junit"])
+def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("refnet.check.commands.judge_own", lambda args: pytest.fail("judged"))
+    for name in (str(tmp_path), str(tmp_path / "no" / "such"), "/proc/no-file"):
+        with pytest.raises(SystemExit) as left:
+            cli.main(["check", "function", "x.py:f", flag, name])
+        assert left.value.code == 2 and f"{name} cannot be written" in capsys.readouterr().err
+    assert list(Path(tmp_path).iterdir()) == []

@@ -1,0 +1,367 @@
+"""The judge where numbers end: closed gates, overflow, gradients that can only be zero, programs
+that keep something between calls; and names that no more than what they say is true."""
+
+from copy import deepcopy
+from dataclasses import replace
+from re import match
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from refnet.batch import Batch
+from refnet.check import assert_gradients, judge
+from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.check.own import Described
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING, UNJUDGED, judgement
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
+
+pytestmark = pytest.mark.needs("flint")
+
+
+def made(net, T=5, B=2, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cell", ["lstm", "cifg", "gru", "gru_before"])
+def test_gates_that_are_closed_beyond_the_range_of_exp(cell, dtype):
+    """exp(1000) is infinite, and 1 / (1 + exp(1000)) is right: nothing overflows that matters."""
+    net = RecurrentNet(2, 3, 3, cell=cell)
+    params, batch = made(net, dtype=dtype)
+    params["bh"][:6:2] = -1000
+    found = reference_results(net, params, batch)
+    assert judge(net, found, params, batch).passed
+    assert judge(net, {**found, "dWhy": found["dWhy"] * 1.01}, params,
+                 batch).verdict == NOT_ROUNDING
+
+
+def test_a_function_beyond_the_range_of_exp():
+    x = np.array([-800.0, 0.5])
+    right = {"value": expit(x).sum(), "dx": expit(x) * expit(-x)}
+    verdict = judge(lambda x: expit(x).sum(), right, x)
+    assert verdict.verdict == EXPLAINED
+    assert not judge(lambda x: expit(x).sum(), {**right, "dx": 2 * right["dx"]}, x).passed
+
+
+def test_logits_that_differ_by_more_than_the_range_of_exp_from_run_to_run():
+    net = RecurrentNet(2, 16, 5, activation=ACTIVATIONS["identity"], readout="every")
+    params, batch = made(net, T=40, B=4)
+    params["Whh"] *= 1.5
+    found = reference_results(net, params, batch)
+    assert abs(found["outputs"]).max() > 1e5
+    verdict = judge(net, found, params, batch, dtype="bfloat16")
+    assert verdict.verdict in (EXPLAINED, UNJUDGED) and "shows nothing" in verdict.note
+
+
+def test_entries_whose_runs_overflow_show_nothing_and_the_others_do():
+    true, sigma = np.array([1.0, 2.0]), np.array([np.nan, 1e-3])
+    assert judgement("dx", true + [1e9, 0], true, sigma).verdict == EXPLAINED
+    assert judgement("dx", true + [1e9, 0], true, sigma).hidden == 0.5
+    assert judgement("dx", true + [0, 1], true, sigma).verdict == NOT_ROUNDING
+    assert judgement("dx", true + 1, true, sigma * np.inf).verdict == SHOWS_NOTHING
+    assert judgement("dx", true + [1e9, 0], true, sigma).endless == (0,)
+    assert judgement("dx", true, true, sigma).endless is None
+
+
+def softplus(x):
+    return np.log1p(np.exp(x)).sum()
+
+
+def test_no_number_passes_where_the_reference_itself_overflows():
+    """Certified is 1 there; a run in float64 has infinity over infinity."""
+    x = np.random.default_rng(0).normal(size=100)
+    x[[3, 50]] = 800
+
+    def theirs(x, there=1.0):
+        return {"dx": np.where(x > 700, there, 1 / (1 + np.exp(-x)))}
+
+    assert judge(softplus, theirs, x).passed
+    verdict = judge(softplus, lambda x: theirs(x, -1e6), x)
+    assert verdict.verdict == UNJUDGED and not verdict.passed
+    assert verdict.note.startswith("of dx[3] this shows nothing: the reference, computed as it is")
+    wrong = {"dx": theirs(x, -1e6)["dx"] * np.where(np.arange(100) == 7, 1.01, 1)}
+    assert judge(softplus, wrong, x).verdict == NOT_ROUNDING
+
+
+def total_exp(x):
+    return np.exp(x).sum()
+
+
+def energy(x):
+    return (x * x).sum()
+
+
+@pytest.mark.parametrize("f, x, theirs, verdict", [
+    (total_exp, [100.], (np.inf, [np.inf]), UNJUDGED),
+    (total_exp, [1000.], (np.inf, [np.inf]), UNJUDGED),
+    (energy, [1e20, 2], (np.inf, [2e20, 4]), EXPLAINED),
+    (energy, [1e20, 2], (np.inf, [2e20, 4.1]), NOT_ROUNDING),
+    (energy, [1., 2], (np.inf, [2, 4]), NOT_ROUNDING),
+    (total_exp, [100., 1], (np.inf, [np.inf, np.inf]), NOT_ROUNDING)])
+def test_an_infinity_shows_nothing_where_the_right_result_has_no_number(f, x, theirs, verdict):
+    """Of a function, in the type of its results; elsewhere it is wrong."""
+    value, dx = (np.asarray(one, np.float32) for one in theirs)
+    found = judge(f, {"value": value, "dx": dx}, np.array(x, np.float32))
+    assert found.verdict == verdict
+    assert (SHOWS_NOTHING == found.parts[0].verdict) == (x[0] != 1)
+
+
+def test_a_cotangent_for_a_net_is_refused():
+    net = RecurrentNet(2, 3, 3)
+    params, batch = made(net)
+    with pytest.raises(TypeError, match="cotangent would have no effect; give the cotangents as y"):
+        judge(net, reference_results(net, params, batch), params, batch, cotangent=np.ones(17))
+
+
+def test_gradients_that_can_only_be_zero_are_no_pass():
+    """One class: the cross-entropy is 0 whatever the net does. One step from no state: dWhh is."""
+    net = FeedforwardNet((3, 4, 4, 1))
+    params, batch = made(net)
+    verdict = judge(net, {name: 0 * value for name, value in reference_results(
+        net, params, batch).items() if name != "outputs"}, params, batch)
+    assert verdict.verdict == UNJUDGED and not verdict.passed
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net, T=1)
+    verdict = judge(net, reference_results(net, params, batch), params, batch)
+    assert verdict.passed and verdict.note.startswith("of dWhh this shows nothing: zero is right")
+    assert judge(net, {**reference_results(net, params, batch), "dWhh": np.full(
+        (3, 3), 1e-20, np.float32)}, params, batch).verdict == NOT_ROUNDING
+
+
+def test_what_a_function_keeps_between_calls():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    sums, fresh = {}, []
+
+    def accumulating(params, batch):
+        for name, value in reference_results(net, params, batch).items():
+            sums[name] = sums.get(name, 0) + value
+        return dict(sums)
+
+    verdict = judge(net, accumulating, params, batch)
+    assert verdict.verdict == NOT_ROUNDING and "a second call" in verdict.convention
+    assert judge(net, lambda *given: fresh.append(1) or reference_results(net, *given), params,
+                 batch).passed and len(fresh) == 4
+
+
+def test_an_early_name_concerns_what_is_wrong_at_full_size():
+    """Its divisor is right for four sequences alone; its mistake is one of long sequences."""
+    net = RecurrentNet(3, 32, 5)
+    params, batch = made(net, T=100, B=4)
+
+    def theirs(params, batch):
+        found = reference_results(replace(net, reduction="sum"), params, batch)
+        found = {name: value / np.float32(4) if name == "loss" or name[0] == "d" else value
+                 for name, value in found.items()}
+        return {**found, "dWhh": found["dWhh"].T if len(batch.x) > 50 else found["dWhh"]}
+
+    assert judge(net, theirs, params, batch).convention == "dWhh is transposed"
+
+
+@pytest.mark.parametrize("factor", [2, .5, 20, .05])
+def test_an_early_name_takes_no_factor_for_a_size_of_its_own(factor):
+    net = RecurrentNet(2, 40, 5)
+    params, batch = made(net, T=40, B=8)
+
+    def theirs(params, batch):
+        return {name: value * np.float32(factor) if name == "loss" or name[0] == "d" else value
+                for name, value in reference_results(net, params, batch).items()}
+
+    assert judge(net, theirs, params, batch).convention.startswith(
+        f"the loss and every gradient are {factor} times the right ones")
+
+
+def test_readings_that_are_alike_at_these_sizes_are_all_said():
+    net = RecurrentNet(3, 4, 2, loss="squared_error")
+    params, batch = made(net, T=6, B=5)
+    right = reference_results(net, params, batch)
+    halved = {name: value / 2 if name == "loss" or name[0] == "d" else value
+              for name, value in right.items()}
+    assert judge(net, halved, params, batch).convention == (
+        "the squared error has a factor 1/2, or the loss is divided by the outputs C, too")
+    for factor, name in ((2, "C = 2 times"), (1 + 3e-6, r"\(1 \+ (3|2.9)e-06\) times"),
+                         (6, "T = 6 times")):
+        theirs = {key: value * np.float32(factor) if key[0] == "d" else value
+                  for key, value in right.items()}
+        assert match(f"every gradient is {name} the right one",
+                     judge(net, theirs, params, batch).convention)
+    assert judge(net, {**right, "dby": 2 * right["dby"]}, params,
+                 batch).convention == "dby is doubled"
+
+
+def test_a_softmax_that_would_overflow_is_named_only_if_it_could_be_the_cause():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    params["by"] = np.array([120, 100, 90, 110], np.float32)
+    right = reference_results(net, params, batch)
+    right["dWhh"][1, 1] = np.nan  # its loss and all else is right
+    assert judge(net, right, params, batch).convention == ""
+    everything = {name: value * np.nan for name, value in right.items() if name != "outputs"}
+    assert "overflows here" in judge(net, everything, params, batch).convention
+
+
+def test_results_beyond_the_range_of_their_type_are_said():
+    net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"])
+    params = net.init(np.random.default_rng(0)) | {"Whh": np.array([[3, 1], [0, 2]], np.float32),
+                                                   "Wxh": np.ones((2, 1), np.float32)}
+    batch = Batch(np.ones((100, 1, 1), np.float32), np.array([0]))
+    with np.errstate(all="ignore"):
+        theirs = reference_results(net, params, batch)
+    verdict = judge(net, theirs, params, batch)
+    assert verdict.convention == "the right result is beyond the range of float32 here"
+    assert verdict.verdict == UNJUDGED and "any number would do" in verdict.note
+    theirs["dby"] = np.array([1, 2], np.float32)  # a number, but a wrong one
+    assert judge(net, theirs, params, batch).verdict == NOT_ROUNDING
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_only_what_overflows_in_the_reference_is_excused():
+    """Gates without bounds and large inputs: some entries are beyond the range, others are not."""
+    described = Described(cell="lstm", gate="leaky_relu")
+    net = described.net(16)
+    params, batch = described.arrays(net, np.float32, 20, 4, 0, at="large")
+    theirs = reference_results(net, params, batch)
+    assert np.isfinite(theirs["dWhy"]).all()
+    assert 0 < np.isfinite(theirs["dx"]).mean() < 1
+    assert judge(net, theirs, params, batch).verdict == UNJUDGED
+    for name in ("dx", "dWhy"):
+        wrong = {**theirs, name: np.full_like(theirs[name], np.nan)}
+        assert judge(net, wrong, params, batch).verdict == NOT_ROUNDING, name
+
+
+def test_a_smooth_mistake_of_the_size_of_a_coarser_types_rounding_is_not_taken_for_one():
+    net = RecurrentNet(3, 8, 5)
+    params, batch = made(net, T=20, B=4, dtype=np.float64)
+    shifted = reference_results(net, params, batch._replace(x=batch.x + 1e-7))
+    assert "part of the computation is" not in judge(
+        net, shifted, params, batch).convention.removeprefix("perhaps part of the computation is")
+    smoothed = reference_results(net, params, batch)
+    smoothed["loss"] = smoothed["loss"] * (1 + 1e-7)
+    assert "computation" not in judge(net, smoothed, params, batch).convention
+
+
+def test_required_names_come_in_a_tuple():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    with pytest.raises(TypeError, match="required is 'dWhh'; need a tuple of names of results"):
+        judge(net, reference_results(net, params, batch), params, batch, required="dWhh")
+
+
+def test_what_a_function_keeps_of_its_first_inputs():
+    """As a compiled function does that took its parameters, or its input, for constants."""
+    net = RecurrentNet(2, 3, 4, cell="lstm")
+    params, batch = made(net)
+    first = {}
+
+    def keeping(*names):
+        def function(p, b):
+            kept = first.setdefault(names, (dict(p), b))
+            p = {name: kept[0][name] if name in names else p[name] for name in p}
+            return reference_results(net, p, kept[1] if "x" in names else b)
+        return function
+
+    assert judge(net, keeping(), params, batch).passed
+    for names in [(*params,), ("Whh",), ("x",), ("by", "Why")]:
+        verdict = judge(net, keeping(*names), params, batch)
+        assert verdict.verdict == NOT_ROUNDING and "kept between calls" in verdict.convention
+        with pytest.raises(AssertionError, match="kept between calls"):
+            assert_gradients(net, keeping(*names), params, batch)
+
+
+@pytest.mark.parametrize("masked, readout, loss", [
+    (False, "last", "cross_entropy"), (True, "every", "cross_entropy"),
+    (True, "last", "squared_error"), (True, "none", "none")])
+def test_what_a_function_keeps_of_its_first_targets_or_lengths(masked, readout, loss):
+    """As one does that plans by the shapes alone; a single label is another one, too."""
+    described = Described(readout=readout, loss=loss, mask=masked,
+                          reduction="sum" if loss == "none" else "mean")
+    net = described.net(4)
+    params, batch = described.arrays(net, np.float32, T=5, B=3 if masked else 1, seed=0)
+
+    def keeping(*names):
+        first = {}
+
+        def function(p, b):
+            kept = first.setdefault(0, deepcopy(b))
+            return reference_results(net, p, b._replace(
+                **{name: getattr(kept, name) for name in names}))
+        return function
+
+    assert judge(net, keeping(), params, batch).passed
+    for name in ("y", "mask")[:1 + masked]:
+        verdict = judge(net, keeping(name), params, batch)
+        assert verdict.verdict == NOT_ROUNDING and "with other targets" in verdict.convention, name
+
+
+def test_a_function_may_need_labels_and_lengths_as_they_come():
+    """Sequences in the order of their lengths, and a class that stands for padding."""
+    net = RecurrentNet(2, 3, 4, readout="every")
+    params, batch = made(net, T=5, B=3)
+    lengths = np.array([5, 4, 2])
+    mask = np.arange(5)[:, None] < lengths
+    batch = batch._replace(y=np.where(mask, batch.y % 3 + 1, -100), mask=mask)
+
+    def packed(p, b):
+        found = reference_results(net, p, b)
+        fit = (np.diff(b.mask.sum(axis=0)) <= 0).all() and (b.y[b.mask] > 0).all() and (
+            b.y[~mask] == -100).all()
+        return found if fit else {name: 0 * value for name, value in found.items()}
+
+    assert judge(net, packed, params, batch).passed
+
+
+def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    for other in (None, {"dx": [[1], [1, 2]]}, {"dx": "none"}):
+        def function(p, b):
+            return reference_results(net, p, b) if (b.x == batch.x).all() else other
+
+        assert judge(net, function, params, batch).passed
+
+
+@pytest.mark.parametrize("T", [3, 320])
+def test_a_function_may_use_its_arrays_again(T):
+    """Only what is wrong is said to be: also at sizes at which a name is looked for in short."""
+    net = RecurrentNet(2, 8, 4)
+    params, batch = made(net, T=T, B=4)
+    arrays = {}
+
+    def function(p, b, wrong=1.0):
+        found = reference_results(net, p, b)
+        found["dbh"] = found["dbh"] * wrong
+        for name, value in found.items():
+            room = arrays.setdefault(name, np.zeros(4 * T * 32))
+            flat = np.asarray(value).ravel()
+            room[:flat.size] = flat
+            found[name] = room[:flat.size].reshape(np.shape(value))
+        return found
+
+    assert judge(net, function, params, batch, dtype="float32").passed
+    verdict = judge(net, lambda p, b: function(p, b, 1.01), params, batch, dtype="float32")
+    assert [part.name for part in verdict.parts if part.verdict == NOT_ROUNDING] == ["dbh"]
+
+
+@pytest.mark.parametrize("options, says", [
+    ({"required": (1,)}, "an entry is 1; need a name"), ({"required": "dWhh"}, "need a tuple"),
+    ({"dtype": type("torch.float32", (), {})()}, "none of float16, float32")])
+def test_an_option_of_the_judge_that_is_none(options, says):
+    net = RecurrentNet(2, 3, 4)
+    params, batch = made(net)
+    with pytest.raises((TypeError, ValueError), match=says):
+        judge(net, reference_results(net, params, batch), params, batch, **options)
+
+
+@pytest.mark.parametrize("batch", [None, (1,), "xy", (1, 2, 3, 4)])
+def test_what_is_no_batch(batch):
+    with pytest.raises(TypeError, match="judge: the batch is .*need refnet.Batch"):
+        judge(RecurrentNet(2, 3, 4), {}, {}, batch)
+
+
+def test_a_function_of_nothing_has_no_gradient():
+    with pytest.raises(ValueError, match="no entries"):
+        judge(lambda x: (x * x).sum(), {"dx": np.array([])}, np.array([]))

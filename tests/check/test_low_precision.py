@@ -1,0 +1,203 @@
+"""bfloat16, TF32 and float16 with sums in float32: correct programs of each are accepted, bugs in
+them are not."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from refnet import RecurrentNet
+from refnet.check import compare, judge
+from refnet.check.arithmetic import NAMED, arithmetic, rounded_to
+from refnet.check.naive import run
+from refnet.check.noise import spread
+from refnet.check.own import Described
+from refnet.check.verdict import compare_values
+from refnet.exact import certify
+
+pytestmark = pytest.mark.needs("flint")
+
+
+class Rounded(np.ndarray):
+    """float32 arrays of which every result is rounded to bfloat16."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        plain = [np.asarray(one) for one in inputs]
+        found = getattr(ufunc, method)(*plain, **options)
+        if found.dtype == np.float32:
+            found = rounded_to(found, 2.0**-8).view(Rounded)
+        if out is None:
+            return found
+        out[0][...] = found
+        return out[0]
+
+
+def in_float32(a, b):
+    """The product in float32, rounded once."""
+    return rounded_to(np.asarray(a) @ np.asarray(b), 2.0**-8).view(Rounded)
+
+
+def step_by_step(a, b):
+    """Every partial sum rounded."""
+    total = np.zeros((len(a), b.shape[1]), np.float32).view(Rounded)
+    for k in range(a.shape[1]):
+        total = total + a[:, k:k + 1] * b[k]
+    return total
+
+
+def tf32(a, b):
+    return rounded_to(a, 2.0**-11) @ rounded_to(b, 2.0**-11)
+
+
+def half(a, b):
+    return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
+
+
+def bfloat16(product):
+    def program(net, params, batch, *bugs):
+        with np.errstate(all="ignore"):
+            return run(net, {name: value.view(Rounded) for name, value in params.items()},
+                       batch._replace(x=batch.x.view(Rounded)), *bugs, product=product)
+
+    return program
+
+
+def float16(net, params, batch, *bugs):
+    return run(net, {name: value.astype(np.float16) for name, value in params.items()},
+               batch._replace(x=batch.x.astype(np.float16)), *bugs, product=half)
+
+
+PROGRAMS = {
+    "bfloat16": (bfloat16(step_by_step), bfloat16(in_float32)),
+    "bfloat16-float32": (bfloat16(in_float32),),
+    "float16-float32": (float16,),
+    "tf32": (lambda *case: run(*case, product=tf32), lambda *case: run(*case)),
+}
+
+
+def cases(name):
+    for cell, T, H in (("rnn", 5, 4), ("rnn", 40, 16), ("lstm", 20, 8), ("gru", 20, 8)):
+        described = Described(cell=cell)
+        net = described.net(H)
+        for seed in range(2):
+            yield net, *described.arrays(net, name, T, 3, seed)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_correct_programs_are_accepted(name):
+    for net, params, batch in cases(name):
+        certified = certify(net, params, batch)
+        sigma = spread(certified, name)
+        for program in PROGRAMS[name]:
+            found = {key: np.asarray(value) for key, value in program(net, params, batch).items()}
+            verdict = compare(found, certified, dtype=name, sigma=sigma)
+            assert verdict.passed, (net.cell, verdict.worst)
+            assert verdict.dtype == name
+
+
+def wrong(found, net):
+    """Five bugs of a whole gradient, by what they do to it."""
+    H, G = net.hidden, len(net.gates)
+    yield "dWhh transposed", {**found, "dWhh": np.concatenate([
+        block.T for block in found["dWhh"].reshape(G, H, H)])}
+    yield "the sum for the mean", {name: value * (3 if name[0] == "d" else 1)
+                                   for name, value in found.items()}
+    yield "dWxh of the inputs turned", {**found, "dWxh": found["dWxh"][:, ::-1]}
+    yield "dbh of the other sign", {**found, "dbh": -found["dbh"]}
+    yield "dx one step late", {**found, "dx": np.roll(found["dx"], 1, axis=0)}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_bugs_are_not(name):
+    count = 0
+    for net, params, batch in cases(name):
+        certified = certify(net, params, batch)
+        sigma = spread(certified, name)
+        true = {key: one.value for key, one in certified.named().items()}
+        found = {key: np.asarray(value, np.float32)
+                 for key, value in PROGRAMS[name][0](net, params, batch).items()}
+        for bug, other in wrong(found, net):
+            verdict = compare_values(other, true, sigma, name, ())
+            assert not verdict.passed, (net.cell, bug)
+            count += verdict.verdict == "not rounding"
+    assert count >= (36 if name in ("tf32", "float16-float32") else 32)
+
+
+def test_a_program_of_less_precision_is_not_one_of_more():
+    """bfloat16 is not float32, and TF32 shows beside it."""
+    net, params, batch = next(iter(cases("tf32")))
+    certified = certify(net, params, batch)
+    found = PROGRAMS["tf32"][0](net, params, batch)
+    verdict = compare(found, certified, dtype=np.float32)
+    assert verdict.verdict == "not rounding" and "TF32" in verdict.convention
+    found["dbh"] = found["dbh"] * 1.5
+    assert "TF32" not in compare(found, certified, dtype=np.float32).convention
+    net, params, batch = next(iter(cases("bfloat16")))
+    certified = certify(net, params, batch)
+    found = {key: np.asarray(value) for key, value in PROGRAMS["bfloat16"][1](
+        net, params, batch).items()}
+    assert compare(found, certified, dtype="tf32").verdict == "not rounding"
+    assert compare(found, certified, dtype="float32").verdict == "not rounding"
+
+
+def test_torch_in_bfloat16():
+    torch = pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
+
+    def gradients(params, batch):
+        p = {name: torch.tensor(value).bfloat16().requires_grad_()
+             for name, value in params.items()}
+        x = torch.tensor(batch.x).bfloat16().requires_grad_()
+        h = torch.zeros(x.shape[1], len(p["bh"]), dtype=torch.bfloat16)
+        for step in x:
+            h = torch.tanh(step @ p["Wxh"].T + h @ p["Whh"].T + p["bh"])
+        outputs = h @ p["Why"].T + p["by"]
+        loss = torch.nn.functional.cross_entropy(outputs, torch.tensor(batch.y))
+        loss.backward()
+        return {"loss": loss, "outputs": outputs, "dx": x.grad,
+                **{f"d{name}": value.grad for name, value in p.items()}}
+
+    from refnet.check.loader import arrays_by_name
+    for net, params, batch in cases("bfloat16-float32"):
+        if net.cell == "rnn":
+            found = arrays_by_name(gradients(params, batch))
+            assert judge(net, found, params, batch, dtype="bfloat16-float32").passed
+            assert judge(net, found, params, batch, dtype="bfloat16").passed
+            found = {"dWhh": found["dWhh"].T}
+            assert not judge(net, found, params, batch, dtype="bfloat16-float32",
+                             required=()).passed
+
+
+def test_arrays_of_ml_dtypes_say_what_they_are():
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes comes with JAX")
+
+    def square(x):
+        return (x * x).sum()
+
+    x = rounded_to(np.linspace(-2, 2, 7).astype(np.float32), 2.0**-8)
+    found = {"dx": (2 * x).astype(ml_dtypes.bfloat16)}
+    verdict = judge(square, found, x)
+    assert verdict.passed and verdict.dtype == "bfloat16"
+    assert not judge(square, {"dx": found["dx"] * ml_dtypes.bfloat16(1.25)}, x).passed
+
+
+def test_numbers_are_rounded_to_nearest_even():
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.normal(size=200), [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0.0]])
+    for value, found in zip(values, rounded_to(values, 2.0**-8)):
+        unit = Fraction(2)**(int(np.frexp(value)[1]) - 8) if value else Fraction(1)
+        assert Fraction(float(found)) == round(Fraction(float(value)) / unit) * unit
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes comes with JAX")
+    narrow = values.astype(np.float32)
+    assert (rounded_to(narrow, 2.0**-8) == narrow.astype(ml_dtypes.bfloat16).astype(
+        np.float32)).all()
+
+
+def test_names():
+    assert arithmetic("bfloat16").u == 2**-8 and arithmetic(np.float32).u == 2**-24
+    assert str(arithmetic("float64")) == "float64"
+    for wrong_one in ("float8", np.int32, "longdouble", object):
+        with pytest.raises(ValueError, match="bfloat16-float32, float16-float32, tf32"):
+            arithmetic(wrong_one)
+    net = RecurrentNet(2, 3, 4)
+    with pytest.raises(ValueError, match="none of float16"):
+        judge(net, {}, *Described(inputs=2, outputs=4).arrays(net, "tf32", 2, 2, 0), dtype="tf16")

@@ -1,0 +1,380 @@
+"""The model of rounding: it is what it says, and no order of summation leaves it."""
+
+import ctypes
+import shutil
+import subprocess
+from functools import partial
+from itertools import permutations, product
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refnet.batch import Batch
+from refnet.check.cases import random_batch, random_mask, random_params
+from refnet.check.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
+from refnet.check.naive import run
+from refnet.check.noise import RUNS, spread
+from refnet.check.noisy import Source, Split, noisy, running
+from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
+from refnet.exact.enclose import Certified, Enclosure, run_on
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
+
+U = 2.0**-24
+
+
+def test_noise_is_what_it_says():
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        made = noisy(np.ones(500)) * 3
+        draws = np.asarray(made)["v"] / 3 - 1
+        assert abs(draws.std() / U - 3**-0.5) < 0.03 and abs(draws.mean()) < U * 0.03
+        mixed = made.copy()
+        mixed[0] = made[0] - 3
+        with pytest.raises(Split):
+            mixed <= 0
+        assert (made > 0).all() and not (made == -made).any()
+        with pytest.raises(TypeError, match="arctanh"):
+            np.arctanh(made)
+    with running(Source(np.float32, 0, np.arange(3, 5), RUNS)):
+        again = noisy(np.ones(500)) * 3  # a run's draws do not depend on those beside it
+    assert (np.asarray(again)["v"] == np.asarray(made)["v"][:, 3:5]).all()
+
+
+def certified_in_float64(net, params, batch):
+    """The reference in float64, which is exact as far as float32 goes."""
+    wide = {name: np.asarray(value, float) for name, value in params.items()}
+    found = run_on(net, wide, batch._replace(x=np.asarray(batch.x, float)),
+                   lambda array, name: np.asarray(array, float))
+    named = {name: Enclosure(value, np.asarray(value), np.zeros(value.shape))
+             for name, value in found.items()}
+    gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}
+    loss, outputs = named.pop("loss"), named.pop("outputs")
+    return Certified(net, params, batch, loss, outputs, named, gradients, "ball", 0, 0.0)
+
+
+def test_sums_are_perturbed_in_every_order():
+    """V of the model, from its definition; a bias that is exactly zero is added last."""
+    net = FeedforwardNet((8, 1), loss="squared_error")
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(1, 8)), rng.normal(size=(1, 8))
+    case = certified_in_float64(net, {"W1": w, "b1": np.zeros(1)}, Batch(x, np.zeros((1, 1))))
+    sigma = spread(case, np.float32, runs=3000)["outputs"].item()
+    terms = (w * x)[0]
+    S, Q, partial = terms.sum(), (terms**2).sum(), np.cumsum(terms)
+    largest = np.maximum(partial**2, (S - partial + terms)**2)
+    V = Q + np.maximum(largest, S**2 / 3 + Q / 6).sum() + S**2
+    assert abs(sigma / (U * np.sqrt(V / 3)) - 1) < 0.05  # 3,000 runs: 1.3% is one sigma
+
+
+def plain_sums(values):
+    """Column sums of (K, M) float32 from the first on, from the last on, and pairwise."""
+    first, last = values[0].copy(), values[-1].copy()
+    for row in values[1:]:
+        first += row
+    for row in values[-2::-1]:
+        last += row
+    return first, last, values.sum(axis=0), np.cumsum(values, axis=0)[-1]
+
+
+@pytest.mark.parametrize("K", [30, 3000, 100000])
+def test_sums_of_equal_terms(K):
+    """Terms that are alike are rounded alike: errors add up instead of cancelling."""
+    values = np.tile(np.float32([0.1, 1 / 3, 0.7, 1e-3, 7.7e-5]), (K, 1))
+    values[::5, 1] -= 1  # two values, as the gradient of a softmax at rest has
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        made = np.asarray(noisy(values).sum(axis=0))["v"]
+    exact = values.astype(float).sum(axis=0)
+    sigma = np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1))
+    for theirs in plain_sums(values):
+        assert (abs(theirs - exact) <= LIMITS[0] * sigma).all(), abs(theirs - exact) / sigma
+
+
+def test_single_terms_are_rounded_in_every_order():
+    """Two of four all but cancel, as two biases may, and their order with the others is a
+    program's own; no more is allowed than the largest partial sums explain."""
+    rng = np.random.default_rng(0)
+    terms = rng.normal(size=(4, 2000)).astype(np.float32)
+    terms[1] = -terms[0] * (1 + np.float32(0.01) * terms[1])
+    exact = terms.astype(float).sum(axis=0)
+
+    def sums(add, given):
+        for a, b, c, d in permutations(range(4)):
+            yield add(add(add(given[a], given[b]), given[c]), given[d])
+            yield add(add(given[a], given[b]), add(given[c], given[d]))
+
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        for made in sums(np.add, [noisy(one) for one in terms]):
+            sigma = np.sqrt(((np.asarray(made)["v"] - exact[:, None]) ** 2).mean(axis=1))
+            for theirs in sums(np.add, terms):
+                assert (abs(theirs - exact) <= LIMITS[0] * sigma).all()
+            assert (sigma <= 4 * U * np.sqrt((terms.astype(float) ** 2).sum(axis=0))).all()
+
+
+def test_terms_that_differ_are_not_taken_for_equal():
+    """The spread of a sum of 10,000 different terms stays that of independent errors."""
+    K = 10000
+    values = np.random.default_rng(0).normal(size=(K, 20)).astype(np.float32)
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        made = np.asarray(noisy(values).sum(axis=0))["v"]
+    sigma = np.sqrt(((made - values.astype(float).sum(axis=0)[:, None]) ** 2).mean(axis=1))
+    assert (sigma < 4 * U * np.sqrt(K) * abs(np.cumsum(values, axis=0)).max(axis=0)).all()
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory):
+    """``run(order, join, steps, case, dtype, flags)``: the simple net in C."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler is installed")
+    folder, libraries = tmp_path_factory.mktemp("orders"), {}
+
+    def library(real, flags):
+        if (real, flags) not in libraries:
+            out = folder / f"orders{len(libraries)}.so"
+            subprocess.run([compiler, *flags, "-shared", "-fPIC", f"-DREAL={real}",
+                            Path(__file__).parents[1] / "support/clients/orders.c", "-lm",
+                            "-o", out],
+                           check=True)
+            libraries[real, flags] = ctypes.CDLL(str(out))
+        return libraries[real, flags]
+
+    def run(order, join, steps, params, batch, dtype=np.float32, flags=STRICT,
+            flush=False):
+        (T, B, D), H, C = batch.x.shape, len(params["bh"]), len(params["by"])
+        given = [np.ascontiguousarray(params[name], dtype)
+                 for name in ("Whh", "Wxh", "bh", "Why", "by")]
+        given += [np.ascontiguousarray(batch.x, dtype), batch.y.astype(ctypes.c_long)]
+        shapes = {"loss": (), "outputs": (B, C), "h": (T + 1, B, H), "dWhh": (H, H),
+                  "dWxh": (H, D), "dbh": (H,), "dWhy": (C, H), "dby": (C,), "dx": (T, B, D),
+                  "dh0": (B, H)}
+        found = {name: np.empty(shape, dtype) for name, shape in shapes.items()}
+        program = library("float" if dtype == np.float32 else "double", flags)
+        if not program.flush(int(flush)) and flush:
+            pytest.skip("this processor has no switch for subnormal numbers")
+        program.run(
+            *map(ctypes.c_int, (order, join, steps)), *map(ctypes.c_long, (T, B, D, H, C)),
+            *(ctypes.c_void_p(value.ctypes.data) for value in (*given, *found.values())))
+        program.flush(0)
+        return found
+
+    return run
+
+
+def made(T, H, B, gain, seed=0, inputs=3):
+    """A net whose recurrent matrix is ``gain`` times an orthogonal one, or, for a gain below 0,
+    times one with entries from N(0, 1 / H)."""
+    net = RecurrentNet(inputs, H, 5)
+    rng = np.random.default_rng([seed, T, H])
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
+    W = rng.normal(size=(H, H)) / np.sqrt(H)
+    params["Whh"] = (np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain).astype(np.float32)
+    return net, params, batch
+
+
+def family(run, net, params, batch, orders=range(10), joins=range(5), runs=RUNS):
+    """The largest z of any member, with the member."""
+    case = certified_in_float64(net, params, batch)
+    sigma = spread(case, np.float32, runs=runs)
+    true = {name: value.value for name, value in case.named().items()}
+    worst = (0.0, ())
+    for order in orders:
+        for join in joins:
+            for flags in (STRICT, FREE) if order == 0 else (STRICT,):
+                member = (order, join, join % 4, flags[0])
+                found = run(order, join, join % 4, params, batch, flags=flags)
+                verdict = compare_values(found, true, sigma, np.float32, ())
+                worst = max(worst, (verdict.worst.z, (*member, verdict.worst.name)))
+                assert verdict.verdict == EXPLAINED, (member, verdict.worst)
+    return worst
+
+
+@pytest.mark.parametrize("T, H, B, gain", [(1, 5, 1, 1), (6, 20, 3, -1.5), (40, 32, 2, 1),
+                                           (3, 200, 2, -0.5)])
+def test_every_order_of_summation_is_rounding(orders, T, H, B, gain):
+    family(orders, *made(T, H, B, gain))
+
+
+def test_the_order_of_summation_hides_no_bug(orders):
+    """The same sizes: an entry off by a few of its own spreads is found."""
+    for T, H, B, gain in ((6, 20, 3, -1.5), (3, 200, 2, -0.5)):
+        net, params, batch = made(T, H, B, gain)
+        case = certified_in_float64(net, params, batch)
+        sigma, true = spread(case, np.float32), {
+            name: value.value for name, value in case.named().items()}
+        right = orders(0, 0, 1, params, batch)
+        transposed = {**params, "Whh": np.ascontiguousarray(params["Whh"].T)}
+        for wrong in (orders(0, 0, 1, transposed, batch),
+                      {**right, "dWhh": right["dWhh"].T},
+                      {**right, "dx": right["dx"] * np.float32(1.0001)},
+                      {**right, "dbh": right["dbh"] + np.float32(1e-5) * abs(right["dbh"]).max()}):
+            assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+
+
+def test_flushed_subnormal_numbers_are_rounding(orders):
+    """Gradients near 1e-37, whose products underflow, where subnormal numbers are zero."""
+    net, params, batch = made(8, 40, 3, 1)
+    params["Why"] = params["Why"] * np.float32(1e-37)
+    case = certified_in_float64(net, params, batch)
+    sigma, true = spread(case, np.float32), {
+        name: value.value for name, value in case.named().items()}
+    lost = 0
+    for order in range(9):
+        for join in range(5):
+            found = orders(order, join, join % 4, params, batch, flush=True)
+            kept = orders(order, join, join % 4, params, batch)
+            lost += (found["dWhh"] != kept["dWhh"]).any()
+            for theirs in (found, kept):
+                verdict = compare_values(theirs, true, sigma, np.float32, ())
+                assert verdict.verdict == EXPLAINED, (order, join, verdict.worst)
+    assert lost > 0
+    wrong = {**found, "dWhh": found["dWhh"] * np.float32(2), "dWhy": found["dWhy"] * 1.0001}
+    assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+
+
+GATED = ("lstm", "lstm peepholes", "gru", "gru_before")
+
+
+def gated(cell, T, H, B, gain, readout="last", mask=False):
+    """A gated net whose recurrent matrices are made as those of ``made``."""
+    cell, _, peepholes = cell.partition(" ")
+    net = RecurrentNet(3, H, 5, cell=cell, readout=readout)
+    rng = np.random.default_rng([T, H, B])
+    params = random_params(net, rng, np.float32, bool(peepholes))
+    blocks = rng.normal(size=(len(net.gates), H, H)) / np.sqrt(H)
+    params["Whh"] = np.concatenate([np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain
+                                    for W in blocks]).astype(np.float32)
+    params["Wxh"] = rng.normal(size=params["Wxh"].shape).astype(np.float32)
+    batch = random_batch(net, rng, np.float32, T, B)
+    return net, params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
+
+
+def members():
+    """Orders of summation, in C and NumPy, each with one way to join the parts of a
+    pre-activation, to add up over time and to write the formulas; and the compiled core."""
+    for order in range(5):
+        for join in range(3):
+            how = {"order": order, "join": join, "steps": (order + join) % 3,
+                   "form": (order + join) % 2}
+            for flags in (STRICT,) if order else (STRICT, FREE, FUSED):
+                yield (*how.values(), flags[0]), partial(in_c, **how, flags=flags)
+    for name in ("compiled", "loops BLAS", "loops fused", "permuted"):
+        yield name, IMPLEMENTATIONS[name]
+
+
+def gated_family(net, params, batch, runs=RUNS):
+    """The largest z of any member, with the member; planted bugs are found at that size."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler is installed")
+    case = certified_in_float64(net, params, batch)
+    sigma = spread(case, np.float32, runs=runs)
+    true = {name: value.value for name, value in case.named().items()}
+    worst = (0.0, ())
+    for member, program in members():
+        found = program(net, params, batch)
+        verdict = compare_values(found, true, sigma, np.float32, ())
+        worst = max(worst, (verdict.worst.z, (member, verdict.worst.name)), key=itemgetter(0))
+        assert verdict.verdict == EXPLAINED, (member, verdict.worst)
+    for name in ("dWhh", "dbh", "dx", "dh0"):
+        wrong = found[name] + np.float32(1e-3) * abs(found[name]).max()
+        verdict = compare_values({name: wrong}, true, sigma, np.float32, ())
+        assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)
+    return worst
+
+
+@pytest.mark.parametrize("cell", GATED)
+@pytest.mark.parametrize("T, H, B, gain, readout, mask", [
+    (5, 20, 3, -1.5, "every", False), (30, 16, 2, 1, "last", False), (6, 24, 3, -1, "last", True)])
+def test_every_order_of_a_gated_cell_is_rounding(cell, T, H, B, gain, readout, mask):
+    gated_family(*gated(cell, T, H, B, gain, readout, mask))
+
+
+def functions(ulps, towards):
+    """The sigmoid and tanh in long double, rounded to their type and off by so many ulp, in a
+    direction that depends on the value's bits, upwards, or away from zero."""
+    def off(value, dtype):
+        value = np.asarray(value, dtype)
+        by = {"any": (value.view(np.int32) * np.int32(-1640531527) >> 8) % (2 * ulps + 1) - ulps,
+              "up": ulps, "away": ulps * np.sign(value)}[towards]
+        return np.clip(value + by * np.spacing(abs(value)), -1, 1).astype(dtype)
+
+    def sigmoid(a):
+        return off(1 / (1 + np.exp(-a.astype(np.longdouble))), a.dtype)
+
+    def tanh(a):
+        return off(np.tanh(a.astype(np.longdouble)), a.dtype)
+
+    return {"sigmoid": lambda *_: sigmoid, "act": lambda *_: tanh}
+
+
+@pytest.mark.parametrize("T, B", [(16, 128), (64, 64), (128, 16)])
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "gru_before"])
+def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
+    """One unit, of which the same is added up over all steps and sequences; in several orders."""
+    net = RecurrentNet(1, 1, 3, cell=cell, readout="every")
+    for seed in range(2):
+        rng = np.random.default_rng([seed, T, B])
+        params = random_params(net, rng, np.float32)
+        batch = random_batch(net, rng, np.float32, T, B)
+        case = certified_in_float64(net, params, batch)
+        sigma, true = spread(case, np.float32), {
+            name: value.value for name, value in case.named().items()}
+        backwards = Batch(batch.x[:, ::-1], batch.y[:, ::-1])
+        weights = [f"d{name}" for name in params]
+        for ulps, towards in [(0, "up"), *product((1, 2), ("any", "up", "away"))]:
+            changed = functions(ulps, towards)
+            for fused in (False, True):
+                found = run(net, params, batch, changed, fused=fused)
+                verdict = compare_values(found, true, sigma, np.float32, ())
+                assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
+            found = run(net, params, backwards, changed)
+            verdict = compare_values({name: found[name] for name in weights}, true, sigma,
+                                     np.float32, ())
+            assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
+        wrong = {"dWhh": found["dWhh"] * np.float32(1.01)}
+        assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+
+
+def test_a_sum_of_sums_is_a_sum_of_all_terms():
+    """Summed over one axis and then over the other by the reference, in any order by a program."""
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(size=(64, 64, 5)), np.full((64, 64, 5), 0.1)):
+        terms = np.float32(values)
+        with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+            twice, once = (np.asarray(made)["v"] for made in (
+                noisy(terms).sum(axis=0).sum(axis=0), noisy(terms).sum(axis=(0, 1))))
+        exact = terms.astype(float).sum(axis=(0, 1))
+        twice, once = (np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1))
+                       for made in (twice, once))
+        assert (twice > once / 2).all() and (twice < 3 * once).all()
+        for theirs in plain_sums(terms.reshape(-1, 5)):
+            assert (abs(theirs - exact) <= LIMITS[0] * twice).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", GATED)
+@pytest.mark.parametrize("T, H, B, gain, runs", [
+    (50, 128, 4, 1, 30), (10, 512, 2, 1, 20), (3, 512, 4, -0.5, 20), (200, 64, 2, -1, 30)])
+def test_every_order_of_a_gated_cell_is_rounding_at_full_size(cell, T, H, B, gain, runs):
+    worst = gated_family(*gated(cell, T, H, B, gain, "every"), runs)
+    print(f"{cell}, T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("T, H, B, gain, runs", [
+    (1000, 100, 2, 1, 20), (200, 400, 2, 1, 20), (3, 2000, 2, 1, 20), (3, 2000, 2, -0.5, 20),
+    (200, 2000, 1, 1, 10)])
+def test_every_order_of_summation_is_rounding_at_full_size(orders, T, H, B, gain, runs):
+    case = made(T, H, B, gain)
+    joins = (0, 1, 2) if T * H < 10 ** 5 else (0,)
+    worst = family(orders, *case, joins=joins, runs=runs)
+    print(f"T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
+    net, params, batch = case
+    true = {name: value.value for name, value in certified_in_float64(*case).named().items()}
+    sigma = spread(certified_in_float64(*case), np.float32, runs=runs)
+    right = orders(0, 0, 1, params, batch)
+    for name in ("dWhh", "dbh", "dx"):
+        wrong = right[name] + np.float32(1e-3) * abs(right[name]).max()
+        verdict = compare_values({name: wrong}, true, sigma, np.float32, ())
+        assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)

@@ -1,0 +1,326 @@
+"""A function is called again: state is said only of what has it, and a coarse type only where the
+errors come out anew. Families of functions, right ones and wrong ones, with and without state."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refnet.batch import Batch
+from refnet.check import assert_gradients, judge
+from refnet.check.arithmetic import rounded_to
+from refnet.check.cases import random_batch, random_mask, random_params, reference_results
+from refnet.check.mistakes import mistakes
+from refnet.check.naive import run
+from refnet.check.verdict import NOT_ROUNDING
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
+
+pytestmark = pytest.mark.needs("flint")
+
+NETS = {"last": RecurrentNet(2, 4, 4), "every": RecurrentNet(2, 4, 4, readout="every"),
+        "squared": RecurrentNet(2, 4, 3, cell="gru", loss="squared_error")}
+KEPT = "something is kept between calls"
+
+
+def made(net, T=5, B=3, dtype=np.float64, mask=False, seed=0):
+    rng = np.random.default_rng(seed)
+    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+    return params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
+
+
+def first_is_harmless(net, B):
+    """Inputs at which much that is wrong is right: full sequences and one class."""
+    params, batch = made(net, B=B)
+    y = batch.y if batch.y.dtype.kind == "f" else np.full_like(batch.y, 2)
+    return params, batch._replace(y=y, mask=np.ones(batch.x.shape[:2], bool))
+
+
+@pytest.mark.parametrize("B", [1, 3])
+@pytest.mark.parametrize("name", NETS)
+def test_no_function_without_state_is_said_to_keep_something(name, B):
+    net = NETS[name]
+    params, batch = first_is_harmless(net, B)
+    passed, named = [], set()
+    for mistake in mistakes(net, *made(net, B=B, mask=True)):
+        verdict = judge(net, lambda p, b, m=mistake: m.run(net, p, b), params, batch)
+        assert "kept" not in verdict.convention, mistake.name
+        passed += [mistake.label] * verdict.passed
+        if "it gives another result than these have" in verdict.convention:
+            named.add(verdict.convention.partition("it was right")[2])
+    assert len(passed) < 40
+    assert ": the mask is ignored" in named
+
+
+def clipped_label(net, p, b):
+    """Reads labels as truth values: right of the classes 0 and 1."""
+    return reference_results(net, p, b._replace(y=np.minimum(b.y, 1)))
+
+
+def class_zero_is_padding(net, p, b):
+    keep = (b.y != 0) if b.mask is None or b.y.ndim == 1 else (b.y != 0) & b.mask
+    return run(net, p, b, {"each": lambda v, s: (v[0] * keep.ravel(),
+                                                 v[1] * keep.ravel()[:, None])})
+
+
+def first_label_for_all(net, p, b):
+    return reference_results(net, p, b._replace(y=np.full_like(b.y, b.y.flat[0])))
+
+
+@pytest.mark.parametrize("wrong, label", [(clipped_label, 1), (class_zero_is_padding, 3),
+                                          (first_label_for_all, 1)])
+@pytest.mark.parametrize("B", [1, 3])
+def test_labels_that_are_misread_are_not_kept(wrong, label, B):
+    net = NETS["last"]
+    params, batch = made(net, B=B)
+    batch = batch._replace(y=np.full(B, label))
+    verdict = judge(net, lambda p, b: wrong(net, p, b), params, batch)
+    assert "kept" not in verdict.convention
+    if wrong is clipped_label:
+        assert verdict.convention.startswith("with other targets it gives another result")
+
+
+def by_shape(*names):
+    """As a compiled function does: takes its first of these, of every shape, for constants."""
+    def function(net, kept, p, b):
+        first = kept.setdefault(b.x.shape, deepcopy((p, b)))
+        return reference_results(
+            net, {name: (first[0] if name in names else p)[name] for name in p},
+            b._replace(**{name: getattr(first[1], name) for name in names if hasattr(b, name)}))
+    return function
+
+
+def at_all(*names):
+    return lambda net, kept, p, b: by_shape(*names)(net, Always(kept), p, b)
+
+
+class Always:
+    """One entry, under every key."""
+
+    def __init__(self, kept):
+        self.kept = kept
+
+    def setdefault(self, _, value):
+        return self.kept.setdefault(0, value)
+
+
+def cached(net, kept, p, b):
+    return kept.setdefault(b.x.shape, reference_results(net, p, b))
+
+
+def the_last_ones(name):
+    def function(net, kept, p, b):
+        last = kept.get(0, b)
+        kept[0] = deepcopy(b)
+        return reference_results(net, p, b._replace(**{name: getattr(last, name)}))
+    return function
+
+
+def momentum(net, kept, p, b):
+    for name, value in reference_results(net, p, b).items():
+        kept[name] = kept.get(name, value) / 2 + value / 2
+    return dict(kept)
+
+
+def counts(net, kept, p, b):
+    kept[0] = kept.get(0, 0) + 1
+    return {name: value * (1 if kept[0] < 3 else 2)
+            for name, value in reference_results(net, p, b).items()}
+
+
+def kept_gradient(net, kept, p, b):
+    found = reference_results(net, p, b)
+    return {**found, "dWhh": kept.setdefault(b.x.shape, found["dWhh"])}
+
+
+def turned_once(net, kept, p, b):
+    """Keeps the transposed Whh of its first call with a shape for the way back."""
+    W = kept.setdefault(b.x.shape, p["Whh"].copy())
+    return run(net, p, b, {"W": lambda v, s: W})
+
+
+STATEFUL = {**{f"by shape: {names}": by_shape(*names) for names in (
+    ("y",), ("mask",), ("x",), ("Whh",), ("Whh", "by"), ("x", "y", "mask"))},
+    **{f"at all: {names}": at_all(*names) for names in (("y",), ("x",), ("Whh",), ("by", "Why"))},
+    "cached": cached, "last labels": the_last_ones("y"), "last mask": the_last_ones("mask"),
+    "momentum": momentum, "counts": counts, "gradient": kept_gradient, "turned": turned_once}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_what_keeps_something_is_said_to(name):
+    net = NETS["every"]
+    for params, batch in (made(net, mask=True), first_is_harmless(net, 3)):
+        kept = {}
+        verdict = judge(net, lambda p, b: STATEFUL[name](net, kept, p, b), params, batch)
+        assert verdict.verdict == NOT_ROUNDING and KEPT in verdict.convention, verdict.convention
+
+
+def test_the_message_is_about_the_inputs_at_which_it_is_wrong():
+    net = NETS["last"]
+    params, batch = first_is_harmless(net, 2)
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(net, lambda p, b: reference_results(net, p, b._replace(mask=None)),
+                         params, batch)
+    text = str(caught.value)
+    assert "with other targets it gives another result" in text and "the mask is ignored" in text
+    assert "the smallest sizes at which it still shows" in text
+
+
+def losses(change):
+    """A net whose loss of the logits and the labels is another: (losses, gradients in them)."""
+    def function(net, p, b):
+        def each(v, s):
+            logits = s.outputs.reshape(-1, s.outputs.shape[-1])
+            one = np.eye(logits.shape[1])[s.y.ravel()]
+            found = change(logits.astype(float), one)
+            return tuple(np.asarray(part, logits.dtype) for part in found)
+        found = run(net, p, b, {"each": each})
+        return {name: found[name] for name in found if name not in ("outputs", "h")}
+    return function
+
+
+def softmax(v):
+    e = np.exp(v - v.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def tempered(t):
+    return losses(lambda v, one: (-np.log((softmax(v / t) * one).sum(axis=1)),
+                                  (softmax(v / t) - one) / t))
+
+
+def focal(gamma):
+    def change(v, one):
+        p = softmax(v)
+        q = (p * one).sum(axis=1)
+        slope = gamma * q * (1 - q) ** (gamma - 1) * np.log(q) - (1 - q) ** gamma
+        return -(1 - q) ** gamma * np.log(q), slope[:, None] * (one - p)
+    return losses(change)
+
+
+def smoothed(e):
+    def change(v, one):
+        soft = one * (1 - e) + e / v.shape[1]
+        return -(soft * np.log(softmax(v))).sum(axis=1), softmax(v) - soft
+    return losses(change)
+
+
+def weighted(w):
+    def change(v, one):
+        weight = one @ np.linspace(1 - w, 1 + w, v.shape[1])
+        return -weight * np.log((softmax(v) * one).sum(axis=1)), weight[:, None] * (
+            softmax(v) - one)
+    return losses(change)
+
+
+def scaled(place, by):
+    return lambda net, p, b: {name: value for name, value in run(
+        net, p, b, {place: lambda v, s: v * v.dtype.type(1 + by)}).items() if name != "h"}
+
+
+SMOOTH = {**{f"temperature {t}": tempered(t) for t in (.5, .99, .999, 1.001, 1.01, 1.1, 2)},
+          **{f"focal loss {g}": focal(g) for g in (.001, .003, .01, .5, 2)},
+          **{f"label smoothing {e}": smoothed(e) for e in (.0005, .003, .1)},
+          **{f"class weights {w}": weighted(w) for w in (.0005, .003, .1)},
+          **{f"{place} times 1 + {by}": scaled(place, by) for place in ("h", "a")
+             for by in (3e-4, 1e-3)}}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_no_smooth_mistake_is_taken_for_a_coarse_type(name, dtype):
+    net = RecurrentNet(3, 16, 5)
+    for T, B in ((20, 4), (6, 1)):
+        params, batch = made(net, T, B, dtype)
+        verdict = judge(net, lambda p, b: SMOOTH[name](net, p, b), params, batch)
+        assert verdict.verdict == NOT_ROUNDING
+        assert not any(kind in verdict.convention for kind in ("float", "TF32")), verdict.convention
+
+
+def coarse(*places, to):
+    def rounded(v, s):
+        return {name: to(part) for name, part in v.items()} if isinstance(v, dict) else to(v)
+
+    def factors(f, s):
+        return lambda a, b: f(to(a), to(b))
+
+    def function(net, p, b):
+        changes = {place: factors if place == "product" else rounded for place in places}
+        return {name: value for name, value in run(net, p, b, changes).items() if name != "h"}
+    return function
+
+
+KINDS = {"float16": lambda v: v.astype(np.float16).astype(v.dtype),
+         "bfloat16": lambda v: rounded_to(v, 2.0 ** -8),
+         "TF32": lambda v: rounded_to(v, 2.0 ** -11)}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("places", [("product",), ("h",), ("h", "e"), ("h", "e", "product"),
+                                    ("product", "a", "h", "e", "da")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_coarse_type_is_named(kind, places, dtype):
+    """Here at sizes where one place is found to the bit, or, of several, that errors come anew."""
+    net = RecurrentNet(3, 16, 5)
+    params, batch = made(net, 20, 4, dtype)
+    verdict = judge(net, lambda p, b: coarse(*places, to=KINDS[kind])(net, p, b), params, batch)
+    assert verdict.verdict == NOT_ROUNDING
+    if dtype == np.float32 or len(places) < 3:
+        assert kind in verdict.convention, verdict.convention
+    single = coarse(*places, to=KINDS[kind])(net, params, batch)
+    assert "perhaps" not in judge(net, single, params, batch).convention
+
+
+def test_noise_that_is_drawn_anew_is_no_coarse_type():
+    net, rng = RecurrentNet(3, 16, 5), np.random.default_rng(0)
+    params, batch = made(net, 20, 4, np.float32)
+
+    def noisy(p, b):
+        return {name: value * (1 + 1e-3 * rng.standard_normal(np.shape(value))).astype(np.float32)
+                for name, value in reference_results(net, p, b).items()}
+
+    assert judge(net, noisy, params, batch).convention == ""
+
+
+@pytest.mark.parametrize("net", [RecurrentNet(3, 8, 5), RecurrentNet(3, 8, 5, readout="every"),
+                                 FeedforwardNet((3, 8, 5))], ids=["last", "every", "feedforward"])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_class_that_is_left_out_is_named(net, counted):
+    params, batch = made(net, 6, 7)
+    for c in sorted({*batch.y.ravel().tolist()}):
+        def theirs(p, b, c=c):
+            keep = (b.y != c).ravel()
+            change = {"each": lambda v, s: (v[0] * keep, v[1] * keep[:, None])}
+            if not counted:
+                change["divisor"] = lambda v, s: v * keep.mean()
+            return run(net, p, b, change)
+
+        name = f"class {c} is left out of the loss" + ", and not counted" * (not counted)
+        assert judge(net, theirs(params, batch), params, batch).convention == name
+    assert judge(net, run(net, params, batch), params, batch).passed
+
+
+def test_a_class_that_is_that_of_one_place_is_named_with_it():
+    net = RecurrentNet(3, 4, 5)
+    params, batch = made(net, 4, 2)
+    batch = Batch(batch.x, np.array([3, 0]))
+    without = run(net, params, batch, {"each": lambda v, s: (
+        v[0] * [1, 0], v[1] * np.array([[1], [0]]))})
+    assert judge(net, without, params, batch).convention == (
+        "the last example of the batch, or class 0, is left out")
+
+
+def test_draws_set_nothing_apart_by_its_place():
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        for n in range(3, 9):
+            y = random_batch(RecurrentNet(2, 3, 5), rng, np.float32, 4, n).y
+            assert {0, 4} <= set(y)
+            assert y[0] in y[1:] and y[-1] in y[:-1]
+            lengths = random_mask(rng, 6, n).sum(axis=0)
+            for special in (1, 6):
+                places = set(np.flatnonzero(lengths == special))
+                assert places and places not in ({0}, {n - 1})
+        pair = random_batch(replace(NETS["last"], outputs=5), rng, np.float32, 4, 2).y
+        assert set(pair) == {0, 4}

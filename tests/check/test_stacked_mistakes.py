@@ -1,0 +1,185 @@
+"""Mistakes in putting layers together are named: every one of the table, and those that programs
+make with PyTorch's layers, which share no code with the table."""
+
+import numpy as np
+import pytest
+
+from refnet.check.cases import random_batch, random_params
+from refnet.check.conventions import Readings
+from refnet.check.mistakes.stacked import Plan, of_the_stack, run
+from refnet.check.noise import spread
+from refnet.check.verdict import NOT_ROUNDING, compare
+from refnet.exact import certify
+from refnet.exact.enclose import run_on
+from refnet.nets.stacked import StackedNet
+
+pytestmark = pytest.mark.needs("flint")
+
+T, B, H = 5, 3, 4
+
+
+def case(cell="lstm", readout="last", layers=2, both=True, mask=True, added=("h0", "bhh"),
+         projection=0, **options):
+    alone = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
+    width = (1 + both) * (projection or H)
+    net = StackedNet(3, H, width if readout == "none" else 5, cell=cell, readout=readout,
+                     layers=layers, bidirectional=both, projection=projection, **alone,
+                     **options)
+    rng = np.random.default_rng([layers, both, mask, len(cell), len(readout)])
+    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
+    params |= {name: rng.normal(size=[B if n == "B" else n for n in shapes[-1]]).astype(np.float32)
+               for name, shapes in net.shapes.items() if name.startswith(added)}
+    if mask:
+        batch = batch._replace(mask=np.arange(T)[:, None] < np.array([T, 2, 4]))
+    return net, params, batch
+
+
+CASES = {
+    "lstm": {}, "every": {"readout": "every"}, "gru, none": {"cell": "gru", "readout": "none"},
+    "rnn, 3 layers": {"cell": "rnn", "layers": 3}, "one layer": {"layers": 1},
+    "one direction": {"both": False}, "no lengths": {"mask": False, "cell": "gru"},
+    "projected": {"projection": 2, "readout": "every"},
+    "gain": {"cell": "rnn", "gain": 1.25}, "clipped": {"clip_step": 0.05, "readout": "every"},
+    "embedded": {"cell": "gru", "embedding": 2, "added": ("h0",)},
+    "transition": {"cell": "gru", "transition": "cayley", "added": ("h0",)},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_stack_without_a_mistake(name):
+    net, params, batch = case(**CASES[name])
+    params = {key: value.astype(float) for key, value in params.items()}
+    y = batch.y if batch.y.dtype.kind == "i" else batch.y.astype(float)
+    batch = batch._replace(x=batch.x.astype(float), y=y)
+    true = run_on(net, params, batch, lambda array, name: array)
+    found = run(net, params, batch, Plan())
+    assert set(found) == {key for key in true if key[0] not in "hc"}
+    for key, value in found.items():
+        assert abs(value - true[key]).max() <= 1e-13 * max(1, abs(true[key]).max()), key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_mistake_is_named(name):
+    """By its own name, or by that of another that gives the same here."""
+    certified = certify(*case(**CASES[name]))
+    readings, sigma = Readings(certified, pairs=False), spread(certified, np.float32)
+    net, params, batch = readings.net, readings.params, readings.batch
+    known = [(one.name, one.run(net, params, batch)) for one in of_the_stack(net, params, batch)]
+    assert len(known) == len({label for label, _ in known}) >= 12
+    same = dict(known)
+    planted = 0
+    for label, reading in known:
+        theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
+        verdict = compare(theirs, certified, readings=readings, sigma=sigma)
+        if verdict.verdict != NOT_ROUNDING:  # nothing of it shows here
+            assert all(abs(reading[key] - readings.true[key]).max() < 1e-4 for key in reading)
+            continue
+        planted += 1
+        if verdict.convention != label:
+            other = same.get(verdict.convention)
+            if other is None:  # an edit of what is given
+                assert verdict.convention.startswith("d") or "gates" in verdict.convention, label
+                continue
+            assert all(abs(other[key] - reading[key]).max() < 1e-5 for key in reading), (
+                label, verdict.convention)
+    assert planted >= 10
+
+
+def test_a_name_explains_all_that_is_given():
+    """One more wrong gradient, and it is none."""
+    certified = certify(*case())
+    readings = Readings(certified, pairs=False)
+    mistake = next(of_the_stack(readings.net, readings.params, readings.batch))
+    label, reading = mistake.name, mistake.run(readings.net, readings.params, readings.batch)
+    theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
+    assert compare(theirs, certified, readings=readings).convention == label
+    theirs["dWxh_l1"] = theirs["dWxh_l1"] * np.linspace(1, 2, theirs["dWxh_l1"].size).reshape(
+        theirs["dWxh_l1"].shape)
+    assert compare(theirs, certified, readings=readings).convention != label
+
+
+def wrong_torch(mistake, net, params, batch):
+    """PyTorch's layer, used in a way that programs do."""
+    torch = pytest.importorskip("torch")
+    from refnet.check.adapters import torch_layers
+    p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
+    layer = torch.nn.LSTM(3, H, net.layers, bidirectional=True)
+    state = torch_layers.layer_state_dict(net, params)
+    if mistake == "gates":
+        state = {name: torch.cat([value.chunk(4)[n] for n in (0, 2, 3, 1)])
+                 for name, value in state.items()}
+    layer.load_state_dict(state)
+    starts = [p[f"h0{suffix}"] for suffix in net.every_cell]
+    if mistake == "initial states":
+        starts = [starts[n] for n in (1, 0, 3, 2)]
+    h0 = torch.stack(starts)
+    x = torch.from_numpy(batch.x).requires_grad_()
+    lengths = torch.from_numpy(batch.mask.sum(axis=0))
+    given = x if mistake == "padding" else torch.nn.utils.rnn.pack_padded_sequence(
+        x, lengths, enforce_sorted=False)
+    h, (end, _) = layer(given, (h0[:, 0].contiguous(), h0[:, 1].contiguous()))
+    if mistake == "last step":
+        h, _ = torch.nn.utils.rnn.pad_packed_sequence(h)
+        rows = h[lengths - 1, torch.arange(B)]
+    elif mistake == "padding":
+        rows = torch.cat([end[-2], end[-1]], 1)
+    else:
+        rows = torch.cat([end[-1], end[-2]] if mistake == "order" else [end[-2], end[-1]], 1)
+    outputs = rows @ p["Why"].T + p["by"]
+    loss = torch.nn.functional.cross_entropy(outputs, torch.from_numpy(batch.y))
+    loss.backward()
+    found = {"loss": loss, "outputs": outputs, "dx": x.grad,
+             "dWhy": p["Why"].grad, "dby": p["by"].grad,
+             **{f"dh0{suffix}": p[f"h0{suffix}"].grad for suffix in net.every_cell}}
+    for suffix in net.every_cell:
+        for own, theirs in (("Wxh", "weight_ih"), ("Whh", "weight_hh"), ("bh", "bias_ih"),
+                            ("bhh", "bias_hh")):
+            grad = getattr(layer, f"{theirs}{suffix}").grad
+            if mistake == "gates":
+                grad = torch.cat([grad.chunk(4)[n] for n in (0, 3, 1, 2)])
+            found[f"d{own}{suffix}"] = grad
+    return {name: value.detach().numpy() for name, value in found.items()}
+
+
+@pytest.mark.parametrize("mistake, name", [
+    ("none", ""),
+    ("initial states", "the initial states of the two directions are swapped"),
+    ("last step", "the read-out takes the second direction at the last time step, of which it has "
+                  "seen one input"),
+    ("padding", "the lengths are ignored"),
+    ("gates", "the gates are read in the order i, o, f, g (as in ONNX)"),
+])
+def test_mistakes_with_torch_are_named(mistake, name):
+    net, params, batch = case()
+    verdict = compare(wrong_torch(mistake, net, params, batch), certify(net, params, batch))
+    assert verdict.convention == name, verdict.worst
+    assert verdict.passed == (mistake == "none")
+
+
+PAIRS = [
+    ("every", ("the outputs of the two directions are swapped: [second, first]", "bh is left out")),
+    ("every", ("the gradient of the second direction's outputs is not turned into its time",
+               "no gradient flows from layer 1 to the one below")),
+    ("lstm", ("h0 and c0 are swapped", "the two directions' parameters of layer 0 are swapped")),
+    ("gru, none", ("gates are read in the order z, r, n", "the initial states are ignored")),
+]
+
+
+@pytest.mark.parametrize("name, pair", PAIRS)
+def test_two_mistakes_at_once_are_named(name, pair):
+    net, params, batch = case(**CASES[name])
+    first, second = (next(one for one in of_the_stack(net, params, batch) if text in one.name)
+                     for text in pair)
+    theirs = first.run(net, params, batch, second)
+    theirs = {key: np.asarray(value, np.float32) for key, value in theirs.items()}
+    certified = certify(net, params, batch)
+    verdict = compare(theirs, certified, readings=Readings(certified))
+    assert set(verdict.convention.split("; ")) == {first.name, second.name}
+    assert not compare(theirs, certified, readings=Readings(certified, pairs=False)).convention
+
+
+def test_two_plans_that_change_the_same_do_not_go_together():
+    net, params, batch = case()
+    first, second, *_ = of_the_stack(net, params, batch)
+    with pytest.raises(ValueError, match="change the same"):
+        first.run(net, params, batch, second)

@@ -1,0 +1,115 @@
+"""The rtol and atol of each quantity: correct programs pass at them, and the usual bugs do not."""
+
+import numpy as np
+import pytest
+
+from refnet import RecurrentNet
+from refnet.check import judge, tolerances
+from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.check.kept import case_of, certificate
+from refnet.check.mistakes import mistakes
+from refnet.check.naive import run
+from refnet.check.noise import spread
+from refnet.check.tolerance import Tolerance, _fitted
+from refnet.exact.functions import certify_function
+
+pytestmark = pytest.mark.needs("flint")
+
+
+def case(net, dtype, T=20, B=3):
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+    named = certificate(case_of(net, (params, batch), None, None)).named()
+    return params, batch, tolerances(net, params, batch), {
+        name: one.value for name, one in named.items()}
+
+
+def fails(found, true, allowed):
+    """The quantities that assert_allclose refuses at these tolerances."""
+    bad = []
+    for name, value in found.items():
+        try:
+            np.testing.assert_allclose(value, true[name], *allowed[name])
+        except AssertionError:
+            bad.append(name)
+    return bad
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_correct_programs_pass(cell, dtype):
+    net = RecurrentNet(3, 8, 4, cell)
+    params, batch, allowed, true = case(net, dtype)
+    orders = (np.matmul, lambda a, b: np.matmul(a[:, ::-1], b[::-1]),
+              lambda a, b: np.cumsum(a[:, :, None] * b, axis=1)[:, -1])
+    for found in (reference_results(net, params, batch), *(
+            run(net, params, batch, product=order) for order in orders)):
+        assert fails(found, true, allowed) == []
+    for found in allowed.values():
+        assert found.rtol < 1e4 * np.finfo(dtype).eps and np.isfinite(found.atol)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_the_usual_bugs_do_not(cell):
+    """Every mistake that the judge knows, and an error of a thousandth in one gradient."""
+    net = RecurrentNet(3, 5, 4, cell, readout="every")
+    params, batch, allowed, true = case(net, np.float64, 8)
+    count = 0
+    for mistake in mistakes(net, params, batch):
+        with np.errstate(all="ignore"):
+            found = mistake.run(net, params, batch)
+        if judge(net, found, params, batch, dtype=np.float64).verdict == "not rounding":
+            count += 1
+            assert fails(found, true, allowed), mistake.name
+    assert count > 20
+    for dtype in (np.float32, np.float64):
+        params, batch, allowed, true = case(net, dtype, 8)
+        right = reference_results(net, params, batch)
+        for name in right:
+            assert fails({name: right[name] * dtype(1.001)}, true, allowed) == [name]
+
+
+def test_the_line_is_over_all_points_and_touches_some():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        size = abs(rng.normal(size=40)) * 10.0 ** rng.integers(-30, 30)
+        need = size * rng.uniform(0, 1e-7, 40) + 1e-9 * size.mean() * rng.uniform(0, 1, 40)
+        rtol, atol = _fitted(size, need)
+        line = atol + rtol * size
+        assert (line >= need).all() and (line <= need * (1 + 1e-6)).any()
+        # no line through two points is lower on average
+        slopes = (need[:, None] - need) / np.where(size[:, None] == size, 1, size[:, None] - size)
+        best = min(max((need - r * size).max(), 0) + r * size.mean()
+                   for r in np.maximum(slopes, 0).ravel())
+        assert line.mean() <= best * (1 + 1e-3)
+
+
+def test_they_allow_what_they_say():
+    """6 sigma, the unit roundoff of the result and the smallest normal number, in every entry; the
+    roundoff alone is left where sigma is 0."""
+    def doubled(x):
+        return 2 * x
+
+    x = np.linspace(1, 2, 7, dtype=np.float32)
+    for dtype, u in ((np.float32, 2.0**-24), (np.float64, 2.0**-53)):
+        found = tolerances(doubled, x, cotangent=np.ones(7), dtype=dtype)["value"]
+        allowed = found.atol + found.rtol * 2 * x.astype(float)
+        sigma = spread(certify_function(doubled, x, cotangent=np.ones(7)), dtype)["value"]
+        assert (allowed >= 6 * sigma + u * 2 * x + np.finfo(dtype).tiny).all()
+
+
+def test_edges():
+    assert _fitted(np.zeros(3), np.array([1.0, 2, 1])) == Tolerance(0, 2)
+    assert _fitted(np.zeros(0), np.zeros(0)) == (0, 0)
+    assert _fitted(np.ones(2), np.array([1, np.inf])).atol == np.inf
+
+
+def test_of_a_function():
+    def energy(x, w):
+        return (np.tanh(x @ w) ** 2).sum()
+
+    x, w = np.ones((3, 4), np.float32), np.full((4, 2), 0.1, np.float32)
+    narrow, wide = tolerances(energy, x, w), tolerances(energy, x, w, dtype=np.float64)
+    assert list(narrow) == ["value", "dx", "dw"]
+    assert all(1e7 < (narrow[n].rtol + narrow[n].atol) / (wide[n].rtol + wide[n].atol) < 1e10
+               for n in narrow)

@@ -1,0 +1,88 @@
+"""Results beside golden vectors: names that are no case's, links, names of arrays, float16."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from refnet import cli
+from refnet.check import vectors
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.recurrent import RecurrentNet
+from support.vectors import reference_answers
+
+pytestmark = pytest.mark.needs("flint")
+
+
+@pytest.fixture
+def alone(few, tmp_path):
+    """The right results of one case."""
+    reference_answers(few, tmp_path)
+    for path in tmp_path.iterdir():
+        if path.name != "rnn-last.npz":
+            path.unlink()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name, near", [
+    ("lstm_last.safetensors", "lstm-last.safetensors"), ("lstm-last.JSON", "lstm-last.json"),
+    ("something.npz", "after the cases")])
+def test_a_result_under_a_wrong_name_is_told(few, alone, capsys, name, near):
+    (alone / name).write_text("")
+    (alone / "manifest.json").write_text("{}")
+    (alone / "notes.txt").write_text("")
+    assert cli.main(["vectors", "judge", str(few), str(alone), "--skip-missing"]) == 0
+    out, err = capsys.readouterr()
+    assert "1 of 1 cases are explained by rounding; " in out and "were skipped" in out
+    assert err.startswith(f"{name} is no result of a case") and near in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("link", ["nowhere", "lstm-last.json"])
+def test_a_dead_link_is_no_missing_result(few, alone, capsys, link):
+    (alone / "lstm-last.json").symlink_to(alone / link)
+    assert cli.main(["vectors", "judge", str(few), str(alone), "--skip-missing"]) != 0
+    assert "1 of 2 cases are explained by rounding" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["\ud800x", "a\nb\x1b[2J", "\x00"])
+def test_whatever_an_array_is_called_the_other_cases_are_judged(
+        few, alone, capsys, name):
+    arrays = {name: {"shape": [], "data": [1]}}
+    (alone / "lstm-last.json").write_text(json.dumps({"arrays": arrays}))
+    assert cli.main(["vectors", "judge", str(few), str(alone), "--skip-missing"]) != 0
+    out = capsys.readouterr().out
+    assert "1 of 2 cases are explained by rounding" in out
+    assert all(c.isprintable() or c == "\n" for c in out) and len(out.splitlines()) == 4
+
+
+def test_numbers_that_float16_has_not_got_are_zero_in_it(tmp_path):
+    """A gradient below the smallest number of float16, far above that of float32."""
+    net = RecurrentNet(2, 2, 3, activation=ACTIVATIONS["identity"], loss="squared_error")
+    case = vectors._case("vanishing", net, T=30, scale=2.0**-6)
+    vectors.write(tmp_path / "golden", cases=iter([case]))
+    certified, _ = vectors._case_of(tmp_path / "golden", "vanishing",
+                                    vectors._entries(tmp_path / "golden")["vanishing"])
+    right = {name: found.value.astype(np.float16) for name, found in certified.named().items()}
+    assert np.any((right["dx"] == 0) & (certified.named()["dx"].value != 0))
+    for change, verdict in ((0, EXPLAINED), (1, NOT_ROUNDING)):
+        theirs = tmp_path / str(change)
+        theirs.mkdir()
+        np.savez(theirs / "vanishing.npz", **{
+            **right, "dWhy": right["dWhy"] * np.float16(1 + change)})
+        assert vectors.judge(tmp_path / "golden", theirs)["vanishing"].verdict == verdict
+
+
+@pytest.mark.parametrize("name, value", [("hidden", 5), ("inputs", 10 ** 6), ("kind", "x")])
+def test_a_manifest_that_describes_another_net(few, alone, tmp_path, name, value):
+    golden = tmp_path / "golden"
+    shutil.copytree(few, golden)
+    manifest = json.loads((golden / "manifest.json").read_text())
+    manifest["cases"]["rnn-last"]["net"][name] = value
+    (golden / "manifest.json").write_text(json.dumps(manifest))
+    verdict = vectors.judge(golden, alone)["rnn-last"]
+    assert verdict.verdict == NOT_ROUNDING and "manifest.json" in verdict.note
+    with pytest.raises(ValueError, match="manifest.json"):
+        vectors.load(golden)

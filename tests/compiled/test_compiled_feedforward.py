@@ -1,0 +1,210 @@
+"""The compiled feedforward net against the reference, and what it promises besides: the same bits
+with any number of threads, NaN never hidden, any layout of the inputs, no dtype but its own."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from refnet.batch import Batch
+from refnet.compiled import feedforward, vector
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.threads import get_threads, set_threads, usual_threads
+from refnet.matrices.transitions import TRANSITIONS
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import loss_and_gradients
+from refnet.training.config import Config
+from refnet.training.experiment import build
+from support.realdata import real_data
+from support.subprocesses import run_on_fractions
+
+
+def both(widths, act, B, dtype, seed=0, **options):
+    """The net on both backends, parameters with every entry drawn, x and a cotangent."""
+    rng = np.random.default_rng(seed)
+    net = FeedforwardNet(widths, activation=act, **options)
+    params = {name: (value + rng.standard_normal(value.shape) / 4).astype(dtype)
+              for name, value in net.init(rng, np.float64).items()}
+    return (net, replace(net, backend="compiled"), params,
+            rng.standard_normal((B, widths[0])).astype(dtype),
+            rng.standard_normal((B, widths[-1])).astype(dtype))
+
+
+def compare(net, fast, params, x, doutputs, inputs=True):
+    """Outputs and gradients agree to some roundings of a sum for each layer and in each of a sum's
+    terms, of the largest entry."""
+    dtype = x.dtype
+    tolerance = 16 * (len(net.widths) + 2) * np.finfo(dtype).eps
+    want, tape = net.forward(params, x)
+    got, kept = fast.forward(params, x)
+    assert got.shape == want.shape and got.dtype == dtype
+    assert np.all(abs(got - want) <= tolerance * abs(want).max(initial=1))
+    assert kept.rows.shape == tape.rows.shape
+    assert np.all(abs(kept.rows - tape.rows) <= tolerance * abs(tape.rows).max(initial=1))
+    expected = net.backward(params, tape, doutputs, inputs)
+    found = fast.backward(params, kept, doutputs, inputs)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name].shape == value.shape and found[name].dtype == dtype, name
+        scale = abs(value).max(initial=np.finfo(dtype).tiny)
+        assert np.all(abs(found[name] - value) <= tolerance * scale), name
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_matches_the_reference(name, dtype):
+    """Odd sizes, narrower than a vector and wider than a panel; a batch of none, of one example,
+    of fewer than a block, of several with one cut short, and of more than a chunk."""
+    for widths in ((3, 2, 2), (11, 20, 20, 34, 5), (70, 102, 8, 1), (5, 1)):
+        for B in (0, 1, 2, 8, 37, 200):
+            compare(*both(widths, name, B, dtype, B), inputs=B % 2 == 0)
+
+
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=5), st.integers(1, 40),
+       st.sampled_from(["tanh", "relu", "softsign"]))
+def test_any_sizes(widths, B, name):
+    compare(*both(tuple(widths), name, B, np.float64))
+
+
+@pytest.mark.parametrize("break_it", [
+    lambda g: {**g, "W2": g["W2"].T}, lambda g: {**g, "b1": g["b1"] * np.float32(1.001)},
+    lambda g: {**g, "W1": np.roll(g["W1"], 1, axis=1)}, lambda g: {**g, "x": -g["x"]}])
+@pytest.mark.parametrize("B", [1, 19])
+def test_planted_bugs_are_found(break_it, B, monkeypatch):
+    honest = feedforward.backward
+    monkeypatch.setattr(feedforward, "backward", lambda *a, **kw: break_it(honest(*a, **kw)))
+    with pytest.raises(AssertionError):
+        compare(*both((3, 6, 6, 2), "tanh", B, np.float32))
+
+
+def bits(net, params, x, doutputs):
+    outputs, tape = net.forward(params, x)
+    gradients = net.backward(params, tape, doutputs)
+    return [outputs.tobytes(), *(gradients[name].tobytes() for name in sorted(gradients))]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["tanh", "prelu", "oplu"])
+def test_same_bits(name, dtype, monkeypatch):
+    """Nothing is too small here for several threads."""
+    monkeypatch.setattr(feedforward, "ALONE", 1)
+    feedforward.sizes.cache_clear()
+    before = get_threads()
+    try:
+        for B in (1, 37, 200):
+            _, fast, *case = both((300, 300, 300, 300, 7), name, B, dtype)
+            found = []
+            for threads in range(1, usual_threads() + 1):
+                set_threads(threads)
+                found += [bits(fast, *case), bits(fast, *case)]
+            assert all(each == found[0] for each in found)
+    finally:
+        set_threads(before)
+        feedforward.sizes.cache_clear()
+
+
+@pytest.mark.parametrize("change", [
+    np.asfortranarray, lambda v: v.astype(v.dtype.newbyteorder(">")),
+    lambda v: np.repeat(v, 2, axis=-1)[..., ::2], lambda v: v[..., ::-1].copy()[..., ::-1],
+    lambda v: np.frombuffer(b"\0" + v.tobytes(), np.uint8)[1:].view(v.dtype).reshape(v.shape)],
+    ids=["fortran", "big-endian", "strided", "reversed", "unaligned, read-only"])
+def test_any_layout_gives_the_same_bits(change):
+    _, fast, params, x, doutputs = both((3, 10, 10, 2), "tanh", 6, np.float32)
+    want = bits(fast, params, x, doutputs)
+    assert bits(fast, {name: change(value) for name, value in params.items()}, change(x),
+                change(doutputs)) == want
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_not_hidden(name, bad):
+    """They come out exactly where the reference has them, forward and backward."""
+    for B in (1, 5):
+        for where in ("x", "b2"):
+            net, fast, params, x, doutputs = both((3, 6, 6, 2), name, B, np.float32)
+            (x[0] if where == "x" else params[where])[0] = bad
+            with np.errstate(all="ignore"):
+                want, tape = net.forward(params, x)
+                got, kept = fast.forward(params, x)
+                assert np.array_equal(np.isnan(got), np.isnan(want))
+                expected = net.backward(params, tape, doutputs)
+                found = fast.backward(params, kept, doutputs)
+            for key, value in expected.items():
+                assert np.array_equal(np.isfinite(found[key]), np.isfinite(value)), key
+
+
+@pytest.mark.parametrize("B", [1, 3])
+def test_subnormal_numbers_count_as_zero(B):
+    """Every layer halves the gradient, until float32 has no normal numbers left."""
+    net = FeedforwardNet((8,) * 141, activation="identity")
+    params = {name: (np.eye(8) / 2 if name[0] == "W" else np.zeros(8)).astype(np.float32)
+              for name in net.shapes}
+    x, doutputs = np.zeros((B, 8), np.float32), np.ones((B, 8), np.float32)
+    want, got = (each.backward(params, each.forward(params, x)[1], doutputs)["x"]
+                 for each in (net, replace(net, backend="compiled")))
+    assert np.all(want > 0) and np.all(want < np.finfo(np.float32).tiny)
+    assert np.array_equal(got, 0 * want if vector.FLUSH else want)
+
+
+@pytest.mark.parametrize("dtype", [np.longdouble, np.complex128])
+def test_other_dtypes_are_refused(dtype):
+    _, fast, params, x, _ = both((3, 4, 2), "tanh", 2, np.float64)
+    with pytest.raises(TypeError, match='backend="reference"'):
+        fast.forward({name: value.astype(dtype) for name, value in params.items()},
+                     x.astype(dtype))
+
+
+def test_settings(monkeypatch):
+    with pytest.raises(ValueError, match="backend 'gpu' is unknown"):
+        FeedforwardNet((2, 2), backend="gpu")
+    monkeypatch.setenv("REFNET_DATA", str(real_data("mnist")))
+    assert build(Config("mnist", net="feedforward", depth=2, hidden=4)).net.backend == "compiled"
+
+
+@pytest.mark.parametrize("name", sorted(TRANSITIONS))
+def test_every_transition(name):
+    """The matrices are made, the layers compiled, the gradients pulled back."""
+    net = FeedforwardNet((6, 6, 6, 3), transition=name)
+    rng = np.random.default_rng(0)
+    params = net.init(rng, np.float64, recurrent="orthogonal")
+    batch = Batch(rng.standard_normal((9, 6)), rng.integers(0, 3, 9))
+    want, got = (loss_and_gradients(replace(net, backend=backend), params, batch)
+                 for backend in ("reference", "compiled"))
+    assert abs(got.loss - want.loss) <= 1e-13 and set(got.gradients) == set(want.gradients)
+    for key, value in want.gradients.items():
+        np.testing.assert_allclose(got.gradients[key], value, rtol=0, atol=1e-12 * max(
+            1, abs(value).max()))
+
+
+EXACT_RUN = """
+from dataclasses import replace
+from refnet.compiled import feedforward
+from refnet.nets.feedforward import FeedforwardNet
+for name, act in ACTIVATIONS.items():
+    if not act.rational: continue
+    for widths, B in (((6, 10, 22, 2), 3), ((2, 4, 4, 4, 1), 11), ((6, 2, 2), 2), ((6, 2, 2), 1),
+                      ((2, 2), 0)):
+        net = FeedforwardNet(widths, activation=act)
+        params = {n: draw(*shapes[-1]) for n, shapes in net.shapes.items()}
+        x, d = draw(B, widths[0]), draw(B, widths[-1])
+        a, ta = net.forward(params, x)
+        want = net.backward(params, ta, d)
+        for feedforward.CHUNK, feedforward.ACROSS in ((96, 8), (2, 1)):
+            feedforward.sizes.cache_clear()
+            fast = replace(net, backend="compiled")
+            b, tb = fast.forward(params, x)
+            assert a.shape == b.shape and (a == b).all(), (name, B)
+            got = fast.backward(params, tb, d)
+            assert set(want) == set(got)
+            for k in want:
+                assert want[k].shape == got[k].shape and np.all(want[k] == got[k]), (name, B, k)
+                count += 1
+"""
+
+
+def test_source_is_exact_on_fractions():
+    """The kernels' Python source, the JIT off, equals the reference with ==, and never asks for
+    numbers outside an array."""
+    assert run_on_fractions(EXACT_RUN) > 100

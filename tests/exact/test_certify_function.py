@@ -1,0 +1,371 @@
+"""Certified functions: what is certified is true, and the arguments that do not fit are refused."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from refnet import Batch, RecurrentNet
+from refnet.check import compare
+from refnet.check.noise import spread
+from refnet.check.verdict import NOT_ROUNDING
+from refnet.exact import certify, certify_function, lift, surface
+
+pytestmark = pytest.mark.needs("flint")
+
+RNG = np.random.default_rng(1)
+
+
+def test_a_net_as_a_function():
+    """A tanh net written out has, to the last bit, the values that the certifier gives the net."""
+    net = RecurrentNet(2, 3, 2)
+    params = net.init(RNG)
+    batch = Batch(RNG.normal(size=(30, 2, 2)), np.array([0, 1]))
+    names = list(params)
+
+    def written(x, *arrays):
+        p = dict(zip(names, arrays))
+        h = np.zeros((2, 3))
+        for step in x:
+            h = np.tanh(step @ p["Wxh"].T + h @ p["Whh"].T + p["bh"])
+        v = h @ p["Why"].T + p["by"]
+        return (np.log(np.exp(v).sum(axis=1)) - v[np.arange(2), batch.y]).mean()
+
+    mine = certify(net, params, batch)
+    written_out = certify_function(written, batch.x, *params.values())
+    assert written_out.value.value == mine.loss.value
+    for n, name in enumerate(("x", *names)):
+        own = "x" if not n else f"x{n}"
+        assert np.array_equal(written_out.gradients[own].value, mine.gradients[name].value), name
+
+
+def softsign(x, w):
+    a = x @ w
+    return (a / (1 + abs(a))).sum()
+
+
+def test_fractions_are_computed_exactly():
+    x = np.array([[Fraction(1, 3), Fraction(-2, 7)]])
+    w = np.array([[Fraction(1)], [Fraction(2)]])
+    certified = certify_function(softsign, x, w)
+    a = Fraction(1, 3) - Fraction(4, 7)
+    slope = 1 / (1 + abs(a)) ** 2
+    assert certified.kind == "rational" and certified.bits == 0
+    assert lift(certified.value.exact, "fraction") == a / (1 - a)
+    assert (lift(certified.gradients["w"].exact, "fraction") == slope * x.T).all()
+
+
+def test_cotangents_labels_and_constants():
+    def rows(x, labels, rate=0.1):
+        return x[np.arange(len(x)), labels] * rate
+
+    x, labels, w = RNG.normal(size=(3, 4)), np.array([3, 0, 1]), np.array([1.0, 2, 3])
+    certified = certify_function(rows, x, labels, cotangent=w)
+    expected = np.zeros((3, 4))
+    expected[np.arange(3), labels] = [float(Fraction(0.1) * Fraction(c)) for c in w]
+    assert np.array_equal(certified.gradients["x"].value, expected)
+    assert certified.constants == (0.1,) and list(certified.params) == ["x"]
+    assert set(certified.named()) == {"value", "dx"}
+
+
+def test_what_a_function_does_to_its_arguments_does_not_count():
+    def centred(x, labels):
+        x -= x.mean()
+        labels += 1
+        return (x[:, labels] ** 2).sum()
+
+    x, labels = np.arange(8.0).reshape(2, 4) ** 2, np.array([0, 1, 2])
+    certified = certify_function(centred, x, labels)
+    assert np.array_equal(x, np.arange(8.0).reshape(2, 4) ** 2) and labels.tolist() == [0, 1, 2]
+    assert certified.value.value == centred(x.copy(), labels.copy())
+    assert np.array_equal(certified.arguments["x"], x)
+
+
+def test_every_argument_has_a_name_of_its_own():
+    certified = certify_function(lambda x1, *others: (x1 * others[0]).sum(), np.ones(2), np.ones(2))
+    assert list(certified.gradients) == ["x1", "x2"]
+
+
+def test_a_constant_is_rounded_once_in_each_run():
+    """A leak of 0.01 at every step is one float32 number, off in one direction at all steps."""
+    def leaky(x):
+        for _ in range(50):
+            x = x * 1.01
+        return x.sum()
+
+    certified = certify_function(leaky, np.ones(2))
+    sigma = spread(certified, np.float32)
+    theirs = np.prod(np.full(50, np.float32(1.01), np.longdouble))
+    off = float(abs(theirs - certified.gradients["x"].value[0]))
+    assert off < 4 * sigma["dx"][0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_kinks_in_some_runs_only(dtype):
+    """Where rounding decides which of two is larger, both gradients are explained."""
+    def larger(x):
+        return (np.maximum(x[0] * 3, x[1]) * x[2]).sum()
+
+    third = np.array([1 / 3, 1 / 3 * 3 * (1 - np.finfo(dtype).eps / 8), 1])
+    certified = certify_function(larger, third)
+    for gradient in ([3.0, 0, third[1]], [0, 1.0, third[1]]):
+        assert compare({"dx": np.array(gradient, dtype)}, certified).passed
+    assert not compare({"dx": np.array([30.0, 0, third[1]], dtype)}, certified).passed
+
+
+def rebound(x, w):
+    s = x.sum()
+    t = s
+    t *= w  # a new number: s is as before
+    return s + t
+
+
+def accumulated(x, w):
+    s = np.dot(x, x) * w
+    total = s
+    for _ in range(3):
+        total += s
+    return total
+
+
+def one_entry(x, w):
+    s = x[1]
+    s *= w
+    return (x * x).sum() * s
+
+
+def an_argument(x, w):
+    t = w
+    t *= x[0]
+    return x.sum() * w + t
+
+
+def plus(x, w):
+    y = +x
+    y *= x
+    return (x * y).sum() * w
+
+
+def cast(x, w):
+    y = x.astype(float)
+    y *= x
+    return (x * y).sum() * w
+
+
+def first_power(x, w):
+    y = x**1
+    y *= x
+    return (x * y).sum() * w
+
+
+def unclipped(x, w):
+    y = np.clip(x, None, None)
+    y *= x
+    return (x * y).sum() * w
+
+
+def halves(x, w):
+    a, b = np.split(x, 2)
+    a *= b
+    return (x * x).sum() * w
+
+
+def copied_columns(x, w):
+    y = np.stack([x, x * x]).T.copy()
+    entries = y.reshape(-1)
+    entries *= x[0]
+    return (y * y).sum() * w
+
+
+def zeros_by_columns(x, w):
+    y = np.zeros_like(np.stack([x, x * x]).T)
+    y[...] = x[0] + w
+    entries = y.reshape(-1)  # a copy, as y is in the order of columns
+    entries *= x[0]
+    return (y * y).sum()
+
+
+ALIASES = [rebound, accumulated, one_entry, an_argument, plus, cast, first_power, unclipped, halves,
+           copied_columns, zeros_by_columns]
+
+
+@pytest.mark.parametrize("w", [1.0, np.array(1.0)], ids=["number", "array"])
+@pytest.mark.parametrize("f", ALIASES)
+def test_what_shares_memory_is_as_in_numpy(f, w):
+    """Where a product with 1 hides from the value whether it changed one array or two."""
+    x, shift = np.ones(2), np.array([0.5, -0.25])
+
+    def plain(step):
+        return f(x + step * shift, w + step if type(w) is float else np.array(w + step))
+
+    slope = (plain(1e-5) - plain(-1e-5)) / 2e-5
+    found = certify_function(f, x, w).gradients
+    assert abs(found["x"].value @ shift + found["w"].value - slope) < 1e-7 * abs(slope)
+
+
+def test_arrays_keep_their_order_in_memory():
+    def scaled(x):
+        entries = x.reshape(-1)  # a copy, if x is in the order of columns
+        entries *= np.arange(1, 5)
+        return (x * x).sum() + entries[1]
+
+    rows = np.array([[1, 2.5], [3, 5]])
+    for x in (rows, np.asfortranarray(rows), rows.T):
+        certified = certify_function(scaled, x)
+        assert certified.value.value == scaled(x.copy(order="K"))
+        assert (spread(certified, np.float64)["value"] < 1e-9).all()
+
+
+def as_it_is(x, *_, **__):
+    return x
+
+
+def in_rows(patch):
+    patch.setattr(surface, "laid_out", lambda a, axes: a.copy())
+
+
+def in_any_order(patch):
+    patch.setattr(surface, "laid_out", as_it_is)
+    patch.setitem(surface.METHODS, "copy", surface._copied)
+
+
+@pytest.mark.parametrize("f, plant", [
+    *((f, lambda patch: patch.setattr(surface, "_as_numpys", as_it_is))
+      for f in (rebound, accumulated)),
+    *((f, lambda patch: patch.setattr(surface, "_copied", as_it_is))
+      for f in (plus, first_power, unclipped)),
+    (cast, lambda patch: patch.setitem(surface.METHODS, "astype", as_it_is)),
+    (halves, lambda patch: patch.setitem(surface.FUNCTIONS, "split", lambda x, n: [
+        one.copy() for one in (x[:1], x[1:])])),
+    (copied_columns, in_any_order), (zeros_by_columns, in_rows),
+])
+def test_memory_that_is_not_as_in_numpy_is_noticed(f, plant, monkeypatch):
+    """The comparison with NumPy's own values shares no view, copy or number with the recorder."""
+    plant(monkeypatch)
+    with pytest.raises(ArithmeticError, match="on NumPy's own arrays f is off by"):
+        certify_function(f, np.ones(2), np.array(1.0))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: ((1e16 + x) - 1e16).sum() + x[0], lambda x: (1e300 * x * x).sum() * 1e10,
+    lambda x: (x * 1e-160 * x).sum() * 1e-160, lambda x: np.tanh(1e9 * (x - 1 / 3)).sum(),
+    lambda x: np.exp(-2500 * x).sum() * 1e300 * 1e300 * 1e300,
+    lambda x: np.log(np.exp(3e3 * x)).sum(),
+    lambda x: (np.cumsum(np.ones(2000) * 0.1 * x[0])[-1] - 200 * x[0]) * 1e10,
+    lambda x: np.sin(1e12 * x).sum(), lambda x: ((x - 1 / 3) ** 3).sum(),
+    lambda x: (np.sqrt(x - 1 / 3 + 1e-30) + np.arange(3.0)).sum(),
+])
+def test_few_digits_are_no_reason_to_refuse(f):
+    certify_function(f, np.full(3, 1 / 3))
+
+
+def test_masks_and_indices_may_change_after_use():
+    x = np.array([0.1, 0.2, 0.3])
+
+    def padded(x):
+        alive, h = np.ones(3, bool), np.zeros_like(x)
+        for t in range(3):
+            h = np.where(alive, np.tanh(h + x), h)
+            alive &= t + 1 < np.array([1, 2, 3])
+        return h.sum()
+
+    def chosen(x):
+        index, rows, weight, total = np.zeros(1, int), [0], np.ones(3), 0
+        for k in range(3):
+            index[0] = rows[0] = weight[0] = k
+            total = total + x[index] * (np.take(x, index) * np.take_along_axis(x, index, 0)
+                                        * x[rows] * np.repeat(x, index)[:1].sum()
+                                        * (x * weight).sum())
+        return total.sum()
+
+    assert certify_function(padded, x).gradients["x"].value.all()
+    assert certify_function(chosen, x).gradients["x"].value.all()
+
+
+@pytest.mark.parametrize("f, says", [
+    (lambda x: abs(x).sum(), "not narrow enough"), (lambda x: np.sign(x).sum(), "kink or a jump"),
+    (lambda x: (x * x + np.where(x == 0, 5, 0)).sum(), "kink or a jump"),
+    (lambda x: np.where(x != 0, abs(x), 0).sum(), "kink or a jump"),
+    (lambda x: np.where(x > 0, x, 2 * x).sum(), "kink or a jump"),
+])
+def test_derivatives_that_do_not_exist(f, says):
+    with pytest.raises(ArithmeticError, match=says):
+        certify_function(f, np.array([0.0, 1]))
+
+
+def test_derivatives_that_exist_at_a_comparison():
+    for f, slopes in (
+            (lambda x: (x * abs(x)).sum(), [0, 2]),
+            (lambda x: np.where(x == x[0], x, 0).sum(), [1, 0]),
+            (lambda x: np.where(x > 0, x * x, -x * x).sum(), [0, 2]),
+            (lambda x: (x**3).sum(), [0, 3]), (lambda x: (x**np.array([2, -1])).sum(), [0, -1]),
+            (lambda x: np.where(x == 0, 1, np.sin(x) / np.where(x == 0, 1, x)).sum(),
+             [0, np.cos(1) - np.sin(1)])):
+        found = certify_function(f, np.array([0.0, 1])).gradients["x"].value
+        assert found == pytest.approx(slopes, rel=1e-12)
+
+
+@pytest.mark.parametrize("f, error, says", [
+    (lambda x: np.sum(x, dtype=int), TypeError, "np.sum in int64"),
+    (lambda x: np.mean(x, dtype=np.float32), TypeError, "in float32"),
+    (lambda x: np.add(x, x, dtype=int).sum(), TypeError, "np.add in int64"),
+    *((f, np.exceptions.AxisError, "out of bounds") for f in (
+        lambda x: x.sum(axis=2).sum(), lambda x: np.max(x, -3), lambda x: np.concatenate([x], 2),
+        lambda x: np.cumsum(x, 2), lambda x: np.split(x, 1, 2)[0], lambda x: np.diff(x, axis=2))),
+    (lambda x: np.mean(x[:0]), ValueError, "the mean of no entries"),
+    (lambda x: x.ravel("K").sum(), TypeError, "order 'A' or 'K'"),
+    (lambda x: x.sum().__setitem__((), 3), TypeError, "a number in NumPy"),
+])
+def test_calls_that_are_refused(f, error, says):
+    with pytest.raises(error, match=says):
+        certify_function(f, np.ones((2, 2)))
+
+
+def test_sums_of_no_rows():
+    """A bias that is added to an empty batch."""
+    x, b = np.ones((0, 3)), np.ones(3)
+    found = certify_function(lambda x, b: np.tanh(x + b).sum() + (b * b).sum(), x, b)
+    assert compare({"dx": x, "db": 2 * b}, found).passed
+    assert not compare({"dx": x, "db": b}, found).passed
+
+
+def test_products_of_no_rows():
+    certified = certify_function(lambda x, w: (x @ w).sum(), np.ones((0, 3)), np.ones((3, 2)))
+    assert certified.value.value == 0 and not certified.gradients["w"].value.any()
+
+
+def test_verdict():
+    x, w = RNG.normal(size=(4, 3)).astype(np.float32), RNG.normal(size=(3, 2)).astype(np.float32)
+    certified = certify_function(softsign, x, w)
+    a = x @ w
+    slope = 1 / (1 + abs(a)) ** 2
+    theirs = {"value": (a / (1 + abs(a))).sum(), "dx": slope @ w.T, "dw": x.T @ slope}
+    verdict = compare(theirs, certified)
+    assert verdict.passed and "algorithm as it is written" in verdict.rule
+    wrong = compare({**theirs, "dw": x.T @ (1 / (1 + abs(a)))}, certified)
+    assert wrong.verdict == NOT_ROUNDING and wrong.worst.name == "dw" and not wrong.convention
+    assert not compare({"dx": theirs["dx"]}, certified).passed  # dw is missing
+
+
+@pytest.mark.parametrize("arguments, options, says", [
+    ((np.ones((2, 2)),), {}, "pass cotangent"),
+    ((np.ones((2, 2)),), {"cotangent": np.ones(2)}, r"need \(2, 2\)"),
+    ((np.ones(2, int),), {}, "no argument is an array of floats"),
+    ((np.ones(1),), {"kind": "float"}, "choose one of ball, rational"),
+    ((np.ones(1),), {"bits": 0}, "bits is 0"), ((np.ones(1),), {"max_bits": 2.5}, "max_bits is"),
+    ((np.ones(1),), {"radius": -1}, "radius is -1"),
+    ((np.ones(1),), {"max_seconds": 0}, "max_seconds is 0"),
+    ((np.ma.array([1.0], mask=[True]),), {}, "x is a masked array"),
+    ((np.ones((1, 1)).view(np.matrix),), {}, r"pass np.asarray\(x\)"),
+    ((np.array([np.nan]),), {}, r"x: entry \(0,\) is nan"),
+])
+def test_refusals(arguments, options, says):
+    with pytest.raises((TypeError, ValueError), match=says):
+        certify_function(lambda x: x * 2, *arguments, **options)
+
+
+def test_limits():
+    with pytest.raises(ArithmeticError, match="certify_function: dx.*at 128 bits; raise max_bits"):
+        certify_function(lambda x: (np.exp(x) / np.exp(x)).sum(), np.ones(2), max_bits=128)
+    with pytest.raises(TimeoutError, match="certify_function: .*max_seconds"):
+        certify_function(softsign, np.ones((2, 2)), np.ones((2, 1)), max_seconds=1e-9)

@@ -1,0 +1,362 @@
+"""Checkpoints change what is held in memory and nothing else: the same gradients as without,
+exactly on fractions, and peaks that grow with the square root of the sequence length."""
+
+import inspect
+import tracemalloc
+from dataclasses import replace
+from fractions import Fraction
+from unittest.mock import patch
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from refnet.batch import Batch
+from refnet.cells import CELLS
+from refnet.cli import main
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.threads import get_threads, set_threads, usual_threads
+from refnet.nets import layer as checkpointing
+from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+from refnet.nets.states import state_jacobians
+from refnet.training.experiment import build
+from refnet.training.loop import resume, train
+from support.oracles import planted
+from support.rational import RATIONAL_GATE, shapes
+from support.runs import TINY, arrays as saved
+from support.strategies import arrays, masks
+
+GATE = replace(RATIONAL_GATE, name="sigmoid")
+SHORT = patch.object(checkpointing, "STRETCH", 1)  # so that a few steps make several segments
+SINGLE = patch.object(checkpointing, "segments", lambda T: [(t, t + 1) for t in range(T)])
+
+
+@st.composite
+def cases(draw, cell):
+    act = ACTIVATIONS[draw(st.sampled_from(["softsign", "identity", "prelu", "relu"]))]
+    longest = 5 if cell == "rnn" else 3  # the gates' fractions grow without bound
+    T, B, H = draw(st.integers(0, longest)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    D = C = 1
+    readout = draw(st.sampled_from(["last", "every"]))
+    net = RecurrentNet(D, H, C, cell=cell, activation=act, readout=readout, loss="squared_error",
+                       gain=draw(st.sampled_from([1, 2])),
+                       clip_step=draw(st.sampled_from([None, 1])), gate=GATE)
+    peepholes = draw(st.sampled_from([(), ("Wpi", "Wpf", "Wpo")])) if cell == "lstm" else ()
+    _, need, x, h0 = shapes(cell, T, B, D, H, act, peepholes)
+    need |= {"Why": (C, H), "by": (C,)}
+    start = draw(st.sampled_from([None, (*h0[:-2], H), h0]))
+    if start is not None:
+        need["h0"] = start
+    params = {name: draw(arrays(shape, True)) for name, shape in need.items()}
+    steps = (T, B) if readout == "every" else (B,)
+    return net, params, Batch(draw(arrays(x, True)), draw(arrays((*steps, C), True)),
+                              draw(masks(T, B)))
+
+
+def agrees(net, params, batch, whole=None):
+    """Whether checkpoints change no loss, output or gradient, and only x's can be left out.
+    ``whole``: what the net gives without checkpoints, if it was computed before."""
+    whole = whole or loss_and_gradients(net, params, batch)
+    parts = loss_and_gradients(replace(net, checkpoint="sqrt"), params, batch)
+    without = loss_and_gradients(replace(net, checkpoint="sqrt"), params, batch, inputs=False)
+    return (whole.loss == parts.loss and (whole.outputs == parts.outputs).all()
+            and whole.gradients.keys() == parts.gradients.keys()
+            and without.gradients.keys() == whole.gradients.keys() - {"x"}
+            and all(value.shape == whole.gradients[name].shape
+                    and (value == whole.gradients[name]).all()
+                    for found in (parts, without) for name, value in found.gradients.items()))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@given(data=st.data())
+def test_equals_the_net_without_checkpoints(cell, data):
+    """Every cell, both read-outs, masks, h0 of every kind, gain, clipping, T from 0 on."""
+    with SHORT:
+        assert agrees(*data.draw(cases(cell)))
+
+
+def exact_case(cell, readout):
+    """Two segments, of one step and of two; no zeros or ties, so that every bug shows. One of
+    the sequences ends before the last step and one is read at h0."""
+    rng = np.random.default_rng(1)
+    T, B, H, act = 3, 3, 2 if cell == "rnn" else 1, ACTIVATIONS["softsign"]
+    peepholes = ("Wpi", "Wpf", "Wpo") if cell == "lstm" else ()
+    _, need, x, h0 = shapes(cell, T, B, 1, H, act, peepholes)
+    need |= {"Why": (1, H), "by": (1,), "h0": h0, "x": x,
+             "y": (T, B, 1) if readout == "every" else (B, 1)}
+    drawn = {name: np.vectorize(lambda n: Fraction(int(n), 8), otypes=[object])(
+        2 * rng.integers(-8, 8, shape) + 1) for name, shape in need.items()}
+    mask = np.arange(T)[:, None] < np.array([3, 2, 0])
+    batch = Batch(drawn.pop("x"), drawn.pop("y"), mask)
+    return RecurrentNet(1, H, 1, cell=cell, activation=act, readout=readout,
+                        loss="squared_error", gate=GATE), drawn, batch
+
+
+BUGS = {
+    "carry dropped": ("dh[-1:] += carry if carry.ndim == 2 else carry[0][:, :dh.shape[2]]", "pass"),
+    "cell carry dropped": ('{"dc": carry[1]}', "{}"),
+    "every segment from h0": ("x[first:end], start)", "x[first:end], starts[0])"),
+    "last segment's weights only": ("np.asanyarray(total[name] + value)", "value"),
+    "segments of dx in the wrong order": ("dx[::-1]", "dx"),
+    "read at h0 forgotten": ("np.where((steps == 0)[:, None], drows, 0)", "0 * drows"),
+    "read one step early": ("dh[steps[here] - earliest, here]",
+                            "dh[steps[here] - earliest - 1, here]"),
+    "Why of the last segment": ("sum(sums[1:], sums[0])", "sums[0]"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_rejected(bug, monkeypatch):
+    readout = "every" if "Why" in bug else "last"
+    case = exact_case("lstm" if "cell" in bug else "rnn", readout)
+    owner, name = next(
+        (owner, name) for owner, name in (
+            (checkpointing.Layer, "backward"), (RecurrentNet, "_pull_states"))
+        if BUGS[bug][0] in inspect.getsource(getattr(owner, name)))
+    wrong = planted(getattr(owner, name), *BUGS[bug])
+    whole = loss_and_gradients(*case)
+    found = []
+    for split in (SHORT, SINGLE):  # one segment has two steps; one is run again, and not from h0
+        with split, monkeypatch.context() as patched:
+            assert agrees(*case)
+            patched.setattr(owner, name, wrong)
+            found.append(agrees(*case, whole))
+    assert not all(found)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_tape_can_be_pulled_back_twice(cell):
+    """Although the first pass takes the last segment's tape away."""
+    net, params, batch = exact_case(cell, "every")
+    net = replace(net, checkpoint="sqrt")
+    with SHORT:
+        outputs, tape = net.forward(params, batch.x)
+        one, two = (net.backward(params, tape, outputs) for _ in range(2))
+    assert all((value == two[name]).all() for name, value in one.items())
+
+
+def test_segments():
+    for T in (0, 1, 2, 15, 16, 17, 1000, 100_000):
+        parts = checkpointing.segments(T)
+        assert [step for first, end in parts for step in range(first, end)] == list(range(T))
+        longest = max(end - first for first, end in parts)
+        assert longest <= 10 * (T ** 0.5 + 1) and len(parts) <= T ** 0.5 / 10 + 1
+
+
+def unit_case(cell, readout, dtype, T=2000, B=5, H=6):
+    """Wxh and Why are identities, so that dx is the pre-activations' gradient da and the read-out
+    rounds nothing."""
+    rng = np.random.default_rng(2)
+    net = RecurrentNet(1, H, H, cell=cell, readout=readout, loss="squared_error",
+                       backend="compiled")
+    G = len(net.gates)
+    net = replace(net, inputs=G * H)
+    params = net.init(rng, dtype)
+    params |= {"Wxh": np.eye(G * H, dtype=dtype), "Why": np.eye(H, dtype=dtype)}
+    steps = (T, B, H) if readout == "every" else (B, H)
+    x, y = (rng.normal(size=shape).astype(dtype) for shape in ((T, B, G * H), steps))
+    mask = np.arange(T)[:, None] < np.array([T, T // 2, 1, 0, 70])
+    return net, params, Batch(x, y, mask)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("readout", ["last", "every"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_compiled_differs_in_the_order_of_sums_alone(cell, readout, dtype):
+    """Every state and its gradient has the same bits. A weight's gradient is the sum of T B
+    products in another order: each order rounds at most 2 T B times, the segments' and the
+    blocks' own additions included, by half an eps of the sum of the products' sizes."""
+    net, params, batch = unit_case(cell, readout, dtype)
+    T, B = batch.mask.shape
+    whole = loss_and_gradients(net, params, batch)
+    parts = loss_and_gradients(replace(net, checkpoint="sqrt"), params, batch)
+    assert len(checkpointing.segments(T)) > 2
+    assert whole.outputs.tobytes() == parts.outputs.tobytes() and whole.loss == parts.loss
+    da, h = (abs(whole.gradients["x"]).reshape(T * B, -1),
+             abs(net.forward(params, batch.x)[1].cell.h))
+    seen, last = h[:-1].reshape(T * B, -1), 2 * abs(whole.outputs - batch.y)
+    sizes = {"Whh": da.T @ seen, "Wxh": da.T @ abs(batch.x).reshape(T * B, -1),
+             "bh": da.sum(axis=0), "bhn": da[:, -net.hidden:].sum(axis=0),
+             "Why": last.reshape(-1, net.hidden).T @ h[1:].reshape(T * B, -1)
+             if readout == "every" else 0}
+    for name, value in whole.gradients.items():
+        assert value.dtype == parts.gradients[name].dtype == dtype
+        allowed = 2 * T * B * np.finfo(dtype).eps * sizes.get(name, 0)
+        assert (abs(value - parts.gradients[name]) <= allowed).all(), name
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_same_bits_at_any_number_of_threads(cell):
+    net, params, batch = unit_case(cell, "last", np.float32, B=37)
+    net, before, found = replace(net, checkpoint="sqrt"), get_threads(), []
+    try:
+        for threads in range(1, usual_threads() + 1):
+            set_threads(threads)
+            gradients = loss_and_gradients(net, params, batch._replace(mask=None)).gradients
+            found.append([gradients[name].tobytes() for name in sorted(gradients)])
+    finally:
+        set_threads(before)
+    assert all(bits == found[0] for bits in found)
+
+
+def peak(net, T):
+    """Bytes of a forward and backward pass at their peak, without the inputs and twice the
+    outputs (once in segments, once whole)."""
+    rng = np.random.default_rng(3)
+    params, x = net.init(rng), rng.normal(size=(T, 8, 1)).astype(np.float32)
+    outputs, tape = net.forward(params, x)
+    doutputs = np.ones_like(outputs)
+    net.backward(params, tape, doutputs, inputs=False)  # compiled kernels are loaded here
+    del outputs, tape
+    tracemalloc.start()
+    try:
+        net.backward(params, net.forward(params, x)[1], doutputs, inputs=False)
+        return tracemalloc.get_traced_memory()[1] - 2 * doutputs.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("readout", ["last", "every"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_memory_grows_with_the_square_root(cell, readout):
+    """Four times the steps take twice the memory (a fifth more is allowed for what does not
+    depend on T), and less than a tenth of the tape without checkpoints."""
+    net = RecurrentNet(1, 32, 1, cell=cell, readout=readout, backend="compiled")
+    N = 14_400
+    parts = replace(net, checkpoint="sqrt")
+    of_parts, of_whole = peak(parts, 4 * N), peak(net, 4 * N)
+    assert of_parts < 2.2 * peak(parts, N)
+    assert 10 * of_parts < of_whole
+    assert of_whole > 3.5 * peak(net, N)
+
+
+def test_every_other_derivative():
+    for readout in ("last", "every"):
+        net, params, batch = exact_case("rnn", readout)
+        parts = replace(net, checkpoint="sqrt")
+        with SHORT:
+            for name, value in hvp(net, params, batch, params).items():
+                assert (value == hvp(parts, params, batch, params)[name]).all(), name
+            for one, two in zip(jvp(net, params, batch, params),
+                                jvp(parts, params, batch, params)):
+                assert (one == two).all()
+            for one, two in zip(per_example_gradients(net, params, batch),
+                                per_example_gradients(parts, params, batch)):
+                assert (one.gradients["Whh"] == two.gradients["Whh"]).all()
+            assert (state_jacobians(net, params, batch.x)
+                    == state_jacobians(parts, params, batch.x)).all()
+
+
+def test_certified_with_its_states():
+    pytest.importorskip("flint")
+    from refnet.exact import certify
+    net, params, batch = exact_case("rnn", "last")
+    net = RecurrentNet(1, 2, 1, activation=net.activation, loss="squared_error")
+    with SHORT:
+        found = certify(replace(net, checkpoint="sqrt"), params, batch).named()
+    wanted = certify(net, params, batch).named()
+    assert "h" in found and found.keys() == wanted.keys()
+    assert all((value.exact == found[name].exact).all() for name, value in wanted.items())
+
+
+def test_the_tape_says_that_it_has_no_states():
+    net, params, batch = exact_case("rnn", "last")
+    tape = replace(net, checkpoint="sqrt").forward(params, batch.x)[1]
+    with pytest.raises(AttributeError, match="keeps no states"):
+        tape.cell.h
+
+
+@pytest.mark.parametrize("shape, message", [
+    ((7, 2), "x has shape .7, 2.; need .T, B, D.*For one sequence, pass"),
+    ((70, 2, 5), "x has shape .70, 2, 5.; need .T, B, D. with D = 2")])
+def test_a_wrong_shape_is_named_as_it_was_passed(shape, message):
+    net = RecurrentNet(2, 3, 2, checkpoint="sqrt")
+    with pytest.raises(ValueError, match=message):
+        net.forward(net.init(np.random.default_rng(0), np.float64), np.zeros(shape))
+
+
+def test_cotangents_of_another_length_are_refused():
+    net, params, batch = exact_case("rnn", "every")
+    net = replace(net, checkpoint="sqrt")
+    outputs, tape = net.forward(params, batch.x)
+    with pytest.raises(ValueError):
+        net.backward(params, tape, np.concatenate([outputs, outputs]))
+
+
+def test_an_unknown_name_is_refused(tmp_path, capsys):
+    with pytest.raises(ValueError, match="checkpoint 'log' is unknown; choose one of none, sqrt"):
+        RecurrentNet(1, 1, 1, checkpoint="log")
+    assert main(["train", "temporal-order", "--checkpoint", "log", "--quiet", "--out",
+                 str(tmp_path / "run")]) == 2
+    assert "choose one of none, sqrt" in capsys.readouterr().err
+
+
+LONG = replace(TINY, length=40, checkpoint="sqrt", iterations=20)
+
+
+def test_train_by_name(tmp_path, monkeypatch, capsys):
+    """Every one of a run's steps goes back over checkpoints, and --config repeats it."""
+    calls = []
+    honest = checkpointing.Layer.backward
+    monkeypatch.setattr(checkpointing.Layer, "backward", lambda layer, *args: calls.append(
+        layer.checkpoints) or honest(layer, *args))
+    flags = ("temporal-order:samples=40 --length 40 --hidden 6 --batch 4 --iterations 20 "
+             "--evaluate-every 10 --optimizer rmsprop --backend reference --checkpoint sqrt "
+             "--quiet --out")
+    assert main(["train", *flags.split(), str(tmp_path / "a")]) == 0
+    assert calls == [True] * 20
+    assert main(["train", "--config", str(tmp_path / "a" / "config.toml"), "--quiet", "--out",
+                 str(tmp_path / "b")]) == 0
+    assert len(calls) == 40 and saved(tmp_path / "a") == saved(tmp_path / "b")
+    assert "checkpoint" in (tmp_path / "a" / "config.toml").read_text()
+
+
+def test_resuming_gives_the_same_bits(tmp_path):
+    assert build(LONG).net.checkpoint == "sqrt"
+    train(LONG, tmp_path / "whole")
+    asked = iter(range(1000))
+    train(LONG, tmp_path / "parts", stop=lambda: next(asked) >= 13)
+    resume(LONG, tmp_path / "parts")
+    assert saved(tmp_path / "parts") == saved(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("act", ["tanh", "softsign", "prelu"])
+def test_a_net_that_only_runs_forward(cell, act, backend):
+    """Its outputs have the bits of a net with a tape; it refuses to go back."""
+    rng = np.random.default_rng(0)
+    x, mask = rng.standard_normal((11, 13, 3)).astype(np.float32), np.ones((11, 13), bool)
+    mask[7:, 3] = False
+    nets = [RecurrentNet(3, 9, 4, cell, activation=act, readout=readout, backend=backend)
+            for readout in ("last", "every")]
+    nets.append(StackedNet(3, 9, 4, cell, activation=act, backend=backend, layers=2,
+                           bidirectional=True))
+    for net in nets:
+        params = net.init(rng)
+        for seen in (None, mask):
+            forward = replace(net, checkpoint="forward")
+            want, (got, tape) = net.forward(params, x, seen)[0], forward.forward(params, x, seen)
+            assert want.tobytes() == got.tobytes()
+            with pytest.raises(ValueError, match="keeps no tape; run dataclasses.replace"):
+                forward.backward(params, tape, got)
+
+
+@pytest.mark.parametrize("cell, readout, most", [
+    *((cell, "last", .25) for cell in CELLS),
+    *((cell, "every", 2) for cell in ("lstm", "gru", "gru_before", "cifg"))])
+def test_memory_of_a_net_that_only_runs_forward(cell, readout, most):
+    """The states, (T, B, H), and not much more, where all are read; a tape has four times as many
+    numbers or more. Where the last is read, next to nothing."""
+    net = RecurrentNet(1, 32, 2, cell, readout=readout, backend="compiled", checkpoint="forward")
+    params, x = net.init(np.random.default_rng(0)), np.zeros((2000, 8, 1), np.float32)
+    for each in (replace(net, checkpoint="none"), net):
+        each.forward(params, x)  # compiles
+        tracemalloc.start()
+        kept = each.forward(params, x)
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (used < most * 4 * 2000 * 8 * 32) == (each is net), kept[0].shape

@@ -1,0 +1,183 @@
+"""What stands behind the end of a sequence, and in targets that are masked, counts for nothing:
+every derivative with garbage there is, bit by bit, the one with zeros there."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from refnet.batch import Batch, last_steps
+from refnet.cells import CELLS
+from refnet.maths.activations import ACTIVATIONS
+from refnet.nets import layer, padding, recurrent
+from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_gradients
+from support.padding import GARBAGE, littered
+
+
+def make(net, seed=0, T=7, B=4, dtype=np.float32, gaps=True):
+    """Parameters and a batch whose sequences have T, 3, 1 and no steps; some masked within."""
+    rng = np.random.default_rng(seed)
+    params = {name: value + rng.uniform(-0.5, 0.5, value.shape).astype(dtype)
+              for name, value in net.init(rng, dtype).items()}
+    x = rng.standard_normal((T, B, net.inputs)).astype(dtype)
+    mask = np.arange(T)[:, None] < np.array([T, 3, 1, 0])[:B]
+    if gaps:
+        mask[0, :2] = False
+    shape = (T, B) if net.readout == "every" else (B,)
+    y = (rng.integers(0, net.outputs, shape) if net.loss == "cross_entropy"
+         else rng.standard_normal((*shape, net.outputs)).astype(dtype))
+    return params, Batch(x, y, mask)
+
+
+def every_derivative(net, params, batch, v, exotic):
+    with np.errstate(all="ignore"):
+        result = loss_and_gradients(net, params, batch)
+        found = {"loss": result.loss, **result.gradients}
+        if exotic:
+            found["slope"] = jvp(net, params, batch, v)[1]
+            found |= {f"hvp {name}": value for name, value in hvp(net, params, batch, v).items()}
+            found["states"] = state_gradients(net, params, batch)
+            for b, share in enumerate(per_example_gradients(net, params, batch)):
+                found |= {f"{b} {name}": value for name, value in share.gradients.items()}
+    return found
+
+
+def leaks(net, garbage=GARBAGE, seed=0, exotic=True, **shape):
+    """The names of derivatives that garbage changes, or that are not finite."""
+    rng = np.random.default_rng(seed)
+    params, batch = make(net, seed, **shape)
+    dirty, clean = littered(batch, net, garbage, rng)
+    v = {name: rng.choice([-1.0, 1.0], value.shape)
+         for name, value in {**params, "x": batch.x}.items()}
+    want = every_derivative(net, params, clean, v, exotic)
+    got = every_derivative(net, params, dirty, v, exotic)
+    after = np.arange(len(batch.x))[:, None] >= last_steps(batch.mask)
+    assert (want["x"][after] == 0).all()
+    return [name for name, value in want.items()
+            if not (np.isfinite(value).all() and np.array_equal(value, got[name]))]
+
+
+NETS = st.builds(
+    RecurrentNet, inputs=st.just(2), hidden=st.just(4), outputs=st.just(3),
+    cell=st.sampled_from(sorted(CELLS)), activation=st.sampled_from(list(ACTIVATIONS.values())),
+    readout=st.sampled_from(["last", "every"]),
+    loss=st.sampled_from(["cross_entropy", "squared_error"]),
+    reduction=st.sampled_from(["mean", "sum", "batch_mean"]),
+    backend=st.sampled_from(["reference", "compiled"]),
+    checkpoint=st.sampled_from(["none", "sqrt"]), clip_step=st.sampled_from([None, 0.1]))
+
+
+@given(NETS, st.sampled_from([GARBAGE, GARBAGE[:1], GARBAGE[1:2], GARBAGE[3:4]]),
+       st.integers(0, 99))
+@settings(max_examples=60)
+def test_garbage_does_not_count(net, garbage, seed):
+    assert leaks(net, garbage, seed) == []
+
+
+@pytest.mark.parametrize("readout", ["last", "every"])
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("cell", sorted(CELLS))
+def test_garbage_over_several_segments(cell, backend, readout, monkeypatch):
+    """With checkpoints: sequences that end before, within and at the edge of a segment."""
+    monkeypatch.setattr(layer, "STRETCH", 1)
+    net = RecurrentNet(2, 4, 3, cell, readout=readout, backend=backend, checkpoint="sqrt")
+    assert len(layer.segments(7)) > 2
+    assert leaks(net, exotic=False) == []
+    assert leaks(replace(net, activation=ACTIVATIONS["relu"]), exotic=False) == []
+
+
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+def test_states_that_overflow_after_the_end_do_not_count(backend):
+    """The states grow by 8 at every step, from the end of a short sequence into infinity."""
+    net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"], backend=backend)
+    params, batch = make(net, T=160, B=4)
+    params["Whh"] = 8 * np.eye(2, dtype=np.float32)
+    mask = np.arange(160)[:, None] < np.array([5, 3, 1, 0])
+    with np.errstate(all="ignore"):
+        long = loss_and_gradients(net, params, Batch(batch.x, batch.y, mask)).gradients
+        _, tape = net.forward(params, batch.x, mask)
+    short = loss_and_gradients(net, params, Batch(batch.x[:5], batch.y, mask[:5])).gradients
+    assert not np.isfinite(tape.cell.h).all()
+    for name, value in short.items():
+        got = long[name][:5] if name == "x" else long[name]
+        # the product of 160 instead of 5 steps adds up its terms in another order
+        assert abs(got - value).max() <= 20 * np.finfo(np.float32).eps * abs(value).max(), name
+
+
+def test_within_a_sequence_the_states_run_through_masked_steps():
+    net = RecurrentNet(2, 4, 3, readout="every")
+    params, batch = make(net, gaps=False)
+    mask = batch.mask.copy()
+    mask[1, 0] = False
+    gap = Batch(batch.x, batch.y, mask)
+    assert loss_and_gradients(net, params, gap).gradients["x"][1, 0].all()
+    gap.x[1, 0] = np.nan
+    with np.errstate(all="ignore"):
+        assert np.isnan(loss_and_gradients(net, params, gap).loss)
+
+
+def test_outputs_in_the_padding_are_those_of_its_x():
+    net = RecurrentNet(2, 4, 3, readout="every")
+    params, batch = make(net)
+    outputs, _ = net.forward(params, batch.x, batch.mask)
+    assert np.array_equal(outputs, net.forward(params, batch.x)[0])
+    x = batch.x.copy()
+    x[5, 1, 0] = np.nan
+    other = batch.x.copy()
+    other[5, 1, 0] = 0
+    assert np.array_equal(net.forward(params, x, batch.mask)[0],
+                          net.forward(params, other, batch.mask)[0])
+    assert np.isnan(x[5, 1, 0])  # what was passed stays as it is
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm"])
+@pytest.mark.parametrize("readout", ["last", "every"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+def test_certified(cell, readout, loss):
+    pytest.importorskip("flint")
+    from refnet.exact import certify
+    net = RecurrentNet(2, 2, 3, cell, readout=readout, loss=loss)
+    params, batch = make(net, T=4)
+    dirty, clean = littered(batch, net, GARBAGE[:3], np.random.default_rng(0))
+    got, want = (certify(net, params, each).named() for each in (dirty, clean))
+    for name, value in want.items():
+        assert np.array_equal(value.value, got[name].value), name
+
+
+def off_by_one(tape, ended):
+    return padding.emptied(tape, ended + 1)
+
+
+def test_targets_of_the_last_step_are_none_of_the_padding():
+    """Where there are as many sequences as steps, and as many outputs."""
+    exact = pytest.importorskip("refnet.exact")
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    rng = np.random.default_rng(0)
+    mask = np.array([[True, True], [True, False]])
+    for readout, y in (("last", np.array([[5, 7], [9, -3]])),
+                       ("every", rng.integers(3, 9, (2, 2, 2)))):
+        net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout)
+        params, x = net.init(rng, np.float64), rng.normal(size=(2, 2, 1))
+        found = loss_and_gradients(net, params, Batch(x, y, mask))
+        certified = exact.certify(net, params, Batch(x, y, mask))
+        assert abs(certified.loss.value - found.loss) <= 1e-12 * found.loss
+
+
+@pytest.mark.parametrize("bug", ["never again", "one step late", "NaN within x"])
+def test_planted_bugs_are_rejected(bug, monkeypatch):
+    nets = [RecurrentNet(2, 4, 3, "lstm", readout=readout, activation=ACTIVATIONS["relu"],
+                         checkpoint=checkpoint)
+            for readout in ("last", "every") for checkpoint in ("none", "sqrt")]
+    if bug == "NaN within x":
+        monkeypatch.setattr(recurrent, "finite_input", lambda x, mask: x)
+        monkeypatch.setattr(recurrent, "has_nan", lambda gradients: False)
+    elif bug == "never again":
+        monkeypatch.setattr(recurrent, "has_nan", lambda gradients: False)
+    else:
+        monkeypatch.setattr(layer, "emptied", off_by_one)
+    for net in nets:
+        assert leaks(net, GARBAGE[:1] if bug == "NaN within x" else GARBAGE[3:4], exotic=False)

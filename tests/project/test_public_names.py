@@ -1,0 +1,128 @@
+"""The public face: what is there is seen, loads, has an example that runs, and has types."""
+
+import ast
+import doctest
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import refnet
+from refnet.tasks.files import folders
+from support.public import FACES, PUBLIC
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_name_loads_and_is_seen(face):
+    package = import_module(face)
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        package.nothing
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_nothing_else_is_seen(face):
+    assert dir(import_module(face)) == sorted(import_module(face).__all__)
+
+
+@pytest.mark.parametrize("face", ["refnet", "refnet.analysis", "refnet.check", "refnet.exact"])
+def test_type_checkers_see_the_same_names(face):
+    tree = ast.parse(Path(import_module(face).__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    names = {alias.asname for node in block.body for alias in node.names}
+    assert sorted(names) == import_module(face).__all__
+
+
+def test_packages_are_there_without_an_import_of_their_own():
+    code = ("import refnet; print(refnet.exact.certify.__name__, refnet.check.compare.__name__, "
+            "refnet.transitions.transition.__name__, refnet.analysis.henrici.__name__, "
+            "callable(refnet.train))")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.split() == ["certify", "compare", "transition", "henrici", "True"], (
+        found.stderr)
+
+
+def test_transitions_are_one_module_under_both_names():
+    code = ("from refnet.transitions import SVD; import refnet.transitions, refnet, sys; "
+            "import refnet.matrices.transitions as same; "
+            "assert refnet.transitions is same is sys.modules['refnet.transitions']; "
+            "assert SVD is refnet.transitions.SVD")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_printed_net_can_be_read():
+    for net in (refnet.RecurrentNet(2, 3, 4, activation="prelu"), refnet.FeedforwardNet((2, 3)),
+                refnet.StackedNet(2, 3, 4)):
+        assert "activation=Activation(name=" in repr(net) and "<" not in repr(net)
+
+
+DATA = {"refnet.tasks.mnist.read": "mnist", "refnet.tasks.ptb.lines": "ptb"}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_function_has_an_example_that_runs(name):
+    made = PUBLIC[name]
+    if name.startswith(("refnet.check", "refnet.exact")):
+        pytest.importorskip("flint")
+    if name == "refnet.training.summary.draw_curves":
+        pytest.importorskip("matplotlib")
+    if name in DATA and not folders(DATA[name])[0].is_dir():
+        pytest.skip(f"needs the data set {DATA[name]}")
+    tests = doctest.DocTestFinder(recurse=False).find(
+        made, name, globs=dict(vars(sys.modules[made.__module__])))
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    result = [runner.run(test) for test in tests]
+    assert sum(one.attempted for one in result) > 0, f"{name} has no example"
+    assert sum(one.failed for one in result) == 0
+
+
+CLIENT = """
+import numpy as np
+import refnet
+
+net = refnet.RecurrentNet(inputs=2, hidden=3, outputs=2)
+params = net.init(np.random.default_rng(0))
+batch = refnet.Batch(np.ones((4, 1, 2), np.float32), np.zeros(1, int))
+reveal_type(net)
+reveal_type(refnet.loss_and_gradients(net, params, batch).gradients)
+reveal_type(refnet.exact.certify(net, params, batch))
+reveal_type(refnet.check.compare)
+reveal_type(refnet.transitions.transition("svd"))
+reveal_type(refnet.analysis.spectral_radius(params["Whh"]))
+reveal_type(refnet.train)
+refnet.nothing
+"""
+SEEN = ("refnet.nets.recurrent.RecurrentNet", "dict[", "refnet.exact.enclose.Certified",
+        "def (theirs: ", "refnet.matrices.slots.Transition", "float",
+        "def (config: refnet.training.config.Config")
+
+
+def test_a_client_sees_types(tmp_path):
+    """Also that a name which is not there is an error."""
+    pytest.importorskip("rich", reason="rich (extra cli), whose types are read, is not installed")
+    client = tmp_path / "client.py"
+    client.write_text(CLIENT)
+    root = Path(refnet.__file__).parent.parent
+    found = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file",
+                            str(root / "setup.cfg"), str(client)],
+                           capture_output=True, text=True, cwd=root).stdout
+    revealed = [line.split("Revealed type is ", 1)[1] for line in found.splitlines()
+                if "Revealed type" in line]
+    assert len(revealed) == len(SEEN), found
+    for have, need in zip(revealed, SEEN):
+        assert need in have
+    errors = [line for line in found.splitlines() if "error:" in line]
+    assert len(errors) == 1 and 'no attribute "nothing"' in errors[0], found
+
+
+def test_a_folder_of_that_name_does_not_hide_the_package(tmp_path):
+    """As the folder above a clone has one. A path on sys.path, which setup.cfg's package_dir makes
+    of an editable installation, comes before a folder without __init__.py; setuptools' own finder
+    comes after it."""
+    (tmp_path / "refnet").mkdir()
+    found = subprocess.run([sys.executable, "-c", "import refnet; print(refnet.__file__)"],
+                           cwd=tmp_path, capture_output=True, text=True)
+    assert found.stdout.strip() == refnet.__file__, found.stderr

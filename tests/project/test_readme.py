@@ -1,0 +1,99 @@
+"""The pages' tables and figures are what the records say, and what the README shows works."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import CODE, FIGURES, RESULTS, digest
+from benchmarks.readme import PAGES, ROOT, TABLES, generate
+from refnet.cli import main
+
+pytestmark = pytest.mark.needs("matplotlib")
+
+README = ROOT / "README.md"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_tables_are_generated_from_the_records(page):
+    assert generate(page.read_text()) == page.read_text()
+
+
+def test_every_table_stands_in_a_page():
+    assert {name for page in PAGES
+            for name in re.findall(r"<!-- ([a-z0-9-]+) -->", page.read_text())} == set(TABLES)
+
+
+def test_an_edited_number_would_be_found():
+    text = (ROOT / "refnet" / "training" / "README.md").read_text()
+    edited = re.sub(r"(<!-- temporal-order -->.*?)\d", r"\g<1>7.7", text, count=1,
+                    flags=re.DOTALL)
+    assert edited != text and generate(edited) == text
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_figure_is_stale(name, tmp_path):
+    """Each holds the digest of the records that it was drawn from."""
+    records = FIGURES[name][1]
+    assert digest(records).encode() in (RESULTS / name).read_bytes(), (
+        "stale; draw it again with: python -m benchmarks.readme")
+    (tmp_path / "changed").write_bytes(records[0].read_bytes() + b" ")
+    assert digest([tmp_path / "changed", *records[1:]]) != digest(records)
+
+
+def test_figures_know_the_code_that_draws_them():
+    """Not only that of the grids: a study may draw its own."""
+    assert {"figures.py", "plots.py", "grid.py", "flow.py", "spectra.py", "examples.py",
+            "manchev.py", "vorontsov.py", "causes.py", "controlled.py",
+            "orhan.py"} <= {path.name for path in CODE}
+
+
+def test_the_readme_is_one_page():
+    assert len(README.read_bytes()) <= 9000
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "refnet" / "README.md"],
+                         ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_links_lead_somewhere(page):
+    for place in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+        assert (page.parent / place).exists(), place
+
+
+def test_the_examples_of_the_readme_run(capsys):
+    pytest.importorskip("flint")
+    scope = {}
+    for code in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL):
+        exec(code, scope)
+    shown = re.search(r"```\n(not rounding.*?)```", README.read_text(), re.DOTALL).group(1)
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("command", ["train", "orthogonalize", "check", "vectors", "info"])
+def test_help_teaches_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"refnet {command}" in capsys.readouterr().out.split("xample", 1)[1]
+
+
+def test_info_names_the_cache(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert main(["info"]) == 0
+    facts = capsys.readouterr().out
+    assert str(tmp_path) in facts and "blas" in facts
+
+
+def test_an_error_is_one_line(capsys):
+    assert main(["train", "temporal-order", "--method", "magic", "--quiet"]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "choose one of plain, oinit" in message
+    assert not Path("runs/temporal-order-magic-seed0").exists()
+
+
+def test_commands_refuse_what_they_cannot_do(capsys):
+    assert main(["train"]) == 2
+    assert "name a task" in capsys.readouterr().err
+    assert main(["train", "--resume", "nowhere", "--seed", "1"]) == 2
+    assert "only --iterations" in capsys.readouterr().err
+    assert main(["train", "--resume", "nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err

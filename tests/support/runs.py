@@ -1,0 +1,29 @@
+"""A tiny run, and what its folder holds."""
+
+import json
+from functools import partial
+
+import numpy as np
+
+from refnet.training import loop
+from refnet.training.config import Config
+
+TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4,
+              iterations=30, evaluate_every=10, optimizer="rmsprop", rate=0.01,
+              backend="reference")
+train, resume = (partial(work, draw=False) for work in (loop.train, loop.resume))
+
+
+def arrays(folder):
+    """Every array and the position of a run's checkpoint; wall times left out."""
+    with np.load(folder / "checkpoint.npz") as file:
+        held = {name: file[name].tobytes() for name in file.files if name != "meta"}
+        position = json.loads(str(file["meta"]))["position"]
+    position.pop("seconds")
+    position["best"].pop("seconds", None)
+    return held, position
+
+
+def rows(folder):
+    return [{name: value for name, value in json.loads(line).items() if name != "seconds"}
+            for line in (folder / "rows.jsonl").read_text().splitlines()]

@@ -1,0 +1,72 @@
+"""Tiny studies, slow ones, and executors that lose calls."""
+
+import time
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+
+from refnet.maths.threads import get_threads
+from refnet.studies.jobs import Job
+from refnet.studies.study import Study
+from refnet.training.config import Config
+
+TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=40,
+              evaluate_every=10, optimizer="rmsprop", rate=0.01, backend="reference")
+TIMES = ("seconds", "environment", "commit", "code", "repetition", "threads")
+
+
+def tiny_jobs(iterations=40, number=3):
+    return [Job(f"seed {seed}", replace(TINY, seed=seed, iterations=iterations),
+                curve=("accuracy",)) for seed in range(number)]
+
+
+def tiny_study(**options):
+    return Study("tiny", "A tiny study", lambda found, seeds, quick: tiny_jobs(**options),
+                 lambda found, seeds, quick: "")
+
+
+def without_times(row):
+    kept = {name: value for name, value in row.items() if name not in TIMES}
+    for part in ("best", "final"):
+        kept[part] = {name: value for name, value in row[part].items() if name != "seconds"}
+    return kept
+
+
+def results(store):
+    return {key: without_times(row) for key, row in store.rows().items()}
+
+
+CALLS: list[int] = []
+
+
+def slow(number):
+    """A function of a study."""
+    CALLS.append(number)
+    time.sleep(.05)
+    return {"value": number / 3, "far": float("inf")}
+
+
+def count_threads(number):
+    """A function of a study."""
+    return {"threads": get_threads()}
+
+
+def slow_study(number=4):
+    jobs = [Job(f"slow {n}", function="support.studies:slow", arguments={"number": n})
+            for n in range(number)]
+    return Study("slow", "", lambda found, seeds, quick: jobs, lambda *ask: "")
+
+
+class Distant(Executor):
+    """Workers on another disk. All but the last run have come back when the scheduler dies."""
+
+    def __init__(self, folder, number):
+        self.folder, self.left = folder, number
+
+    def submit(self, function, job, folder, *rest):
+        future, self.left = Future(), self.left - 1
+        if self.left:
+            future.set_result(function(job, self.folder, *rest))
+        else:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        return future

@@ -1,0 +1,392 @@
+"""Optimisers against scalar recurrences (``==`` on rationals) and against PyTorch's."""
+
+import math
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from refnet.cells import rnn
+from refnet.compiled.elementwise import sum_of_squares
+from refnet.maths.activations import activation
+from refnet.maths.threads import get_threads, set_threads
+from refnet.training.optimizers import (
+    OPTIMIZERS,
+    RMSPROP_FORMS,
+    SGD,
+    Adam,
+    Momentum,
+    Nesterov,
+    RMSprop,
+    clip_by_norm,
+    clip_by_value,
+    optimizer,
+    weight_decay,
+)
+
+fractions = st.fractions(-4, 4, max_denominator=9)
+EPS = np.finfo(float).eps
+
+
+def run(rule, params, gradients):
+    state = rule.init(params)
+    for grads in gradients:
+        params, state = rule.step(params, grads, state)
+    return params, state
+
+
+def array(*values):
+    return np.array(values, object if isinstance(values[0], F) else float)
+
+
+@given(w=fractions, gradients=st.lists(fractions, min_size=1, max_size=5),
+       rate=st.fractions(0, 1, max_denominator=9), mu=st.fractions(0, 1, max_denominator=9),
+       multiplier=st.fractions(0, 3, max_denominator=9))
+def test_exact_recurrences(w, gradients, rate, mu, multiplier):
+    """SGD, momentum (Sutskever's form) and Nesterov (look-ahead form), == on rationals."""
+    rates = {"W": multiplier}
+    alpha = rate * multiplier
+
+    def final(rule):
+        params, state = run(rule, {"W": array(w)}, [{"W": array(g)} for g in gradients])
+        assert state["steps"] == len(gradients)
+        return params["W"][0]
+
+    assert final(SGD(rate, rates)) == w - alpha * sum(gradients)
+
+    value, v = w, F(0)
+    for g in gradients:
+        v = mu * v - alpha * g
+        value = value + v
+    assert final(Momentum(rate, rates, momentum=mu)) == value
+
+    # the textbook form keeps theta and takes the gradient at theta + mu v, which is our W
+    theta, v = w, F(0)
+    for g in gradients:
+        v = mu * v - alpha * g
+        theta = theta + v
+    assert final(Nesterov(rate, rates, momentum=mu)) == theta + mu * v
+
+
+def test_float_rates_are_exact_on_rationals():
+    params, _ = run(SGD(0.1), {"W": array(F(1, 3))}, [{"W": array(F(1))}])
+    assert params["W"][0] == F(1, 3) - F(0.1) and F(0.1) != F(1, 10)
+    params, _ = run(Momentum(0.5), {"W": array(F(1, 3))}, [{"W": np.array([0], object)}])
+    assert params["W"][0] == F(1, 3) and isinstance(params["W"][0], F)
+
+
+def scalar_rmsprop(w, gradients, rate, decay, eps, place, first):
+    r = first
+    for g in gradients:
+        r = decay * r + (1 - decay) * g * g
+        w -= rate * g / (math.sqrt(r + eps) if place == "inside" else math.sqrt(r) + eps)
+    return w
+
+
+def scalar_adam(w, gradients, rate, beta1=0.9, beta2=0.999, eps=1e-8):
+    m = r = 0
+    for n, g in enumerate(gradients, 1):
+        m = beta1 * m + (1 - beta1) * g
+        r = beta2 * r + (1 - beta2) * g * g
+        w -= rate * (m / (1 - beta1 ** n)) / (math.sqrt(r / (1 - beta2 ** n)) + eps)
+    return w
+
+
+GRADIENTS = [0.3, -1.7, 1e-4, 0.0, 2.5, 0.3, -0.1]
+
+
+def bound(w, rate, largest_step):
+    """Rounding of seven steps: each is at most ``largest_step`` rates long, computed with
+    fewer than 24 roundings (and its accumulators, whose errors only shrink, with as many),
+    and adds one rounding of the weight."""
+    steps = len(GRADIENTS)
+    return steps * EPS * (48 * rate * largest_step + abs(w) + steps * rate * largest_step)
+
+
+@pytest.mark.parametrize("form", RMSPROP_FORMS)
+def test_rmsprop_forms(form):
+    options = RMSPROP_FORMS[form]
+    rule = optimizer("rmsprop", 0.01, form)
+    params, _ = run(rule, {"W": array(0.7)}, [{"W": array(g)} for g in GRADIENTS])
+    expected = scalar_rmsprop(0.7, GRADIENTS, 0.01, **options)
+    # |g| / sqrt(r) <= 1 / sqrt(1 - decay)
+    limit = bound(0.7, 0.01, 1 / math.sqrt(1 - options["decay"]))
+    assert abs(params["W"][0] - expected) <= limit
+    for other in RMSPROP_FORMS:  # the forms do differ
+        if other != form:
+            assert abs(scalar_rmsprop(0.7, GRADIENTS, 0.01, **RMSPROP_FORMS[other])
+                       - expected) > 1e3 * limit
+
+
+def test_adam_recurrence():
+    params, _ = run(Adam(0.01), {"W": array(0.7)}, [{"W": array(g)} for g in GRADIENTS])
+    limit = bound(0.7, 0.01, 1 / (1 - 0.9))
+    assert abs(params["W"][0] - scalar_adam(0.7, GRADIENTS, 0.01)) <= limit
+    assert abs(params["W"][0] - scalar_adam(0.7, GRADIENTS, 0.01, eps=1e-6)) > limit
+
+
+@pytest.mark.parametrize("name, rule, options", [
+    ("SGD", SGD(0.01), {"lr": 0.01}),
+    ("SGD", Momentum(0.01, momentum=0.8), {"lr": 0.01, "momentum": 0.8}),
+    ("SGD", Nesterov(0.01, momentum=0.8), {"lr": 0.01, "momentum": 0.8, "nesterov": True}),
+    ("RMSprop", optimizer("rmsprop", 0.01, "torch"), {"lr": 0.01}),
+    ("Adam", Adam(0.01), {"lr": 0.01}),
+], ids=["sgd", "momentum", "nesterov", "rmsprop", "adam"])
+def test_against_torch(name, rule, options):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(3, 4))
+    gradients = [rng.normal(size=(3, 4)) for _ in range(7)]
+    params, _ = run(rule, {"W": start}, [{"W": g} for g in gradients])
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    peer = getattr(torch.optim, name)([theirs], **options)
+    for g in gradients:
+        theirs.grad = torch.tensor(g)
+        peer.step()
+    difference = abs(params["W"] - theirs.detach().numpy()).max()
+    # sgd's directions are gradients (below 5), or up to 1 / (1 - .8) times as long; the
+    # others' at most 1 / (1 - .9) as in the tests above
+    assert difference <= bound(abs(start).max(), 0.01, 25)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_functional_and_dtype(name):
+    """Arguments are unchanged, float32 stays float32, skipped parameters pass through, and
+    going on from a stored state gives the same bits."""
+    rng = np.random.default_rng(1)
+    params = {"W": rng.normal(size=(2, 3)).astype(np.float32), "U": np.eye(2, dtype=np.float32)}
+    gradients = [{"W": rng.normal(size=(2, 3)).astype(np.float32), "x": np.zeros(4)}
+                 for _ in range(4)]
+    rule = optimizer(name, 0.1, rates={"W": 0.5}, skip=("U",))
+    copies = {key: value.copy() for key, value in params.items()}
+    state = rule.init(params)
+    once, middle = run(rule, params, gradients[:2])
+    assert all((params[key] == copies[key]).all() for key in params)
+    assert int(state["steps"]) == 0 and int(middle["steps"]) == 2
+    assert all(isinstance(value, np.ndarray) for value in middle.values())
+    assert not any("U" in key for key in middle)
+    stored = {key: value.copy() for key, value in middle.items()}
+    resumed, twice = once, stored
+    for grads in gradients[2:]:
+        resumed, twice = rule.step(resumed, grads, twice)
+    straight, last = run(rule, params, gradients)
+    assert straight["W"].dtype == np.float32 and straight["U"] is params["U"]
+    assert resumed["W"].tobytes() == straight["W"].tobytes()
+    assert {k: v.tobytes() for k, v in twice.items()} == {k: v.tobytes() for k, v in last.items()}
+    assert all(v.dtype == np.float32 for k, v in last.items() if k != "steps")
+
+
+def test_optimizer_errors():
+    def refused(message, call):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+    params = {"W": np.zeros((2, 3))}
+    refused("'sdg' is unknown; choose one of sgd", lambda: optimizer("sdg", 1))
+    refused("'adam' has no form 'torch'", lambda: optimizer("adam", 1, "torch"))
+    refused("has no form 'jax'", lambda: optimizer("rmsprop", 1, "jax"))
+    refused("'sgd' takes rate, rates, skip, not 'momentum'",
+            lambda: optimizer("sgd", 1, momentum=0.9))
+    refused("SGD: rate is -1", lambda: SGD(-1))
+    refused("SGD: rate is nan", lambda: SGD(math.nan))
+    refused("Momentum: momentum is inf", lambda: Momentum(1, momentum=math.inf))
+    refused("place 'under' is unknown", lambda: RMSprop(1, place="under"))
+    refused("there is no parameter 'V'; the parameters are W",
+            lambda: SGD(1, rates={"V": 1}).init(params))
+    for grads in ({}, {"W": np.zeros((3, 2))}):
+        refused("W is .2, 3. and its gradient", lambda: SGD(1).step(params, grads,
+                                                                    SGD(1).init(params)))
+    refused("limit is 0", lambda: clip_by_norm(params, 0))
+    refused("limit is nan", lambda: clip_by_value(params, math.nan))
+    with pytest.raises(TypeError, match="sqrt of Fraction"):
+        run(Adam(F(1)), {"W": array(F(1))}, [{"W": array(F(1))}])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name, options", [
+    *((name, {}) for name in OPTIMIZERS), ("rmsprop", {"place": "outside", "decay": F(1, 3)})])
+def test_large_steps(name, options, dtype, monkeypatch):
+    """Compiled, on any number of threads, to the bits that NumPy gives each parameter alone."""
+    rng = np.random.default_rng(0)
+    shapes = {"W": (300, 700), "none": (0, 3), "V": (513, 257), "b": (77,), "c": ()}
+    params, grads = ({key: rng.standard_normal(shape).astype(dtype) for key, shape in
+                      shapes.items()} for _ in range(2))
+    params["V"], grads["W"] = np.asfortranarray(params["V"]), np.asfortranarray(grads["W"])
+    params["b"].flags.writeable = False
+    rule = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)}, **options)
+    state = {key: np.square(rng.standard_normal(value.shape)).astype(dtype) if value.ndim else value
+             for key, value in rule.init(params).items()}
+    threads, found = get_threads(), []
+    try:
+        for count in {1, threads}:
+            set_threads(count)
+            found.append(rule.step(params, grads, state))
+    finally:
+        set_threads(threads)
+    monkeypatch.setattr(OPTIMIZERS[name], "large", math.inf)
+    for key, value in params.items():
+        own = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)} if key == "V" else {}, **options)
+        kept = {place: each for place, each in state.items()
+                if place.split("/")[0] in (key, "steps")}
+        moved, after = own.step({key: value}, {key: grads[key]}, kept)
+        for params_, state_ in found:
+            assert (moved[key] == params_[key]).all() and params_[key].shape == shapes[key]
+            assert all((each == state_[place]).all() for place, each in after.items())
+
+
+def test_a_state_of_other_parameters_is_refused():
+    rule = RMSprop(1)
+    state = rule.init({"W": np.ones((3, 2))})
+    says = "W/square is float64 .3, 2. and its parameter float64 .2,.;"
+    with pytest.raises(ValueError, match=says):
+        rule.step({"W": np.ones(2)}, {"W": np.ones(2)}, state)
+
+
+def test_whole_numbers_are_taken_as_floats():
+    assert float(weight_decay({"W": np.array([[100]], np.int8)}, 0.5)[0]) == 5000
+    params = {"W": np.array([1, 2])}
+    for name in ("momentum", "nesterov", "rmsprop", "adam"):
+        made = optimizer(name, 0.1)
+        moved, _ = made.step(params, {"W": np.array([1.0, 2.0])}, made.init(params))
+        assert moved["W"].dtype == float and (moved["W"] < params["W"]).all()
+
+
+def test_what_cannot_be_clipped_is_said():
+    with pytest.raises(ValueError, match="the gradient of W is complex128; need real floats"):
+        clip_by_norm({"W": np.ones(2, complex)}, 1)
+    exact = {"W": np.array([F(1, 3)])}
+    assert clip_by_value(exact, math.inf) == (exact, 1, 0, None)
+
+
+def test_weight_decay():
+    """c sum W^2 has the gradient 2 c W; with a 1/2 it would be c W."""
+    W = {"A": array(F(1, 2), F(-3)), "B": array(F(5, 7))}
+    value, grads = weight_decay(W, F(1, 10))
+    assert value == F(1, 10) * (F(1, 4) + 9 + F(25, 49))
+    assert list(grads["A"]) == [F(1, 10), F(-6, 10)] and grads["B"][0] == F(1, 7)
+    value, grads = weight_decay({"A": np.ones(3, np.float32)}, 0.5)
+    assert value == 1.5 and grads["A"].dtype == np.float32 and (grads["A"] == 1).all()
+
+
+def test_clip_by_norm():
+    grads = {"A": np.array([[3.0, 0.0]]), "B": np.array([-4.0])}
+    same = clip_by_norm(grads, 5)
+    assert same == (grads, 1, 0, 5.0)
+    scaled = clip_by_norm(grads, 2.5)
+    assert scaled.factor == 0.5 and scaled.norm == 5 and scaled.entries == 3
+    assert (scaled.grads["A"] == [[1.5, 0]]).all() and scaled.grads["B"] == -2
+    zero = {"A": np.zeros(2), "B": np.zeros(0)}
+    assert clip_by_norm(zero, 1) == (zero, 1, 0, 0.0)
+
+
+@pytest.mark.parametrize("size", [1e308, 1e160, 1e-150, 3e-160, 1e-300])
+def test_clip_by_norm_where_squares_are_no_normal_numbers(size):
+    grads = {"A": np.array([size, 0.0]), "B": np.array([-size])}
+    found = clip_by_norm(grads, size / 4)
+    assert found.norm == pytest.approx(2 ** 0.5 * size, rel=4 * EPS)
+    assert found.grads["A"] == pytest.approx([size / 32 ** 0.5, 0], rel=4 * EPS)
+    most = np.full(4, 1.5e308)
+    clipped = clip_by_norm({"A": most}, 1)
+    assert clipped.norm == np.inf and clipped.grads["A"] == pytest.approx([0.5] * 4, rel=4 * EPS)
+    assert clip_by_norm({"A": most}, np.inf).grads["A"] is most
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ">f4", np.float16, np.longdouble])
+def test_sum_of_squares(dtype):
+    """To float64's rounding, over several arrays of any memory order and of no whole vectors, and
+    the same bits whatever the order in memory."""
+    rng = np.random.default_rng(0)
+    shapes = (300, 7), (1,), (0, 3), (511,)
+    arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+    exact = sum(F(float(value)) ** 2 for g in arrays for value in g.ravel())
+    found = sum_of_squares(arrays)
+    assert abs(F(found) - exact) <= exact * F(EPS) * 8
+    assert sum_of_squares([np.asfortranarray(g) for g in arrays]) == found
+    assert sum_of_squares([]) == 0 and math.isnan(sum_of_squares([*arrays, np.full(3, np.nan)]))
+    with pytest.raises(TypeError, match="complex"):
+        sum_of_squares([np.ones(2, complex)])
+
+
+@pytest.mark.parametrize("dtype, size", [(np.float32, 1e38), (np.float64, 1e300), (float, 5e-324)])
+def test_clip_by_norm_extremes(dtype, size):
+    """No overflow or underflow of the squares: n entries of size x have the norm x sqrt(n)."""
+    g = np.full(4, size, dtype)
+    clipped = clip_by_norm({"A": g}, 1.0)
+    assert clipped.norm == pytest.approx(2 * float(g[0]), rel=4 * EPS)
+    assert clipped.grads["A"].dtype == dtype
+    assert (clipped.factor < 1) == (size > 1)
+    if size > 1:
+        # the factor and the product round once each
+        assert abs(clipped.grads["A"] - 0.5).max() <= 2 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", [0, 1])
+def test_clip_by_norm_not_finite(bad, where):
+    grads = {"A": np.ones(2), "B": np.ones(2)}
+    grads["AB"[where]][1] = bad
+    clipped = clip_by_norm(grads, 0.1)
+    assert clipped.grads is grads and clipped.entries == 0 and not math.isfinite(clipped.norm)
+
+
+def test_clip_by_value():
+    grads = {"A": np.array([3, -0.5, np.nan, -np.inf], np.float32), "B": np.array([-1.0])}
+    clipped = clip_by_value(grads, 1)
+    assert clipped.grads["A"].dtype == np.float32
+    assert clipped.grads["A"].tolist()[:2] == [1, -0.5] and clipped.grads["A"][3] == -1
+    assert np.isnan(clipped.grads["A"][2]) and clipped.grads["B"][0] == -1
+    assert (clipped.factor, clipped.entries, clipped.norm) == (1, 2, None)
+    exact = clip_by_value({"A": array(F(7, 3), F(1, 3))}, F(2))
+    assert list(exact.grads["A"]) == [2, F(1, 3)] and exact.entries == 1
+
+
+def clipping_case():
+    rng = np.random.default_rng(3)
+    p = {"Whh": 1.5 * rng.normal(size=(4, 4)), "Wxh": rng.normal(size=(4, 2)), "bh": np.zeros(4)}
+    act = activation("tanh")
+    tape = rnn.forward(p, rng.normal(size=(9, 3, 2)), np.zeros((3, 4)), act)
+    return p, tape, rng.normal(size=(1, 3, 4)), act
+
+
+def test_clip_inside_the_recursion():
+    """The clipping of Vorontsov et al.'s code acts on each step's da before it is used and
+    carried; the result is not what clipping the final gradient gives, and the count is reported."""
+    p, tape, dh, act = clipping_case()
+    limit = 0.3
+    clipped = rnn.backward(p, tape, dh, act, clip=limit)
+
+    carry, entries = np.zeros((3, 4)), 0
+    expected = {"Whh": np.zeros((4, 4)), "bh": np.zeros(4)}
+    for t in reversed(range(9)):
+        g = carry + (dh[0] if t == 8 else 0)
+        da = (1 - tape.h[t + 1] ** 2) * g
+        entries += (abs(da) > limit).sum()
+        da = np.clip(da, -limit, limit)
+        expected["Whh"] += da.T @ tape.h[t]
+        expected["bh"] += da.sum(axis=0)
+        carry = da @ p["Whh"]
+    assert int(clipped["clipped"]) == entries > 0
+    # 9 steps of sums of 12 terms below limit, and as many inside the carried values
+    for name, value in expected.items():
+        assert abs(clipped[name] - value).max() <= 9 * 9 * 24 * EPS * limit * max(
+            1, abs(p["Whh"]).sum(axis=0).max())
+
+    plain = rnn.backward(p, tape, dh, act)
+    assert "clipped" not in plain
+    at_end = np.clip(plain["Whh"], -limit, limit)
+    assert abs(clipped["Whh"] - at_end).max() > 0.1
+    wide = rnn.backward(p, tape, dh, act, clip=1e9)
+    assert int(wide.pop("clipped")) == 0
+    assert all(wide[name].tobytes() == plain[name].tobytes() for name in plain)
+
+
+def test_a_state_that_lacks_something_or_is_of_another_type_is_refused():
+    params = {"W": np.ones((2, 2), np.float32)}
+    rule = optimizer("momentum", rate=0.1)
+    state = rule.init(params)
+    for wrong, says in (({}, "the state has no W/velocity"), ({"W/velocity": state["W/velocity"]},
+                        "the state has no steps"),
+                        ({**state, "W/velocity": np.zeros((2, 2))}, "is float64 .* float32")):
+        with pytest.raises(ValueError, match=says):
+            rule.step(params, params, wrong)

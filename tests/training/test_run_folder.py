@@ -1,0 +1,453 @@
+"""A run's folder: whole or not at all, one holder at a time, and no row lost without a word."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.stopped import child, obey_modes
+from refnet.cli import main
+from refnet.runs import checkpoint
+from refnet.runs.checkpoint import CheckpointError
+from refnet.runs.files import temporary, write_text
+from refnet.runs.folder import BusyError, _file_system, create, hold, holder
+from refnet.runs.read import FileError
+from refnet.training.config import Config, from_toml, to_toml
+from refnet.training.listing import describe, runs
+from refnet.training.loop import NotFiniteError
+from support.runs import TINY, arrays, resume, rows, train
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from refnet.runs.folder import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "run"
+    train(TINY, folder)
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_second_process_learns_who_has_the_folder_and_a_kill_frees_it(run):
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE,
+                             env=os.environ | {"PYTHONPATH": os.getcwd()}, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        before = files(run)
+        with pytest.raises(BusyError, match=rf"run is in use by process {other.pid} on \S+ since"):
+            resume(replace(TINY, iterations=50), run)
+        assert files(run) == before
+        assert holder(run).startswith(f"process {other.pid} on ")
+    finally:
+        other.kill()
+        other.communicate()
+    assert holder(run) == ""
+    resume(replace(TINY, iterations=40), run)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_folder_that_cannot_be_read_is_listed(run):
+    inner = run.parent / "private" / "runs"
+    inner.mkdir(parents=True)
+    inner.chmod(0)
+
+    def look():
+        obey_modes()
+        listed = [(facts["state"], facts["next"]) for facts in runs(run.parent)]
+        (run.parent / "listed").write_text(json.dumps(listed))
+
+    os.waitpid(child(run.parent, look), 0)
+    inner.chmod(0o700)
+    first, second = json.loads((run.parent / "listed").read_text())
+    assert first[0] == "finished"
+    assert second == ["damaged", f"[Errno 13] Permission denied: '{inner}'"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_who_may_only_read_a_folder_sees_its_holder(run):
+    def look():
+        obey_modes()
+        (run.parent / "seen").write_text(describe(run)["state"])
+
+    for busy in (True, False):
+        with hold(run) if busy else nullcontext():
+            (run / ".lock").chmod(0o444)
+            os.waitpid(child(run.parent, look), 0)
+            (run / ".lock").chmod(0o666)
+        assert (run.parent / "seen").read_text().startswith(
+            f"running: process {os.getpid()} on " if busy else "finished")
+
+
+def test_threads_and_forked_children_do_not_share_a_folder(run):
+    with hold(run):
+        with pytest.raises(BusyError), hold(run):
+            pass
+    with hold(run):
+        child = os.fork()
+        if child == 0:  # lives on without the lock
+            signal.pause()
+            os._exit(0)
+    try:
+        with hold(run):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_the_kind_of_file_system_is_found_whatever_mounts_are_called(tmp_path, monkeypatch):
+    """With a space in the name, which the system writes as an octal number, and beside a name that
+    is not UTF-8."""
+    table = (b"36 35 98:0 / / rw - ext4 /dev/root rw\n37 36 0:5 / /media/B\xfccher rw - vfat x rw\n"
+             b"38 36 0:5 / " + os.fsencode(tmp_path) + b"/my\\040share rw - cifs //server/x rw\n")
+    monkeypatch.setattr(Path, "read_bytes", lambda path: table)
+    assert _file_system(tmp_path / "my share" / "run") == "cifs"
+    assert _file_system(tmp_path / "my") == "ext4"
+
+
+def test_a_checkpoint_is_never_replaced_by_an_older_one(run):
+    settings = vars(TINY)
+    old = checkpoint.load(run / "checkpoint.npz", settings)
+    resume(replace(TINY, iterations=50), run)
+    before = (run / "checkpoint.npz").read_bytes()
+    with pytest.raises(CheckpointError, match="iteration 50, later than the iteration 30"):
+        checkpoint.save(run / "checkpoint.npz", old, settings)
+    assert (run / "checkpoint.npz").read_bytes() == before
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path):
+    for config in (replace(TINY, weights="x"), replace(TINY, optimizer="x"),
+                   replace(TINY, transition="svd:margin=-1")):
+        with pytest.raises(ValueError):
+            train(config, tmp_path / "deep" / "run")
+        assert not (tmp_path / "deep").exists() or not list((tmp_path / "deep").iterdir())
+
+
+def test_a_limit_below_the_iterations_done_is_refused(run, capsys):
+    """The command says so in one line; the number that is reached is a limit like any other."""
+    before = files(run)
+    assert main(["train", "--resume", str(run), "--iterations", "29"]) == 2
+    assert capsys.readouterr().err == (
+        f"refnet train: iterations is 29; need at least the 30 that the run in {run} has done\n")
+    assert files(run) == before
+    assert resume(TINY, run).iteration == 30
+
+
+def test_a_limit_where_the_run_was_interrupted_between_evaluations_is_refused(tmp_path):
+    """It would end without a row there, which a run that was not interrupted has."""
+    steps = []
+    config = replace(TINY, evaluate_every=10)
+    train(config, tmp_path / "run", lambda kind, facts: steps.append(kind),
+          lambda: steps.count("step") == 15)
+    with pytest.raises(ValueError, match="is 15, where the run in .* last evaluation at 10"):
+        resume(replace(config, iterations=15), tmp_path / "run")
+    assert resume(replace(config, iterations=16), tmp_path / "run").final["iteration"] == 16
+
+
+def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
+    assert train(TINY, tmp_path / "run", stop=lambda: True).iteration == 0
+    assert {"config.toml", "rows.jsonl", "checkpoint.npz", "environment.json"} <= set(
+        files(tmp_path / "run"))
+    resume(TINY, tmp_path / "run")
+    train(TINY, tmp_path / "whole")
+    assert arrays(tmp_path / "run") == arrays(tmp_path / "whole")
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+
+
+def test_a_file_is_no_run_folder(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["train", "adding", "--out", str(tmp_path / "file")]) == 2
+    assert "file is a file; name another folder with --out" in capsys.readouterr().err
+
+
+def test_a_run_that_has_lost_its_limit_is_not_resumed(run, capsys):
+    path = run / "config.toml"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True)
+                            if not line.startswith("iterations")))
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "config.toml: has no iterations; put back a whole copy" in capsys.readouterr().err
+
+
+def test_an_empty_folder_may_be_filled_and_another_not(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with create(tmp_path / "empty", lambda part: write_text(part / "a", "b")):
+        assert (tmp_path / "empty" / "a").read_text() == "b"
+    with pytest.raises(FileExistsError, match="is not empty; resume that run with --resume"):
+        with create(tmp_path / "empty", lambda part: None):
+            pass
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        with create(tmp_path / "file" / "run", lambda part: None):
+            pass
+
+
+def test_what_a_kill_leaves_is_removed_by_the_next_run(tmp_path):
+    with temporary(tmp_path / "killed") as part:
+        name = part.name
+    (tmp_path / name).mkdir()
+    (tmp_path / name / ".lock").touch()
+    with hold(tmp_path / name):  # in use: left alone
+        train(TINY, tmp_path / "first", stop=lambda: True)
+        assert (tmp_path / name).exists()
+    (tmp_path / "first" / ".checkpoint.npz.12345678.refnet.part").write_text("half")
+    (tmp_path / "first" / ".thesis.tar.part").write_text("of another program")
+    (tmp_path / ".empty.12345678.refnet.part").mkdir()  # killed before it had a lock
+    (tmp_path / name / "config.toml").write_text("half")
+    train(TINY, tmp_path / "second", stop=lambda: True)
+    assert not (tmp_path / name).exists()
+    resume(TINY, tmp_path / "first", stop=lambda: True)
+    assert [path.name for path in tmp_path.rglob(".*.part")] == [".thesis.tar.part"]
+
+
+def test_a_folder_that_is_no_run_is_left_as_it_was(tmp_path):
+    left = tmp_path / ".x.12345678.refnet.part"
+    left.touch()
+    with pytest.raises(CheckpointError, match="there is no checkpoint here"):
+        resume(TINY, tmp_path)
+    assert [*tmp_path.iterdir()] == [left]
+
+
+def change(path, number, by):
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[number - 1] = by(lines[number - 1])
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("damage, message", [
+    (lambda path: change(path, 2, lambda line: b"#" + line), r"rows.jsonl: line 2: Expecting"),
+    (lambda path: change(path, 2, lambda line: line.replace(b'"loss": ', b'"loss": 1')), "changed"),
+    (lambda path: change(path, 3, lambda line: line[:-9]), "line 3: "),
+    (lambda path: change(path, 1, lambda line: b""), "line 3: is missing"),
+    (lambda path: change(path, 1, lambda line: b"{}\n"), "line 1: not a complete row"),
+    (lambda path: change(path, 1, lambda line: b"[" * 100_000 + b"\n"), "line 1: brackets"),
+    (lambda path: path.unlink(), "line 1: is missing; the checkpoint counts 3 rows"),
+    (lambda path: path.write_bytes(b""), "line 1: is missing"),
+    (lambda path: path.write_bytes(b"\xff" + path.read_bytes()), "line 1: 'utf-8' codec"),
+])
+def test_rows_that_the_checkpoint_counts_are_never_dropped(run, damage, message):
+    damage(run / "rows.jsonl")
+    before = files(run)
+    with pytest.raises(FileError, match=message + ".*; put back a whole copy of it, or train "
+                                                  "again with: refnet train --config"):
+        resume(replace(TINY, iterations=50), run)
+    assert files(run) == before
+
+
+@pytest.mark.parametrize("tail", [b'{"iteration": 40}\n', b'{"itera', b"\xff\n\n[["])
+def test_later_rows_are_computed_again_and_that_is_said(run, tail, caplog):
+    before = rows(run)
+    with open(run / "rows.jsonl", "ab") as file:
+        file.write(tail)
+    resume(TINY, run)
+    assert rows(run) == before
+    assert "line 4 and later" in caplog.text and "computed again" in caplog.text
+
+
+def test_another_kind_of_machine_is_said_in_every_later_row(run, monkeypatch, caplog):
+    monkeypatch.setattr("refnet.training.loop.machine", lambda: "abacus")
+    resume(replace(TINY, iterations=50), run)
+    assert [row.get("machine") for row in rows(run)] == [None] * 3 + ["abacus"] * 2
+    assert "from here on abacus" in caplog.text
+    monkeypatch.undo()
+    resume(replace(TINY, iterations=60), run)
+    assert rows(run)[-1]["machine"] not in (None, "abacus")
+
+
+def test_a_copied_run_goes_on_to_the_same_bits(tmp_path):
+    asked = iter(range(1000))
+    train(TINY, tmp_path / "parts", stop=lambda: next(asked) >= 17)
+    moved = shutil.copytree(tmp_path / "parts", tmp_path / "elsewhere" / "run")
+    shutil.rmtree(tmp_path / "parts")
+    resume(TINY, moved)
+    train(TINY, tmp_path / "whole")
+    assert arrays(moved) == arrays(tmp_path / "whole")
+    assert rows(moved) == rows(tmp_path / "whole")
+
+
+def test_a_copy_of_links_keeps_its_rows(tmp_path):
+    """As backup programs make it: the file that both have is not written to."""
+    first = tmp_path / "run"
+    train(TINY, first)
+    copied = shutil.copytree(first, tmp_path / "copy", copy_function=os.link)
+    before = (first / "rows.jsonl").read_bytes()
+    resume(replace(TINY, iterations=50), copied)
+    assert (first / "rows.jsonl").read_bytes() == before
+    resume(replace(TINY, iterations=60), first)
+    assert (rows(copied)[:3], len(rows(copied)), len(rows(first))) == (rows(first)[:3], 5, 6)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+@pytest.mark.parametrize("every", [1, 10, 100])
+def test_divergence_keeps_the_last_good_state(tmp_path, every):
+    config = replace(TINY, activation="relu", optimizer="sgd", rate=1e30, evaluate_every=every)
+    with pytest.raises(NotFiniteError, match=r"keeps the run as it was at iteration \d"):
+        train(config, tmp_path / "run")
+
+    def strict(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(), parse_constant=strict)
+    assert summary["state"] == "diverged" and "not finite" in summary["reason"]
+    for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=strict)
+    reached = arrays(tmp_path / "run")[1]["iteration"]
+    with pytest.raises(NotFiniteError):
+        resume(config, tmp_path / "run")
+    assert arrays(tmp_path / "run")[1]["iteration"] == reached
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(run):
+    """Files may grow to 3 kB only: as a full disk, every write of a checkpoint fails."""
+    before = (run / "checkpoint.npz").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"(checkpoint.npz|rows.jsonl)'$"):
+            resume(replace(TINY, iterations=50), run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (run / "checkpoint.npz").read_bytes() == before
+    resume(replace(TINY, iterations=50), run)
+    train(replace(TINY, iterations=50), run.parent / "whole")
+    assert arrays(run) == arrays(run.parent / "whole")
+    assert rows(run) == rows(run.parent / "whole")
+
+
+def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
+    below = run.parent
+    train(TINY, below / "a", stop=lambda: True)
+    train(TINY, below / "deep down" / "b", stop=lambda: True)
+    (below / "deep down" / "b" / "summary.json").unlink()
+    shutil.copytree(run, below / "c")
+    (below / "c" / "checkpoint.npz").write_bytes(b"x")
+    (below / "d").mkdir()
+    with hold(below / "a"):
+        assert main(["runs", str(below)]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()[2:]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert [cell[0] for cell in cells] == [str(below / n) for n in ("a", "c", "deep down/b", "run")]
+    assert cells[0][1].startswith(f"running: process {os.getpid()} on ") and cells[0][2] == "0/30"
+    assert cells[1][1] == "damaged" and "checkpoint.npz" in cells[1][3]
+    assert cells[2][1:] == ["stopped", "0/30",
+                            f"refnet train --resume '{below / 'deep down' / 'b'}'"]
+    assert cells[3][1:] == ["finished", "30/30", f"refnet train --resume {run} --iterations N"]
+    assert main(["runs", str(below / "nowhere")]) == 2
+    links = below / "links"
+    links.mkdir()
+    (links / "e").symlink_to(run)
+    (links / "circle").symlink_to(links)
+    assert [each["run"] for each in runs(links)] == [str(links / "e")]
+
+
+def test_a_run_that_was_killed_after_its_limit_was_raised_is_not_finished(run):
+    assert describe(run)["state"] == "finished"
+    write_text(run / "config.toml", to_toml(replace(TINY, iterations=50)))
+    assert describe(run)["state"] == "stopped"
+    assert describe(run)["next"] == f"refnet train --resume {run}"
+
+
+SAMPLE = Path(__file__).parents[1] / "support/data/run"
+
+
+def test_a_run_of_the_first_version_goes_on(tmp_path):
+    """Stopped after 12 of 20 steps, in float64: its last row agrees to 1e-9 with the recorded one,
+    which is 1e5 roundings a step in every number: room for any machine, for no mistake. (Its
+    gradient norm is that of the parameters; the first version's had the start states in it.)"""
+    run = shutil.copytree(SAMPLE, tmp_path / "run")
+    before = (SAMPLE / "rows.jsonl").read_text()
+    summary = resume(Config(**from_toml(run / "config.toml")), run)
+    assert summary.state == "finished" and summary.iteration == 20
+    assert (run / "rows.jsonl").read_text().startswith(before) and len(rows(run)) == 4
+    for name, value in json.loads((SAMPLE / "expected.json").read_text()).items():
+        assert summary.final[name] == pytest.approx(value, rel=1e-9), name
+
+
+def test_a_later_version_may_have_more_settings(tmp_path, monkeypatch):
+    """A setting that the checkpoint does not know has its default, and no other value."""
+    run = shutil.copytree(SAMPLE, tmp_path / "run")
+    load = checkpoint.load
+
+    def older(path, config):
+        saved = load(path, config)
+        del saved.record["config"]["gain"]
+        return saved
+
+    monkeypatch.setattr(checkpoint, "load", older)
+    config = Config(**from_toml(run / "config.toml"))
+    resume(config, run, stop=lambda: True)
+    monkeypatch.setattr(checkpoint, "load", lambda path, settings: older(
+        path, {**settings, "gain": 1.0}))
+    with pytest.raises(CheckpointError, match="before there were the settings gain"):
+        resume(replace(config, gain=2.0), run)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows moves no folder that is in use")
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_path, moved):
+    """The folder is moved, or removed, while a run goes on, and another run is made in its place:
+    the first one ends with a word, and the second one can be resumed."""
+    folder, other = tmp_path / "run", tmp_path / "moved"
+    config = Config("temporal-order:samples=20", length=20, hidden=4, iterations=30,
+                    evaluate_every=10, backend="reference")
+    second = replace(config, seed=1, iterations=20)
+
+    def replaced(kind, facts):
+        if kind == "step" and facts["iteration"] == 15:
+            os.rename(folder, other)
+            if not moved:
+                shutil.rmtree(other)
+            train(second, folder)
+
+    with pytest.raises(BusyError, match="was moved, removed or replaced while this run"):
+        train(config, folder, replaced)
+    assert [json.loads(line)["iteration"]
+            for line in (folder / "rows.jsonl").read_text().splitlines()] == [10, 20]
+    assert resume(replace(second, iterations=30), folder).iteration == 30
+    if moved:
+        assert resume(config, other).iteration == 30
+
+
+def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
+    """A sweep in a shell's background, without --out."""
+    command = [sys.executable, "-m", "refnet", "train", "temporal-order:samples=20", "--quiet",
+               "--length", "10", "--hidden", "4", "--iterations", "2"]
+    made = [subprocess.Popen([*command, "--rate", rate], cwd=tmp_path, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE) for rate in ("1e-3", "1e-4", "1e-5")]
+    said = [one.communicate()[1] for one in made]
+    assert [one.returncode for one in made] == [0] * 3 and said == [b""] * 3
+    assert len(list((tmp_path / "runs").iterdir())) == 3
+
+
+def test_a_new_run_does_not_replace_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("."), tmp_path):
+        with pytest.raises(FileExistsError, match="is the working directory"):
+            with create(folder, lambda part: None):
+                pass
+    assert not any(tmp_path.iterdir())
+    with create(Path("new"), lambda part: (part / "file").touch()):
+        assert (tmp_path / "new" / "file").exists()

@@ -1,0 +1,331 @@
+"""The training loop: what it writes, how it stops, and that resuming changes no bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refnet.cli import main
+from refnet.nets.gradients import loss_and_gradients
+from refnet.runs import checkpoint
+from refnet.specs import parse_spec
+from refnet.training import loop
+from refnet.training.config import Config, from_toml, to_toml
+from refnet.training.experiment import build
+from refnet.training.loop import NotFiniteError
+from refnet.training.protocols import preset
+from support.realdata import real_data
+from support.runs import TINY, arrays, resume, rows, train
+
+
+def test_a_run_folder_holds_everything(tmp_path):
+    folder = tmp_path / "run"
+    summary = loop.train(TINY, folder)
+    assert summary.state == "finished" and summary.iteration == 30
+    everything = {"config.toml", "rows.jsonl", "checkpoint.npz", "summary.md", "summary.json",
+                  "environment.json", ".lock"}
+    figure = {"curves.png"} if find_spec("matplotlib") else set()
+    assert {file.name for file in folder.iterdir()} == everything | figure
+    train(TINY, tmp_path / "bare")
+    assert {file.name for file in (tmp_path / "bare").iterdir()} == everything
+    assert [row["iteration"] for row in rows(folder)] == [10, 20, 30]
+    assert {"loss", "accuracy", "spectral_radius", "defect", "gradient_norm"} <= set(
+        rows(folder)[0])
+    assert Config(**from_toml(folder / "config.toml")) == TINY
+
+
+def test_same_seed_same_bits_and_other_seed_other_bits(tmp_path):
+    for name, config in (("a", TINY), ("b", TINY), ("c", replace(TINY, seed=1))):
+        train(config, tmp_path / name)
+    assert arrays(tmp_path / "a") == arrays(tmp_path / "b")
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert arrays(tmp_path / "a")[0] != arrays(tmp_path / "c")[0]
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_the_norm_is_that_of_the_parameters(learnt):
+    """Of a start state only if it is one of them. With the gradient in every h0 in it, as
+    loss_and_gradients gives it, the norm is another one and so is what clipping leaves."""
+    experiment = build(replace(TINY, clip="norm", clip_at=1e-3, learn_h0=learnt))
+    params, _ = experiment.start()
+    batch = experiment.task.batch(0, 5, 0)
+    gradients = loss_and_gradients(experiment.net, params, batch, inputs=False).gradients
+    found, norm, _ = experiment.clip(gradients, params)
+    total = sum(float(np.square(gradients[name], dtype=float).sum()) for name in params) ** .5
+    h0 = float(np.square(gradients["h0"], dtype=float).sum()) ** .5
+    assert abs(norm - total) <= 1e-6 * total and (total ** 2 + h0 ** 2) ** .5 > total * (1 + 1e-5)
+    assert set(found) == set(params) and ("h0" in found) == learnt
+    left = sum(float(np.square(value, dtype=float).sum()) for value in found.values()) ** .5
+    assert abs(left - 1e-3) <= 1e-9
+
+
+@pytest.mark.parametrize("net, penalised", [("temporal-order", {"Whh"}), ("mnist", None)])
+def test_both_methods_act_as_in_the_released_code(net, penalised, monkeypatch):
+    """OINIT on all matrices; OPEN on all of a feedforward net's, of a recurrent net's on W_hh."""
+    if net == "mnist":
+        monkeypatch.setenv("REFNET_DATA", str(real_data("mnist")))
+    experiment = build(preset(net, method="oinit+open", hidden=5, backend="reference"))
+    params = {name: np.ones(shapes[0]) for name, shapes in experiment.net.shapes.items()
+              if name != "h0"}
+    assert set(experiment.pretrained) == set(experiment.matrices)
+    assert set(experiment.penalty(params)[1]) == (penalised or set(experiment.matrices))
+    assert (experiment.config.orthogonal == "all") == (penalised is None)
+
+
+@pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])
+@pytest.mark.parametrize("cut", [10, 17])
+def test_resuming_gives_the_same_bits(tmp_path, method, cut):
+    """Stopped before step ``cut`` + 1 and continued: as if it had never stopped."""
+    config = replace(TINY, method=method)
+    train(config, tmp_path / "whole")
+    asked = iter(range(1000))
+    summary = train(config, tmp_path / "parts", stop=lambda: next(asked) >= cut)
+    assert summary.state == "interrupted" and summary.iteration == cut
+    assert resume(config, tmp_path / "parts").state == "finished"
+    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+COPY = replace(preset("copy:samples=20"), length=12, hidden=6, batch=4, iterations=25,
+               evaluate_every=10, backend="reference")
+
+
+@pytest.mark.parametrize("config", [
+    COPY,
+    replace(COPY, transition="orthogonal"),
+    replace(COPY, transition="svd:margin=none", optimizer="adam"),
+    replace(COPY, cell="lstm:peepholes=true", transition="dense", activation="tanh"),
+    replace(COPY, cell="gru", transition="scaled_cayley", activation="tanh", dtype="float64"),
+    replace(COPY, layers=2, bidirectional=True, transition="orthogonal", learn_h0=True),
+    replace(COPY, layers=3, cell="cifg", transition="dense", activation="tanh", clip="step"),
+], ids=lambda config: f"{config.layers} {config.cell} {config.transition}")
+def test_resuming_gives_the_same_bits_with_every_kind_of_part(tmp_path, config):
+    train(config, tmp_path / "whole")
+    asked = iter(range(1000))
+    train(config, tmp_path / "parts", stop=lambda: next(asked) >= 13)
+    resume(config, tmp_path / "parts")
+    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+
+
+def test_resume_oracle_rejects_a_lost_accumulator(tmp_path, monkeypatch):
+    """If the optimiser's state did not come back, the comparison above would see it."""
+    train(TINY, tmp_path / "whole")
+    asked = iter(range(1000))
+    train(TINY, tmp_path / "parts", stop=lambda: next(asked) >= 15)
+    load = checkpoint.load
+
+    def forgetful(path, config):
+        saved = load(path, config)
+        for value in saved.groups["optimizer"].values():
+            value *= 0
+        return saved
+
+    monkeypatch.setattr(checkpoint, "load", forgetful)
+    resume(TINY, tmp_path / "parts")
+    assert arrays(tmp_path / "parts") != arrays(tmp_path / "whole")
+
+
+def test_more_iterations_may_be_asked_for_on_resuming(tmp_path):
+    train(TINY, tmp_path / "parts")
+    resume(replace(TINY, iterations=50), tmp_path / "parts")
+    train(replace(TINY, iterations=50), tmp_path / "whole")
+    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+
+
+def test_a_row_written_after_the_last_checkpoint_is_dropped_and_redone(tmp_path):
+    train(TINY, tmp_path / "run")
+    before = rows(tmp_path / "run")
+    with open(tmp_path / "run" / "rows.jsonl", "a") as file:
+        file.write(json.dumps({"iteration": 40, "accuracy": 0.5}) + "\n" + '{"iteration": 5')
+    resume(TINY, tmp_path / "run")
+    assert rows(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_signals_lose_nothing_past_the_last_checkpoint(tmp_path, number):
+    config = replace(TINY, iterations=100_000)
+    folder = tmp_path / "run"
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "refnet", "train", "--config", str(tmp_path / "config.toml"),
+         "--out", str(folder), "--quiet"], env=os.environ | {"PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (folder / "checkpoint.npz").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number, errors
+        assert b"--resume" in output
+    reached = arrays(folder)[1]["iteration"]
+    end = replace(config, iterations=reached + 20)
+    resume(end, folder)
+    train(end, tmp_path / "whole")
+    assert arrays(folder) == arrays(tmp_path / "whole")
+    assert rows(folder) == rows(tmp_path / "whole")
+
+
+def test_an_unusable_checkpoint_leaves_the_folder_as_it_was(tmp_path):
+    folder = tmp_path / "run"
+    train(TINY, folder)
+    (folder / "checkpoint.npz").write_bytes((folder / "checkpoint.npz").read_bytes()[:-99])
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(checkpoint.CheckpointError):
+        resume(TINY, folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_signal_after_the_last_step_does_not_make_the_run_an_interrupted_one(
+        tmp_path, monkeypatch, capsys):
+    write = loop.write_reports
+
+    def late(*arguments):
+        signal.raise_signal(signal.SIGTERM)
+        write(*arguments)
+
+    monkeypatch.setattr(loop, "write_reports", late)
+    assert main(["train", "adding:samples=9", "--length", "10", "--hidden", "2", "--iterations",
+                 "1", "--backend", "reference", "--out", str(tmp_path / "run")]) == 143
+    said = capsys.readouterr().out
+    assert "| finished" in said and "go on with" not in said
+
+
+def test_a_used_folder_is_not_overwritten(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="--resume"):
+        train(TINY, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+def test_a_loss_that_is_not_finite_names_step_and_array(tmp_path):
+    config = replace(TINY, activation="relu", optimizer="sgd", rate=1e30)
+    with pytest.raises(NotFiniteError, match=r"step \d+: (parameter|the).* not finite at \d+ of"):
+        train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("rate, moves", [(0.0, False), (1e-3, True)])
+def test_bases_stay_where_they_are_at_a_rate_of_0(tmp_path, rate, moves):
+    config = replace(TINY, transition="svd:margin=0.5", recurrent="orthogonal",
+                     manifold_rate=rate)
+    train(config, tmp_path / "run")
+    start, _ = build(config).start()
+    path = tmp_path / "run" / "checkpoint.npz"
+    params = checkpoint.load(path, loop.identity(config)).groups["params"]
+    assert [(params[f"Whh.{part}"] != start[f"Whh.{part}"]).any() for part in "UVp"] == [
+        moves, moves, True]
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+@pytest.mark.parametrize("rate", [1e12, 1e30])
+def test_a_step_that_leaves_the_manifold_is_a_divergence(tmp_path, rate):
+    config = replace(TINY, transition="orthogonal:step=geodesic", manifold_rate=rate)
+    with pytest.raises(NotFiniteError, match="step 1: too large for the manifold: .* its rate"):
+        train(config, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "diverged"
+
+
+def test_a_figure_that_cannot_be_drawn_does_not_fail_the_run(tmp_path, monkeypatch, caplog):
+    """As with Matplotlib's setting text.usetex, where there is no LaTeX."""
+    plots = pytest.importorskip("refnet.runs.plots")
+
+    def fail(*arguments):
+        raise RuntimeError("latex could not be found")
+
+    monkeypatch.setattr(plots, "plot_curves", fail)
+    assert loop.train(TINY, tmp_path / "run").state == "finished"
+    assert "curves.png: Matplotlib could not draw it: latex could not be found" in caplog.text
+
+
+def test_a_solved_task_stops(tmp_path, monkeypatch):
+    summary = train(replace(TINY, rate=0.003, hidden=20, iterations=4000, evaluate_every=50,
+                            method="oinit", batch=20), tmp_path / "run")
+    assert summary.state == "solved" and summary.iteration < 4000
+    assert rows(tmp_path / "run")[-1]["errors"] == 0
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"task": "temporal-disorder"}, "temporal-disorder"),
+    ({"method": "magic"}, "method 'magic' is unknown; choose one of plain, oinit"),
+    ({"net": "feedforward", "backend": "compiled"}, "use --net recurrent"),
+    ({"optimizer": "sgdd"}, "optimizer 'sgdd' is unknown"),
+    ({"weights": "gauss"}, "'gauss' is unknown"),
+    ({"activation": "oplu", "hidden": 7}, "even width"),
+    ({"batch": 0}, "batch is 0; need at least 1"),
+    ({"rate": float("nan")}, "rate is nan"),
+    ({"length": 3}, "length"),
+    ({"dtype": "float16"}, "dtype 'float16' is unknown"),
+])
+def test_settings_that_do_not_fit_are_refused(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        build(replace(TINY, **change)).start()
+
+
+def test_spec_syntax():
+    assert parse_spec("svd:margin=0.1,start=identity,n=3,ok=true") == (
+        "svd", {"margin": "0.1", "start": "identity", "n": "3", "ok": "true"})
+    with pytest.raises(ValueError, match="is not key=value"):
+        parse_spec("svd:0.1")
+
+
+def test_toml_round_trip_and_errors(tmp_path):
+    path = tmp_path / "c.toml"
+    config = replace(preset("adding"), weights='a"b\\c', gain=1e-7, learn_h0=True)
+    path.write_text(to_toml(config))
+    assert Config(**from_toml(path)) == config
+    for text, message in (("rat = 1", "setting 'rat' is unknown"), ("rate = 'x'", "need a float"),
+                          ("rate = ", "not a readable TOML file")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            from_toml(path)
+    with pytest.raises(ValueError, match="absent.toml: No such file .*; need a TOML file"):
+        from_toml(Path(tmp_path / "absent.toml"))
+
+
+@pytest.mark.parametrize("config", [
+    Config("copy:samples=30", length=12, hidden=6, net="recurrent", transition="svd:margin=0.5",
+           recurrent="orthogonal", embedding=3),
+    Config("temporal-order:samples=30", length=12, hidden=6, cell="gru", transition="orthogonal",
+           layers=2)])
+def test_an_evaluation_makes_its_matrices_once(config, monkeypatch):
+    """And gives the bits of the net that makes new ones for every batch."""
+    e = build(config)
+    params, _ = e.start()
+    net, made = e.assembled(params)
+    batches = list(e.task.evaluation(0, 0))
+    for batch in batches:
+        assert np.array_equal(net.forward(made, batch.x, batch.mask)[0],
+                              e.net.forward(params, batch.x, batch.mask)[0])
+    called = []
+    kind = type(e.net.transition)
+    original = kind.matrix
+    monkeypatch.setattr(kind, "matrix",
+                        lambda self, parts: called.append(0) or original(self, parts))
+    loop._outputs(e, params, iter(batches * 3))
+    assert len(called) == len(e.hidden)
+
+
+def test_a_start_beyond_the_range_of_its_type_is_refused(tmp_path):
+    config = preset("temporal-order", length=10, weights="gaussian:sd=1e300")
+    with pytest.raises(ValueError, match="the start of .* is not finite in float32: give an init"):
+        train(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("task", ["temporal-order:samples=20", "adding:samples=20"])
+def test_of_equal_evaluations_the_first_is_the_best(task):
+    made = build(Config(task, length=20)).task
+    less, more = {made.metric: 0.25}, {made.metric: 0.5}
+    better, worse = (less, more) if made.lower_is_better else (more, less)
+    assert loop._better(made, worse, {}) and loop._better(made, better, worse)
+    assert not loop._better(made, worse, better) and not loop._better(made, worse, dict(worse))
