@@ -33,12 +33,17 @@ def bits(*_):
 """
 
 
-def gradient(cache: Path, cell: str = "rnn", then: str = "print(bits())"
-             ) -> "subprocess.Popen[str]":
+def gradient(
+    cache: Path, cell: str = "rnn", then: str = "print(bits())"
+) -> "subprocess.Popen[str]":
     """A process that prints the digest of a compiled gradient."""
-    return subprocess.Popen([sys.executable, "-c", GRADIENT.format(cell=cell) + then], text=True,
-                            env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", GRADIENT.format(cell=cell) + then],
+        text=True,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def cold_starts(trials: int, seed: int = 0) -> Row:
@@ -110,7 +115,7 @@ def damaged_caches(trials: int, seed: int = 0) -> Row:
                     one.write_bytes(two.read_bytes())
                     two.write_bytes(data)
                 case 5:
-                    one.write_bytes(data[:int(rng.integers(len(data)))])
+                    one.write_bytes(data[: int(rng.integers(len(data)))])
                 case _:
                     data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
                     one.write_bytes(data)

@@ -32,12 +32,17 @@ def files(trials: int, seed: int = 0) -> Row:
 
 
 PARTS: dict[str, tuple[Callable[[int], Row], int]] = {
-    "kills": (stopped.kills, 282), "signals": (stopped.signals, 144),
-    "denied": (stopped.denied, 2 * len(stopped.DENIED)), "full disks": (stopped.full_disks, 60),
+    "kills": (stopped.kills, 282),
+    "signals": (stopped.signals, 144),
+    "denied": (stopped.denied, 2 * len(stopped.DENIED)),
+    "full disks": (stopped.full_disks, 60),
     "small file systems": (stopped.small_file_systems, 40),
-    "two at once": (stopped.two_at_once, 20), "moved": (stopped.moved, 20),
-    "memory": (stopped.memory, 20_000), "damaged caches": (cached.damaged_caches, 67),
-    "files": (files, 20_000), "together": (cached.together, 4),
+    "two at once": (stopped.two_at_once, 20),
+    "moved": (stopped.moved, 20),
+    "memory": (stopped.memory, 20_000),
+    "damaged caches": (cached.damaged_caches, 67),
+    "files": (files, 20_000),
+    "together": (cached.together, 4),
     "cold starts": (cached.cold_starts, 3),
 }
 
@@ -57,12 +62,14 @@ def recorded(name: str, found: Row) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Try what a run survives.", epilog="Example: "
-                                     "python -m benchmarks.campaign kills signals\nParts: "
-                                     + ", ".join(PARTS))
+    parser = argparse.ArgumentParser(
+        description="Try what a run survives.",
+        epilog="Example: python -m benchmarks.campaign kills signals\nParts: " + ", ".join(PARTS),
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which parts (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the trials; nothing "
-                        "is recorded")
+    parser.add_argument(
+        "--quick", action="store_true", help="a twentieth of the trials; nothing is recorded"
+    )
     args = parser.parse_args()
     unknown = set(args.names) - set(PARTS)
     if unknown:
@@ -73,12 +80,24 @@ def main() -> int:
         started = time.perf_counter()
         found = part(max(trials // 20, 1) if args.quick else trials)
         found["minutes"] = round((time.perf_counter() - started) / 60, 1)
-        print(f"{name}: {found['trials']} trials, {len(found['wrong'])} wrong, "
-              f"{found['minutes']} minutes", *found["wrong"][:20], sep="\n  ", flush=True)
-        record = recorded(name, found) if not args.quick else {
-            "parts": record.get("parts", {}) | {name: found}}
-    print(table(["part", "trials", "wrong"], [[name, row["trials"], len(row["wrong"])]
-                                              for name, row in record["parts"].items()]))
+        print(
+            f"{name}: {found['trials']} trials, {len(found['wrong'])} wrong, "
+            f"{found['minutes']} minutes",
+            *found["wrong"][:20],
+            sep="\n  ",
+            flush=True,
+        )
+        record = (
+            recorded(name, found)
+            if not args.quick
+            else {"parts": record.get("parts", {}) | {name: found}}
+        )
+    print(
+        table(
+            ["part", "trials", "wrong"],
+            [[name, row["trials"], len(row["wrong"])] for name, row in record["parts"].items()],
+        )
+    )
     return 1 if any(row["wrong"] for row in record["parts"].values()) else 0
 
 

@@ -48,11 +48,15 @@ def off(peers: dict[str, Refnet], exact: dict[str, np.ndarray]) -> dict[str, flo
     found = {}
     for name, peer in peers.items():
         _, gradients = peer.gradients()
-        found[name] = max(float(abs(gradients[key] - exact[key]).max()
-                                / (eps * abs(exact[key]).max())) for key in peer.params)
+        found[name] = max(
+            float(abs(gradients[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
+            for key in peer.params
+        )
     if not found["sqrt"] <= 2 * found["none"] + 10:
-        raise ArithmeticError(f"gradients with checkpoints are {found['sqrt']:.0f} eps from "
-                              f"float64's, without them {found['none']:.0f}")
+        raise ArithmeticError(
+            f"gradients with checkpoints are {found['sqrt']:.0f} eps from "
+            f"float64's, without them {found['none']:.0f}"
+        )
     return found
 
 
@@ -84,26 +88,47 @@ def compare(T: int) -> dict[str, Any]:
 
 def report(record: dict[str, Any]) -> str:
     """The record as a table."""
+
     def between(entry: dict[str, Any], scale: float) -> str:
         low, high = (scale * value for value in entry["quartiles"])
         return f"{scale * entry['median']:.4g} [{low:.4g}, {high:.4g}]"
 
-    return table(["T", *(f"{name}, ms" for name in NAMES), "ratio",
-                  *(f"{name}, peak MB" for name in NAMES), *(f"{name}, eps off" for name in NAMES)],
-                 [[row["T"], *(between(row["seconds"][name], 1e3) for name in NAMES),
-                   between(row["ratio"], 1), *(row["peak bytes"][name] / 1e6 for name in NAMES),
-                   *(row["off"][name] for name in NAMES)] for row in record["lengths"]])
+    return table(
+        [
+            "T",
+            *(f"{name}, ms" for name in NAMES),
+            "ratio",
+            *(f"{name}, peak MB" for name in NAMES),
+            *(f"{name}, eps off" for name in NAMES),
+        ],
+        [
+            [
+                row["T"],
+                *(between(row["seconds"][name], 1e3) for name in NAMES),
+                between(row["ratio"], 1),
+                *(row["peak bytes"][name] / 1e6 for name in NAMES),
+                *(row["off"][name] for name in NAMES),
+            ]
+            for row in record["lengths"]
+        ],
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="Time and memory of a training step with and without checkpoints.",
-        epilog="Example: python -m benchmarks.checkpoints --quick")
-    parser.add_argument("--quick", action="store_true",
-                        help="without the longest; nothing is recorded")
+        epilog="Example: python -m benchmarks.checkpoints --quick",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="without the longest; nothing is recorded"
+    )
     quick = parser.parse_args().quick
-    record: dict[str, Any] = {"environment": environment(), **SIZE, "dtype": "float32",
-                              "lengths": []}
+    record: dict[str, Any] = {
+        "environment": environment(),
+        **SIZE,
+        "dtype": "float32",
+        "lengths": [],
+    }
     for T in LENGTHS[:-1] if quick else LENGTHS:
         print(f"T = {T} ...", file=sys.stderr, flush=True)
         record["lengths"].append(compare(T))

@@ -33,7 +33,7 @@ WRONG = 1e-3
 def terms(norm: float, dtype: torch.dtype) -> Any:
     """By degree, what the polynomial's terms are of those of the exponential."""
     found = torch.linalg.matrix_exp(torch.diag(torch.full((TERMS,), norm, dtype=dtype), 1))[0]
-    return found.double().numpy() / [norm ** k / math.factorial(k) for k in range(TERMS + 1)]
+    return found.double().numpy() / [norm**k / math.factorial(k) for k in range(TERMS + 1)]
 
 
 def sine_error(a: float, dtype: torch.dtype) -> float:
@@ -49,22 +49,33 @@ def rows(dtype: torch.dtype) -> list[dict[str, Any]]:
     seen = [(norm, terms(norm, dtype)) for norm in map(float, NORMS)]
     for degree, group in groupby(seen, lambda one: int(np.flatnonzero(one[1])[-1])):
         norms, ratios = zip(*group)
-        usual = {k: float(np.median([ratio[k] for ratio in ratios]))
-                 for k in range(min(degree, HIGHEST) + 1)}
-        made.append({
-            "dtype": str(dtype).removeprefix("torch."),
-            "degree": degree if degree <= HIGHEST else "squared",
-            "from": norms[0], "to": norms[-1],
-            "wrong terms": {k: ratio for k, ratio in usual.items() if abs(ratio - 1) > WRONG},
-            "sine": max(sine_error(norm, dtype) for norm in norms)})
+        usual = {
+            k: float(np.median([ratio[k] for ratio in ratios]))
+            for k in range(min(degree, HIGHEST) + 1)
+        }
+        made.append(
+            {
+                "dtype": str(dtype).removeprefix("torch."),
+                "degree": degree if degree <= HIGHEST else "squared",
+                "from": norms[0],
+                "to": norms[-1],
+                "wrong terms": {k: ratio for k, ratio in usual.items() if abs(ratio - 1) > WRONG},
+                "sine": max(sine_error(norm, dtype) for norm in norms),
+            }
+        )
     return made
 
 
 def main() -> int:
     torch.set_num_threads(1)
     made = rows(torch.float32) + rows(torch.float64)
-    write_text(RESULT, json.dumps({"environment": environment(), "torch": torch.__version__,
-                                   "rows": made}, indent=1) + "\n")
+    write_text(
+        RESULT,
+        json.dumps(
+            {"environment": environment(), "torch": torch.__version__, "rows": made}, indent=1
+        )
+        + "\n",
+    )
     for row in made:
         print(row)
     return 0

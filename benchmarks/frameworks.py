@@ -14,8 +14,11 @@ from refnet.check.tables import save
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = (*survey.DTYPES, "bfloat16-float32", "float16-float32")
-SURVEYS = {"torch": partial(survey.torch_rows, dtypes=DTYPES), "jax": survey.jax_rows,
-           "onnx": survey.onnx_rows}
+SURVEYS = {
+    "torch": partial(survey.torch_rows, dtypes=DTYPES),
+    "jax": survey.jax_rows,
+    "onnx": survey.onnx_rows,
+}
 
 
 def main(names: list[str]) -> int:
@@ -23,11 +26,19 @@ def main(names: list[str]) -> int:
     if unknown or not names:
         sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(SURVEYS)}")
     for name in names:
-        rows = [{key: value for key, value in row.items() if key != "quantities"}
-                for row in SURVEYS[name]()]
+        rows = [
+            {key: value for key, value in row.items() if key != "quantities"}
+            for row in SURVEYS[name]()
+        ]
         save(RESULTS / f"check_{name}.json", rows)
-        print(name, len(rows), {verdict: sum(row["verdict"] == verdict for row in rows)
-                                for verdict in {row["verdict"] for row in rows}})
+        print(
+            name,
+            len(rows),
+            {
+                verdict: sum(row["verdict"] == verdict for row in rows)
+                for verdict in {row["verdict"] for row in rows}
+            },
+        )
     return 0
 
 

@@ -38,8 +38,18 @@ class Kind(NamedTuple):
 
 def config() -> Any:
     from refnet.training.config import Config
-    return Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=30,
-                  evaluate_every=10, optimizer="rmsprop", rate=0.01, backend="reference")
+
+    return Config(
+        task="temporal-order:samples=40",
+        length=10,
+        hidden=6,
+        batch=4,
+        iterations=30,
+        evaluate_every=10,
+        optimizer="rmsprop",
+        rate=0.01,
+        backend="reference",
+    )
 
 
 def kinds(folder: Path) -> list[Kind]:
@@ -59,6 +69,7 @@ def kinds(folder: Path) -> list[Kind]:
     from refnet.training.experiment import build
     from refnet.training.listing import describe
     from refnet.training.loop import Run, identity as settings_of, train
+
     made = folder / "made"
     train(config(), made)
     identity, optimizer = settings_of(config()), build(config()).optimizer
@@ -66,9 +77,14 @@ def kinds(folder: Path) -> list[Kind]:
     rows = Rows.resumed(made / "rows.jsonl", saved.record["rows"]).rows
 
     def same_checkpoint(found: Any) -> bool:
-        return bool(found.position == saved.position and all(
-            found.groups[group][name].tobytes() == value.tobytes()
-            for group, values in saved.groups.items() for name, value in values.items()))
+        return bool(
+            found.position == saved.position
+            and all(
+                found.groups[group][name].tobytes() == value.tobytes()
+                for group, values in saved.groups.items()
+                for name, value in values.items()
+            )
+        )
 
     def read_checkpoint(path: Path) -> Any:
         found = checkpoint.load(path, identity)
@@ -84,7 +100,7 @@ def kinds(folder: Path) -> list[Kind]:
 
     study = folder / "study"
     for number in range(3):
-        Store(study).append({"key": f"{number:064x}", "settings": {"rate": .1}, "curve": [1, 2]})
+        Store(study).append({"key": f"{number:064x}", "settings": {"rate": 0.1}, "curve": [1, 2]})
     few = (case for case in vectors.catalogue() if case[0] == "rnn-last")
     vectors.write(folder / "golden", few)
     golden = folder / "golden"
@@ -100,8 +116,11 @@ def kinds(folder: Path) -> list[Kind]:
         (path.parent / "manifest.json").write_bytes((golden / "manifest.json").read_bytes())
         return vectors.load(path.parent)
 
-    images = (0x803).to_bytes(4, "big") + b"".join(n.to_bytes(4, "big") for n in (5, 3, 2)) \
+    images = (
+        (0x803).to_bytes(4, "big")
+        + b"".join(n.to_bytes(4, "big") for n in (5, 3, 2))
         + bytes(range(30))
+    )
     text = b" a line of text \n" * 20
 
     def unpacked(path: Path) -> Any:
@@ -116,43 +135,101 @@ def kinds(folder: Path) -> list[Kind]:
         return vectors._judged(golden, "rnn-last", entry, path.parent)
 
     found = [
-        Kind("checkpoint.npz", (made / "checkpoint.npz").read_bytes(), read_checkpoint,
-             same_checkpoint),
-        Kind("checkpoint.npz ", (made / "checkpoint.npz").read_bytes(),
-             lambda path: checkpoint.peek(path)),
-        Kind("rows.jsonl", (made / "rows.jsonl").read_bytes(),
-             lambda path: Rows.resumed(path, saved.record["rows"]).rows,
-             lambda found: bool(found == rows)),
+        Kind(
+            "checkpoint.npz",
+            (made / "checkpoint.npz").read_bytes(),
+            read_checkpoint,
+            same_checkpoint,
+        ),
+        Kind(
+            "checkpoint.npz ",
+            (made / "checkpoint.npz").read_bytes(),
+            lambda path: checkpoint.peek(path),
+        ),
+        Kind(
+            "rows.jsonl",
+            (made / "rows.jsonl").read_bytes(),
+            lambda path: Rows.resumed(path, saved.record["rows"]).rows,
+            lambda found: bool(found == rows),
+        ),
         Kind("rows.jsonl ", (made / "rows.jsonl").read_bytes(), read_rows),
-        Kind("rows.jsonl  ", (study / "rows.jsonl").read_bytes(), lambda path: Store(
-            path.parent).rows()),
+        Kind(
+            "rows.jsonl  ",
+            (study / "rows.jsonl").read_bytes(),
+            lambda path: Store(path.parent).rows(),
+        ),
         Kind("config.toml", (made / "config.toml").read_bytes(), from_toml),
         Kind("summary.json", (made / "summary.json").read_bytes(), listed),
-        Kind(".lock", b"process 1 on host since 2026-01-01 00:00:00\n",
-             lambda path: holder(path.parent)),
+        Kind(
+            ".lock",
+            b"process 1 on host since 2026-01-01 00:00:00\n",
+            lambda path: holder(path.parent),
+        ),
         Kind("manifest.json", (golden / "manifest.json").read_bytes(), manifest),
         Kind("rnn-last.npz", (golden / "rnn-last.npz").read_bytes(), altered),
-        *(Kind(f"rnn-last.{encoding}  ", encode(arrays, encoding, {"dtype": "float32"}), judged)
-          for encoding in ENCODINGS),
-        *(Kind(f"x.{encoding}", (golden / f"rnn-last.{encoding}").read_bytes(),
-               lambda path: decode(path, 2 ** 20)) for encoding in ENCODINGS),
-        Kind("images.gz", gzip.compress(images),
-             lambda path: parse_idx(unpacked(path), (5, 3, 2), str(path))),
+        *(
+            Kind(f"rnn-last.{encoding}  ", encode(arrays, encoding, {"dtype": "float32"}), judged)
+            for encoding in ENCODINGS
+        ),
+        *(
+            Kind(
+                f"x.{encoding}",
+                (golden / f"rnn-last.{encoding}").read_bytes(),
+                lambda path: decode(path, 2**20),
+            )
+            for encoding in ENCODINGS
+        ),
+        Kind(
+            "images.gz",
+            gzip.compress(images),
+            lambda path: parse_idx(unpacked(path), (5, 3, 2), str(path)),
+        ),
         Kind("images", images, lambda path: parse_idx(unpacked(path), (5, 3, 2), str(path))),
         Kind("text.gz", gzip.compress(text), characters),
-        *(Kind("model.onnx", onnx_nets.model(net, net.init(np.random.default_rng(0)))
-               .SerializeToString(), onnx_nets.read)
-          for cell in onnx_nets.ORDER if find_spec("onnx")
-          for net in [RecurrentNet(2, 3, 1, cell=cell)]),
-        Kind("any.json", b'{"a": [1, 2.5, "x", null, {"b": []}]}',
-             lambda path: json_of(contents(path, 2 ** 20))),
+        *(
+            Kind(
+                "model.onnx",
+                onnx_nets.model(net, net.init(np.random.default_rng(0))).SerializeToString(),
+                onnx_nets.read,
+            )
+            for cell in onnx_nets.ORDER
+            if find_spec("onnx")
+            for net in [RecurrentNet(2, 3, 1, cell=cell)]
+        ),
+        Kind(
+            "any.json",
+            b'{"a": [1, 2.5, "x", null, {"b": []}]}',
+            lambda path: json_of(contents(path, 2**20)),
+        ),
     ]
     return found
 
 
-WORDS = (b"[" * 3000, b"{" * 3000, b'{"a":' * 3000, b"NaN", b"Infinity", b"1e400", b"-1", b"0",
-         b"9" * 5000, b"99999999999999999999", b"null", b"true", b"\xff\xfe", b"\0", b'"', b"\n",
-         b"'|O8'", b"(1000000, 1000000)", b"..", b"\\u0000", b"e" * 100, b".a" * 500, b"PK\5\6")
+WORDS = (
+    b"[" * 3000,
+    b"{" * 3000,
+    b'{"a":' * 3000,
+    b"NaN",
+    b"Infinity",
+    b"1e400",
+    b"-1",
+    b"0",
+    b"9" * 5000,
+    b"99999999999999999999",
+    b"null",
+    b"true",
+    b"\xff\xfe",
+    b"\0",
+    b'"',
+    b"\n",
+    b"'|O8'",
+    b"(1000000, 1000000)",
+    b"..",
+    b"\\u0000",
+    b"e" * 100,
+    b".a" * 500,
+    b"PK\5\6",
+)
 
 
 def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
@@ -166,7 +243,7 @@ def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes
             case 2:
                 del out[a:]
             case 3:
-                del out[a:min(b, a + 64)]
+                del out[a : min(b, a + 64)]
             case 4:
                 out[a:a] = WORDS[rng.integers(len(WORDS))]
             case 5:
@@ -178,9 +255,9 @@ def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes
                     out[start:end] = WORDS[rng.integers(3, 11)]
             case 7:
                 other = others[rng.integers(len(others))]
-                out[a:a + 8] = other[b % (len(other) + 1):][:64]
+                out[a : a + 8] = other[b % (len(other) + 1) :][:64]
             case _:
-                out[a:a + 4] = int(rng.integers(0, 2 ** 32)).to_bytes(4, "little")
+                out[a : a + 4] = int(rng.integers(0, 2**32)).to_bytes(4, "little")
         del out[2_000_000:]
     return bytes(out)
 
@@ -194,7 +271,7 @@ def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> byte
         start = members[name][:128]
         members[name] = damaged(start, others, rng) + members[name][128:]
     else:
-        members[name] += bytes(int(rng.integers(2 ** 24)))
+        members[name] += bytes(int(rng.integers(2**24)))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", int(rng.choice([0, 8]))) as archive:
         for name, member in members.items():
@@ -205,6 +282,7 @@ def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> byte
 def resealed_meta(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
     """A checkpoint with a damaged description and a new digest that holds."""
     from refnet.runs.checkpoint import _digest
+
     with np.load(io.BytesIO(data)) as file:
         arrays = {name: file[name] for name in file.files}
     meta = json.loads(str(arrays.pop("meta")))
@@ -254,8 +332,9 @@ def fuzz(files: int, seed: int = 0) -> dict[str, Any]:
             kind = sources[number % len(sources)]
             mutate = damaged
             if kind.name.strip().endswith(".npz") and rng.integers(2):
-                mutate = resealed if "checkpoint" not in kind.name or rng.integers(2) \
-                    else resealed_meta
+                mutate = (
+                    resealed if "checkpoint" not in kind.name or rng.integers(2) else resealed_meta
+                )
             data = mutate(kind.data, others, rng)
             at = folder / "read"
             at.mkdir(exist_ok=True)
@@ -279,8 +358,12 @@ def fuzz(files: int, seed: int = 0) -> dict[str, Any]:
             seconds, used = time.process_time() - start, _peak() - before
             if seconds > SECONDS or used > BYTES:
                 wrong.append(f"{number} {kind.name}: {seconds:.1f} s, {used:,} bytes")
-            row = table.setdefault(kind.name.strip(), dict.fromkeys(
-                ("files", "accepted", "refused", "failed", "seconds", "megabytes"), 0))
+            row = table.setdefault(
+                kind.name.strip(),
+                dict.fromkeys(
+                    ("files", "accepted", "refused", "failed", "seconds", "megabytes"), 0
+                ),
+            )
             row["files"] += 1
             row[outcome] += 1
             row["seconds"] = round(max(row["seconds"], seconds), 3)
@@ -289,16 +372,23 @@ def fuzz(files: int, seed: int = 0) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Read mutated files of every kind.",
-                                     epilog="Example: python -m benchmarks.fuzz --files 2000")
+    parser = argparse.ArgumentParser(
+        description="Read mutated files of every kind.",
+        epilog="Example: python -m benchmarks.fuzz --files 2000",
+    )
     parser.add_argument("--files", type=int, default=20_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     args = parser.parse_args()
     from refnet.runs.rows import table
+
     found = fuzz(args.files, args.seed)
     columns = ["files", "accepted", "refused", "failed", "seconds", "megabytes"]
-    print(table(["kind", *columns], [[name, *(row[column] for column in columns)]
-                                     for name, row in found["kinds"].items()]))
+    print(
+        table(
+            ["kind", *columns],
+            [[name, *(row[column] for column in columns)] for name, row in found["kinds"].items()],
+        )
+    )
     print("\n".join(found["wrong"]) or "nothing but what is documented")
     return 1 if found["wrong"] else 0
 

@@ -26,8 +26,13 @@ def found(name: str) -> list[dict]:
         return [row for dtype in (np.float32, np.float64) for row in layers.onnx_rows(dtype)]
     tables = [table for table in layers.TABLES if table.framework == name]
     compiled = name in ("Flax", "Keras")
-    return [row for table in tables for row in layers.rows(
-        replace(table, depths=(3,)) if compiled and len(table.depths) > 1 else table)]
+    return [
+        row
+        for table in tables
+        for row in layers.rows(
+            replace(table, depths=(3,)) if compiled and len(table.depths) > 1 else table
+        )
+    ]
 
 
 def save(rows: list[dict], versions: dict[str, str]) -> None:
@@ -37,8 +42,11 @@ def save(rows: list[dict], versions: dict[str, str]) -> None:
         if "z" in row:
             row["z"] = plain(float(f"{float(row['z']):.4g}"))
     lines = ",\n".join(json.dumps(row, allow_nan=False) for row in short)
-    write_text(RESULT, f'{{"environment": {json.dumps(environment())},\n'
-                       f'"versions": {json.dumps(versions)},\n"rows": [\n{lines}\n]}}\n')
+    write_text(
+        RESULT,
+        f'{{"environment": {json.dumps(environment())},\n'
+        f'"versions": {json.dumps(versions)},\n"rows": [\n{lines}\n]}}\n',
+    )
 
 
 def main(names: list[str]) -> int:
@@ -50,10 +58,18 @@ def main(names: list[str]) -> int:
         rows = found(name)
         seen = {row["framework"]: row["version"] for row in rows}
         old = json.loads(RESULT.read_text()) if RESULT.exists() else {"rows": [], "versions": {}}
-        save([row for row in old["rows"] if row["framework"] not in seen] + rows,
-             {**old["versions"], **seen})
-        print(name, len(rows), {verdict: sum(row["verdict"] == verdict for row in rows)
-                                for verdict in {row["verdict"] for row in rows}})
+        save(
+            [row for row in old["rows"] if row["framework"] not in seen] + rows,
+            {**old["versions"], **seen},
+        )
+        print(
+            name,
+            len(rows),
+            {
+                verdict: sum(row["verdict"] == verdict for row in rows)
+                for verdict in {row["verdict"] for row in rows}
+            },
+        )
     return 0
 
 

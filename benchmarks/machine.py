@@ -23,21 +23,24 @@ from refnet.compiled.vector import BYTES, cut, fma_call, number, whole_registers
 INDEPENDENT = 12
 """Multiply-adds under way at once: two units with a latency of five cycles need ten, and their
 sums and two factors fit into 16 registers."""
-COPIED = 2 ** 27
+COPIED = 2**27
 """Bytes of the array that is copied, several times as many as a third-level cache has."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _multiply_adds(context: Any, turns: Any, factor: Any) -> Any:
     """``sums = factor sums + factor``, ``turns`` times; then the total of their first numbers."""
+
     def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
         element = ctx.get_data_type(factor)
         lanes = BYTES * 8 // factor.bitwidth
         vector, lane = ir.VectorType(element, lanes), ir.IntType(32)
         undefined = ir.Constant(vector, ir.Undefined)
         spread = builder.shuffle_vector(
-            builder.insert_element(undefined, args[1], lane(0)), undefined,
-            ir.Constant(ir.VectorType(lane, lanes), [0] * lanes))
+            builder.insert_element(undefined, args[1], lane(0)),
+            undefined,
+            ir.Constant(ir.VectorType(lane, lanes), [0] * lanes),
+        )
         places = []
         for n in range(INDEPENDENT):
             place = cgutils.alloca_once(builder, vector)  # becomes a register

@@ -51,11 +51,20 @@ def draw(T: int, D: int, H: int, B: int, cell: str = "rnn") -> Problem:
     net's inputs (B, D) have no T."""
     rng = np.random.default_rng(0)
     flat = cell == FEEDFORWARD
-    net: Net = (FeedforwardNet((D, *[H] * DEPTH, CLASSES)) if flat
-                else RecurrentNet(D, H, CLASSES, cell))
+    net: Net = (
+        FeedforwardNet((D, *[H] * DEPTH, CLASSES)) if flat else RecurrentNet(D, H, CLASSES, cell)
+    )
     params = net.init(rng, np.float64, recurrent=orthogonal, inputs=gaussian)
-    return Problem(net, params, rng.standard_normal((B, D) if flat else (T, B, D)),
-                   rng.integers(0, CLASSES, B)).cast(np.float32).cast(np.float64)
+    return (
+        Problem(
+            net,
+            params,
+            rng.standard_normal((B, D) if flat else (T, B, D)),
+            rng.integers(0, CLASSES, B),
+        )
+        .cast(np.float32)
+        .cast(np.float64)
+    )
 
 
 class Refnet:
@@ -81,10 +90,13 @@ class TorchLayers:
 
     def __init__(self, problem: Problem) -> None:
         import torch
+
         self.net = torch_nets.module(problem.net, problem.x.dtype)
-        self.names = {f"{name}{1 + layer // 2}": getattr(self.net[layer], kind)
-                      for layer in range(0, len(self.net), 2)
-                      for name, kind in (("W", "weight"), ("b", "bias"))}
+        self.names = {
+            f"{name}{1 + layer // 2}": getattr(self.net[layer], kind)
+            for layer in range(0, len(self.net), 2)
+            for name, kind in (("W", "weight"), ("b", "bias"))
+        }
         with torch.no_grad():
             for name, value in self.names.items():
                 value.copy_(torch.tensor(problem.params[name]))
@@ -116,12 +128,18 @@ class Torch(TorchLayers):
 
     def __init__(self, problem: Problem) -> None:
         import torch
+
         net, params = problem.net, problem.params
         made = torch_nets.module(net, problem.x.dtype)
         made.load_state_dict(torch_nets.state_dict(net, params))
         self.rnn, self.read = made["rnn"], made["head"]
-        self.names = {"Whh": self.rnn.weight_hh_l0, "Wxh": self.rnn.weight_ih_l0,
-                      "bh": self.rnn.bias_ih_l0, "Why": self.read.weight, "by": self.read.bias}
+        self.names = {
+            "Whh": self.rnn.weight_hh_l0,
+            "Wxh": self.rnn.weight_ih_l0,
+            "bh": self.rnn.bias_ih_l0,
+            "Why": self.read.weight,
+            "by": self.read.bias,
+        }
         if net.cell == "gru":
             self.names["bhn"] = self.rnn.bias_hh_l0
         else:
@@ -140,7 +158,7 @@ class Torch(TorchLayers):
     def gradients(self) -> tuple[float, Params]:
         loss, found = super().gradients()
         if "bhn" in found:
-            found["bhn"] = found["bhn"][-self.rnn.hidden_size:]
+            found["bhn"] = found["bhn"][-self.rnn.hidden_size :]
         return loss, found
 
 
@@ -151,6 +169,7 @@ class TorchCompile(Torch):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         import torch
+
         T = len(problem.x)
         self.part = max(steps for steps in range(1, 61) if T % steps == 0)
 
@@ -177,6 +196,7 @@ class Jax:
     def __init__(self, problem: Problem) -> None:
         import jax
         import jax.numpy as jnp
+
         jax.config.update("jax_enable_x64", True)
         self.ready = jax.block_until_ready
         self.params = {name: jnp.asarray(value) for name, value in problem.params.items()}
@@ -196,6 +216,7 @@ class Jax:
     def scan(net: RecurrentNet) -> Any:
         """The outputs of a recurrent net."""
         import jax
+
         advance = jax_nets.step(net.cell, net.activation.name, net.hidden)
 
         def outputs(p: Any, x: Any) -> Any:
@@ -232,9 +253,12 @@ class Jax:
 def contenders(kind: str) -> dict[str, Any]:
     """The peers for problems of a kind, made from one. torch.compile needs a C++ compiler, and its
     gated cells are torch's own."""
-    made = {"compiled": lambda problem: Refnet(problem, "compiled"),
-            "torch": TorchLayers if kind == FEEDFORWARD else Torch, "jax": Jax,
-            "numpy": lambda problem: Refnet(problem, "reference")}
+    made = {
+        "compiled": lambda problem: Refnet(problem, "compiled"),
+        "torch": TorchLayers if kind == FEEDFORWARD else Torch,
+        "jax": Jax,
+        "numpy": lambda problem: Refnet(problem, "reference"),
+    }
     if kind == "rnn" and which("c++"):
         made["torch.compile"] = TorchCompile
     return made

@@ -34,11 +34,24 @@ from refnet.runs.rows import environment, machine as machine_name, table
 
 RESULTS = Path(__file__).parent / "results" / "peers.json"
 SIZES: tuple[tuple[Any, ...], ...] = (
-    (784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
-    (300, 49, 512, 50), (784, 1, 128, 50, "lstm"), (784, 1, 128, 50, "gru"),
-    (784, 1, 128, 1), (784, 1, 128, 4), (200, 1, 128, 200), (100, 1, 128, 1000),
-    (784, 1, 16, 50), (784, 1, 32, 50), (784, 1, 64, 50), (200, 1, 256, 50), (20, 1, 2000, 50),
-    *((1, 784, H, B, FEEDFORWARD) for H in (100, 512) for B in (1, 16, 128, 1000)))
+    (784, 1, 100, 16),
+    (784, 1, 128, 50),
+    (120, 6, 100, 20),
+    (1000, 10, 128, 50),
+    (300, 49, 512, 50),
+    (784, 1, 128, 50, "lstm"),
+    (784, 1, 128, 50, "gru"),
+    (784, 1, 128, 1),
+    (784, 1, 128, 4),
+    (200, 1, 128, 200),
+    (100, 1, 128, 1000),
+    (784, 1, 16, 50),
+    (784, 1, 32, 50),
+    (784, 1, 64, 50),
+    (200, 1, 256, 50),
+    (20, 1, 2000, 50),
+    *((1, 784, H, B, FEEDFORWARD) for H in (100, 512) for B in (1, 16, 128, 1000)),
+)
 """(T, D, H, B): sequential MNIST of two papers, temporal order, copying, and a wide net; of the
 simple cell or the one named; then from the smallest batch to the largest, and from the narrowest
 net to the widest, over fewer steps where each takes long; and the feedforward net of DEPTH
@@ -56,8 +69,9 @@ AGREE = 300
 """How far a gradient may be off, in eps of its largest entry: T dependent roundings."""
 
 
-def verify(size: tuple[Any, ...], dtype: str, only: str = "") -> tuple[dict[str, Any],
-                                                                       dict[str, float]]:
+def verify(
+    size: tuple[Any, ...], dtype: str, only: str = ""
+) -> tuple[dict[str, Any], dict[str, float]]:
     """The peers for a size whose names begin with ``only``, and how far each one's worst gradient
     is from float64's in eps of its largest entry (for float64 itself: from the NumPy loop's)."""
     problem = draw(*size)
@@ -69,12 +83,18 @@ def verify(size: tuple[Any, ...], dtype: str, only: str = "") -> tuple[dict[str,
             continue
         peers[name] = make(problem.cast(dtype))
         value, found = peers[name].gradients()
-        off[name] = max([abs(value - loss) / (eps * abs(loss))] + [
-            float(abs(found[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
-            for key in problem.params])
+        off[name] = max(
+            [abs(value - loss) / (eps * abs(loss))]
+            + [
+                float(abs(found[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
+                for key in problem.params
+            ]
+        )
         if not off[name] <= AGREE:
-            raise ArithmeticError(f"{name} at {size} in {dtype}: a gradient is {off[name]:.0f} "
-                                  f"eps of its largest entry from float64's; need {AGREE}")
+            raise ArithmeticError(
+                f"{name} at {size} in {dtype}: a gradient is {off[name]:.0f} "
+                f"eps of its largest entry from float64's; need {AGREE}"
+            )
     return peers, off
 
 
@@ -87,12 +107,16 @@ def demand(size: tuple[Any, ...], dtype: str) -> dict[str, float]:
         B, size = len(problem.x), np.dtype(dtype).itemsize
         each = [value.size for name, value in problem.params.items() if name[0] == "W"]
         # W is read twice, its gradient written and read, the new W written
-        return {"operations": 2.0 * B * (3 * sum(each) - each[0]),
-                "bytes": float(size * (5 * sum(each) + 2 * B * sum(net.widths)))}
+        return {
+            "operations": 2.0 * B * (3 * sum(each) - each[0]),
+            "bytes": float(size * (5 * sum(each) + 2 * B * sum(net.widths))),
+        }
     T, B, D = problem.x.shape
     tape = Refnet(problem, "compiled").net.forward(problem.params, problem.x)[1].cell
-    return {"operations": 6.0 * T * B * len(net.gates) * net.hidden * (net.hidden + D),
-            "bytes": 2.0 * sum(part.nbytes for part in tape if part is not None)}
+    return {
+        "operations": 6.0 * T * B * len(net.gates) * net.hidden * (net.hidden + D),
+        "bytes": 2.0 * sum(part.nbytes for part in tape if part is not None),
+    }
 
 
 STEPS: dict[str, Any] = {}
@@ -106,17 +130,27 @@ def prepare(size: list[Any], dtype: str, cores: int) -> dict[str, dict[str, floa
     a = np.ones((LARGE, LARGE), dtype)
     compute, operations = machine.peak(dtype, cores)
     move, moved = machine.bandwidth(cores)
-    STEPS.update({**{name: peer.step for name, peer in peers.items()}, PRODUCT: lambda: a @ a,
-                  PEAK: compute, BANDWIDTH: move})
+    STEPS.update(
+        {
+            **{name: peer.step for name, peer in peers.items()},
+            PRODUCT: lambda: a @ a,
+            PEAK: compute,
+            BANDWIDTH: move,
+        }
+    )
     for run in STEPS.values():
         run()
-    return {"off": off, "demand": demand(tuple(size), dtype),
-            "made": {PRODUCT: 2.0 * LARGE ** 3, PEAK: operations, BANDWIDTH: moved}}
+    return {
+        "off": off,
+        "demand": demand(tuple(size), dtype),
+        "made": {PRODUCT: 2.0 * LARGE**3, PEAK: operations, BANDWIDTH: moved},
+    }
 
 
 def prepare_flushed(size: list[Any], dtype: str) -> dict[str, float]:
     """The same for PyTorch alone, subnormal numbers counting as 0 in the whole process."""
     import torch
+
     if not torch.set_flush_denormal(True):
         raise RuntimeError("this processor cannot count subnormal numbers as 0")
     peers, off = verify(tuple(size), dtype, only="torch")
@@ -134,16 +168,21 @@ def timed(name: str) -> float:
 def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> dict[str, Any]:
     """One row of the record: every peer at its better number of cores."""
     with ExitStack() as stack:
-        children = {(cores, flushed): stack.enter_context(Child("benchmarks.peers", cores))
-                    for cores in (1, 2) for flushed in (False, True)}
-        made = {cores: children[cores, False].call("prepare", size, dtype, cores)
-                for cores in (1, 2)}
+        children = {
+            (cores, flushed): stack.enter_context(Child("benchmarks.peers", cores))
+            for cores in (1, 2)
+            for flushed in (False, True)
+        }
+        made = {
+            cores: children[cores, False].call("prepare", size, dtype, cores) for cores in (1, 2)
+        }
         off = made[1]["off"]
         for cores in (1, 2):
             off |= children[cores, True].call("prepare_flushed", size, dtype)
         names = [*off, PRODUCT, PEAK, BANDWIDTH]
         times: dict[tuple[str, int], list[float]] = {
-            (name, cores): [] for name in names for cores in (1, 2)}
+            (name, cores): [] for name in names for cores in (1, 2)
+        }
         began = time.perf_counter()
         while len(times[BANDWIDTH, 2]) < rounds or time.perf_counter() - began < budget:
             for (name, cores), taken in times.items():
@@ -157,25 +196,40 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
 
     def roof(cores: int) -> Any:
         """Seconds of a step at the yardsticks' rates, round by round."""
-        least = [demanded[what] / made[cores]["made"][name] * np.array(times[name, cores])
-                 for what, name in (("operations", PEAK), ("bytes", BANDWIDTH))]
+        least = [
+            demanded[what] / made[cores]["made"][name] * np.array(times[name, cores])
+            for what, name in (("operations", PEAK), ("bytes", BANDWIDTH))
+        ]
         return np.maximum(*least)
 
     def rate(name: str) -> dict[str, Any]:
         return spread(1e-9 * made[best[name]]["made"][name] / at[name])
 
-    return {"T": size[0], "D": size[1], "H": size[2], "B": size[3], "cell": problem.kind,
-            "dtype": dtype, "off": off, "rounds": len(times[BANDWIDTH, 2]), "demand": demanded,
-            "peers": {name: {"threads": best[name], **spread(at[name]), "best": min(at[name])}
-                      for name in names},
-            "ratios": {name: quotient(at[name], at["compiled"]) for name in off},
-            SHARE: quotient(demanded["operations"] / made[1]["made"][PRODUCT] * at[PRODUCT],
-                            at["compiled"]),
-            ROOF: quotient(roof(best["compiled"]), at["compiled"]),
-            f"{ROOF} on one core": quotient(roof(1), times["compiled", 1]),
-            "large product, GFLOP/s": rate(PRODUCT), "peak, GFLOP/s": rate(PEAK),
-            "bandwidth, GB/s": rate(BANDWIDTH),
-            "two threads over one": quotient(times["compiled", 1], times["compiled", 2])}
+    return {
+        "T": size[0],
+        "D": size[1],
+        "H": size[2],
+        "B": size[3],
+        "cell": problem.kind,
+        "dtype": dtype,
+        "off": off,
+        "rounds": len(times[BANDWIDTH, 2]),
+        "demand": demanded,
+        "peers": {
+            name: {"threads": best[name], **spread(at[name]), "best": min(at[name])}
+            for name in names
+        },
+        "ratios": {name: quotient(at[name], at["compiled"]) for name in off},
+        SHARE: quotient(
+            demanded["operations"] / made[1]["made"][PRODUCT] * at[PRODUCT], at["compiled"]
+        ),
+        ROOF: quotient(roof(best["compiled"]), at["compiled"]),
+        f"{ROOF} on one core": quotient(roof(1), times["compiled", 1]),
+        "large product, GFLOP/s": rate(PRODUCT),
+        "peak, GFLOP/s": rate(PEAK),
+        "bandwidth, GB/s": rate(BANDWIDTH),
+        "two threads over one": quotient(times["compiled", 1], times["compiled", 2]),
+    }
 
 
 def lengths(rounds: int, budget: float) -> list[dict[str, Any]]:
@@ -197,11 +251,16 @@ def lengths(rounds: int, budget: float) -> list[dict[str, Any]]:
         tracemalloc.stop()
         inputs = peer.batch.x.nbytes
         tape = 4 * (T + 1) * 50 * 128 + inputs
-        rows.append({"T": T, "microseconds per time step": each[T] * 1e6,
-                     "times the least": each[T] / min(each.values()),
-                     "in the best rounds": best[T] / min(best.values()),
-                     "peak MB with the inputs": (peak + inputs) / 1e6,
-                     "times one tape": (peak + inputs) / tape})
+        rows.append(
+            {
+                "T": T,
+                "microseconds per time step": each[T] * 1e6,
+                "times the least": each[T] / min(each.values()),
+                "in the best rounds": best[T] / min(best.values()),
+                "peak MB with the inputs": (peak + inputs) / 1e6,
+                "times one tape": (peak + inputs) / tape,
+            }
+        )
     return rows
 
 
@@ -209,47 +268,91 @@ def report(record: dict[str, Any]) -> str:
     """The record as tables."""
     names = list(dict.fromkeys(name for row in record["sizes"] for name in row["off"]))
     others = names[1:]
-    place = [[f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"]]
-             for row in record["sizes"]]
-    rows = [[*at, between(row["peers"]["compiled"], 2, 1e3),
-             *(between(row["ratios"][name]) if name in row["off"] else None for name in others)]
-            for at, row in zip(place, record["sizes"])]
-    shares = [[*at, *(between(row[name]) for name in (SHARE, ROOF, f"{ROOF} on one core")),
-               between(row["large product, GFLOP/s"], 0), between(row["peak, GFLOP/s"], 0),
-               between(row["bandwidth, GB/s"], 0), between(row["two threads over one"]),
-               " ".join(f"{off:.1f}" for off in row["off"].values())]
-              for at, row in zip(place, record["sizes"]) if ROOF in row]
-    return "\n".join([
-        "medians [quartiles, best rounds]; the others' times over the compiled one's:\n",
-        table(["cell (T, D, H, B)", "dtype", "compiled, ms", *others], rows),
-        "shares of what the processor can do:\n",
-        table(["cell (T, D, H, B)", "dtype", "of large product", "of roofline", "on one core",
-               "product, GFLOP/s", "peak, GFLOP/s", "GB/s", "2 threads / 1",
-               "eps off: " + " ".join(names)], shares),
-        "(T, 1, 128, 50), float32, all threads, as T grows:\n",
-        table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]])])
+    place = [
+        [f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"]]
+        for row in record["sizes"]
+    ]
+    rows = [
+        [
+            *at,
+            between(row["peers"]["compiled"], 2, 1e3),
+            *(between(row["ratios"][name]) if name in row["off"] else None for name in others),
+        ]
+        for at, row in zip(place, record["sizes"])
+    ]
+    shares = [
+        [
+            *at,
+            *(between(row[name]) for name in (SHARE, ROOF, f"{ROOF} on one core")),
+            between(row["large product, GFLOP/s"], 0),
+            between(row["peak, GFLOP/s"], 0),
+            between(row["bandwidth, GB/s"], 0),
+            between(row["two threads over one"]),
+            " ".join(f"{off:.1f}" for off in row["off"].values()),
+        ]
+        for at, row in zip(place, record["sizes"])
+        if ROOF in row
+    ]
+    return "\n".join(
+        [
+            "medians [quartiles, best rounds]; the others' times over the compiled one's:\n",
+            table(["cell (T, D, H, B)", "dtype", "compiled, ms", *others], rows),
+            "shares of what the processor can do:\n",
+            table(
+                [
+                    "cell (T, D, H, B)",
+                    "dtype",
+                    "of large product",
+                    "of roofline",
+                    "on one core",
+                    "product, GFLOP/s",
+                    "peak, GFLOP/s",
+                    "GB/s",
+                    "2 threads / 1",
+                    "eps off: " + " ".join(names),
+                ],
+                shares,
+            ),
+            "(T, 1, 128, 50), float32, all threads, as T grows:\n",
+            table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]]),
+        ]
+    )
 
 
 def placed(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows with a new one in its place, in the order of SIZES."""
+
     def place(row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in ("T", "D", "H", "B", "cell", "dtype"))
 
     found = {place(row): row for row in [*rows, new]}
-    order = [(*size[:4], size[4] if len(size) > 4 else "rnn", dtype)
-             for size in SIZES for dtype in DTYPES]
+    order = [
+        (*size[:4], size[4] if len(size) > 4 else "rnn", dtype)
+        for size in SIZES
+        for dtype in DTYPES
+    ]
     return [found[at] for at in order if at in found]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Time a training step against other frameworks.",
-                                     epilog="Example: python -m benchmarks.peers --quick")
-    parser.add_argument("--quick", action="store_true",
-                        help="the smallest size and the gated cells in float32, three rounds; "
-                        "nothing is recorded")
-    parser.add_argument("--rows", type=int, nargs="*", metavar="N", choices=range(len(SIZES)),
-                        help="measure only these sizes, counted from 0, and replace them in the "
-                        "record; without a number, only time and memory as sequences grow")
+    parser = argparse.ArgumentParser(
+        description="Time a training step against other frameworks.",
+        epilog="Example: python -m benchmarks.peers --quick",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="the smallest size and the gated cells in float32, three rounds; nothing is recorded",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="*",
+        metavar="N",
+        choices=range(len(SIZES)),
+        help="measure only these sizes, counted from 0, and replace them in the "
+        "record; without a number, only time and memory as sequences grow",
+    )
     options = parser.parse_args()
     quick, some = options.quick, options.rows is not None
     sizes, dtypes, rounds, budget = SIZES, DTYPES, ROUNDS, BUDGET

@@ -32,8 +32,13 @@ from refnet.runs.files import write_text
 from refnet.runs.rows import environment, machine as machine_name, table
 
 RESULTS = Path(__file__).parent / "results" / "roofline.json"
-SIZES = ((784, 1, 100, 16), (784, 1, 128, 50), (120, 6, 100, 20), (1000, 10, 128, 50),
-         (300, 49, 512, 50))
+SIZES = (
+    (784, 1, 100, 16),
+    (784, 1, 128, 50),
+    (120, 6, 100, 20),
+    (1000, 10, 128, 50),
+    (300, 49, 512, 50),
+)
 """(T, D, H, B) of the step that is taken apart."""
 PARTS = ("product forward", "product backward", "weight gradient", "activation", "rest")
 REPEATS, LARGE = 300, 1000
@@ -42,15 +47,29 @@ ROUNDS, BUDGET = 9, 3.0
 
 
 @jit
-def _products(n: int, c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: int,
-              rows: int, vectors: int, lane: int, add: bool) -> None:
+def _products(
+    n: int,
+    c: Any,
+    cs: int,
+    a: Any,
+    ar: int,
+    ak: int,
+    w: Any,
+    ws: int,
+    depth: int,
+    rows: int,
+    vectors: int,
+    lane: int,
+    add: bool,
+) -> None:
     for _ in range(n):
         product(c, cs, a, ar, ak, w, ws, depth, rows, vectors, lane, add)
 
 
 @jit
-def _activations(n: int, code: int, c: Any, h: Any, q: Any, rows: int, width: int,
-                 back: bool) -> None:
+def _activations(
+    n: int, code: int, c: Any, h: Any, q: Any, rows: int, width: int, back: bool
+) -> None:
     for _ in range(n):
         if back:
             pull(code, 0.0, q, h, h, c, q, rows, width)
@@ -58,14 +77,15 @@ def _activations(n: int, code: int, c: Any, h: Any, q: Any, rows: int, width: in
             push(code, 0.0, q, c, rows, width, width)
 
 
-def parts(T: int, D: int, H: int, B: int, dtype: Any
-          ) -> dict[str, tuple[Callable[[], None], float]]:
+def parts(
+    T: int, D: int, H: int, B: int, dtype: Any
+) -> dict[str, tuple[Callable[[], None], float]]:
     """Every part as something to time, and what makes its seconds those of a training step on
     one thread."""
     dtype = np.dtype(dtype)
     lay = cut_up(dtype, T, B, D, H, H)
     rows, width, row = lay.rows, lay.width, H + D + 1
-    wide, n = -(-row // lay.lane) * lay.lane, max(1, REPEATS * 100 ** 2 // H ** 2)
+    wide, n = -(-row // lay.lane) * lay.lane, max(1, REPEATS * 100**2 // H**2)
     w = aligned((row * width,), dtype)  # small numbers everywhere, so packed in any way
     w[:] = 1e-3
     chunk = max(CHUNK // rows, 1) * rows
@@ -77,77 +97,130 @@ def parts(T: int, D: int, H: int, B: int, dtype: Any
     c[:] = np.random.default_rng(0).standard_normal(c.size)
     steps = T * B / rows / n
     # (how often in a training step, arguments of the product)
-    products = {"product forward": (steps, (c, width, a, row, 1, w, 0, row, rows, width, False)),
-                "product backward": (steps, (c, width, das, width, 1, w, 0, H, rows, width,
-                                             False)),
-                "weight gradient": (steps * rows / chunk, (total, wide, das, 1, width, a, wide,
-                                                           chunk, H, wide, True))}
+    products = {
+        "product forward": (steps, (c, width, a, row, 1, w, 0, row, rows, width, False)),
+        "product backward": (steps, (c, width, das, width, 1, w, 0, H, rows, width, False)),
+        "weight gradient": (
+            steps * rows / chunk,
+            (total, wide, das, 1, width, a, wide, chunk, H, wide, True),
+        ),
+    }
 
-    def multiplied(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: int,
-                   count: int, columns: int, add: bool) -> None:
+    def multiplied(
+        c: Any,
+        cs: int,
+        a: Any,
+        ar: int,
+        ak: int,
+        w: Any,
+        ws: int,
+        depth: int,
+        count: int,
+        columns: int,
+        add: bool,
+    ) -> None:
         _products(n, c, cs, a, ar, ak, w, ws, depth, count, columns // lay.lane, lay.lane, add)
 
     def activated() -> None:
         for back in (False, True):
             _activations(n, code, c, h, q, rows, width, back)
 
-    return {**{name: (partial(multiplied, *arguments), times)
-               for name, (times, arguments) in products.items()},
-            "activation": (activated, steps)}
+    return {
+        **{
+            name: (partial(multiplied, *arguments), times)
+            for name, (times, arguments) in products.items()
+        },
+        "activation": (activated, steps),
+    }
 
 
 def limits(dtype: str, cores: int) -> dict[str, Any]:
     """What this process's cores can do."""
     a = np.ones((LARGE, LARGE), dtype)
-    made = {"peak": machine.peak(dtype, cores), "large product": (lambda: a @ a, 2.0 * LARGE ** 3)}
-    found = {f"{name}, GFLOP/s": 1e-9 * machine.rate(what, 3 * ROUNDS)
-             for name, what in made.items()}
-    return {"dtype": dtype, "cores": cores, **found,
-            "bandwidth, GB/s": 1e-9 * machine.rate(machine.bandwidth(cores), 3 * ROUNDS)}
+    made = {"peak": machine.peak(dtype, cores), "large product": (lambda: a @ a, 2.0 * LARGE**3)}
+    found = {
+        f"{name}, GFLOP/s": 1e-9 * machine.rate(what, 3 * ROUNDS) for name, what in made.items()
+    }
+    return {
+        "dtype": dtype,
+        "cores": cores,
+        **found,
+        "bandwidth, GB/s": 1e-9 * machine.rate(machine.bandwidth(cores), 3 * ROUNDS),
+    }
 
 
 def step_by_parts(size: list[Any], dtype: str) -> dict[str, Any]:
     """The compiled step of the simple cell by parts, the best of the rounds each; "rest" is
     what they leave of it. For a child on one core, as the parts run on one thread."""
     T, D, H, B = size
-    runs = {"step": (Refnet(draw(T, D, H, B).cast(dtype), "compiled").step, 1.0),
-            **parts(T, D, H, B, dtype)}
+    runs = {
+        "step": (Refnet(draw(T, D, H, B).cast(dtype), "compiled").step, 1.0),
+        **parts(T, D, H, B, dtype),
+    }
     best = dict.fromkeys(runs, float("inf"))
     began, rounds = time.perf_counter(), 0
     while rounds < ROUNDS or time.perf_counter() - began < BUDGET:
         rounds += 1
         for name, (run, times) in runs.items():
             best[name] = min(best[name], times * seconds(run))
-    return {"size": size, "dtype": dtype, **best, "rest": 2 * best["step"] - sum(best.values()),
-            "GFLOP/s of the step": 6 * T * B * H * (H + D) / best["step"] / 1e9}
+    return {
+        "size": size,
+        "dtype": dtype,
+        **best,
+        "rest": 2 * best["step"] - sum(best.values()),
+        "GFLOP/s of the step": 6 * T * B * H * (H + D) / best["step"] / 1e9,
+    }
 
 
 def tables(record: dict[str, Any]) -> tuple[str, str]:
     """What the processor can do, and the step by parts in shares of its time and of the peak of
     one core."""
-    limit = [[processor(record["machine"]), row["dtype"], row["cores"],
-              *(f"{row[name]:.0f}" for name in
-                ("peak, GFLOP/s", "large product, GFLOP/s", "bandwidth, GB/s"))]
-             for row in record["limits"]]
+    limit = [
+        [
+            processor(record["machine"]),
+            row["dtype"],
+            row["cores"],
+            *(
+                f"{row[name]:.0f}"
+                for name in ("peak, GFLOP/s", "large product, GFLOP/s", "bandwidth, GB/s")
+            ),
+        ]
+        for row in record["limits"]
+    ]
     peaks = {row["dtype"]: row["peak, GFLOP/s"] for row in record["limits"] if row["cores"] == 1}
-    steps = [[str(tuple(row["size"])), row["dtype"], f"{row['step'] * 1e3:.1f}",
-              *(f"{row[part] / row['step']:.0%}" for part in PARTS),
-              f"{row['GFLOP/s of the step'] / peaks[row['dtype']]:.0%}"]
-             for row in record["steps"]]
-    return (table(["processor", "dtype", "cores", "peak, GFLOP/s", "OpenBLAS's product", "GB/s"],
-                  limit),
-            table(["(T, D, H, B)", "dtype", "ms", *PARTS, "of the peak"], steps))
+    steps = [
+        [
+            str(tuple(row["size"])),
+            row["dtype"],
+            f"{row['step'] * 1e3:.1f}",
+            *(f"{row[part] / row['step']:.0%}" for part in PARTS),
+            f"{row['GFLOP/s of the step'] / peaks[row['dtype']]:.0%}",
+        ]
+        for row in record["steps"]
+    ]
+    return (
+        table(
+            ["processor", "dtype", "cores", "peak, GFLOP/s", "OpenBLAS's product", "GB/s"], limit
+        ),
+        table(["(T, D, H, B)", "dtype", "ms", *PARTS, "of the peak"], steps),
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure what the processor can do, and a step "
-                                     "by its parts.",
-                                     epilog="Example: python -m benchmarks.roofline --quick")
-    parser.add_argument("--quick", action="store_true",
-                        help="the smallest size alone; nothing is recorded")
+    parser = argparse.ArgumentParser(
+        description="Measure what the processor can do, and a step by its parts.",
+        epilog="Example: python -m benchmarks.roofline --quick",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="the smallest size alone; nothing is recorded"
+    )
     quick = parser.parse_args().quick
-    record: dict[str, Any] = {"environment": environment(), "machine": machine_name(),
-                              "limits": [], "steps": []}
+    record: dict[str, Any] = {
+        "environment": environment(),
+        "machine": machine_name(),
+        "limits": [],
+        "steps": [],
+    }
     for cores in sorted({1, len(os.sched_getaffinity(0))}):
         for dtype in ("float32", "float64"):
             with Child("benchmarks.roofline", cores) as child:

@@ -25,6 +25,7 @@ def nets() -> dict[str, Any]:
     """Every cell that has a compiled kernel, in a small net: the time is the compiler's."""
     from refnet.cells import CELLS
     from refnet.nets.recurrent import RecurrentNet
+
     return {cell: RecurrentNet(6, 100, 4, cell, backend="compiled") for cell in CELLS}
 
 
@@ -34,6 +35,7 @@ def first_gradient(name: str, dtype: str) -> dict[str, Any]:
 
     from refnet.batch import Batch
     from refnet.nets.gradients import loss_and_gradients
+
     net = nets()[name]
     rng = np.random.default_rng(0)
     params = net.init(rng, dtype)
@@ -42,6 +44,7 @@ def first_gradient(name: str, dtype: str) -> dict[str, Any]:
     loss_and_gradients(net, params, batch)
     seconds = time.perf_counter() - start
     from refnet.compiled._jit import compiled_kernels
+
     return {"gradient": seconds, "kernels": len(compiled_kernels())}
 
 
@@ -52,14 +55,17 @@ def imports(light: float) -> dict[str, Any]:
     Raises RuntimeError if a kernel has been compiled by that.
     """
     import refnet
+
     start = time.perf_counter() - light
     from importlib import import_module
     from pkgutil import walk_packages
+
     for module in walk_packages(refnet.__path__, "refnet."):
         if module.name != "refnet.__main__":
             import_module(module.name)
     whole = time.perf_counter() - start
     from refnet.compiled._jit import compiled_kernels
+
     if compiled_kernels():
         raise RuntimeError(f"compiled at import: {', '.join(compiled_kernels())}")
     return {"import refnet": light, "import of every module": whole}
@@ -67,12 +73,18 @@ def imports(light: float) -> dict[str, Any]:
 
 def child(call: str, cache: str) -> dict[str, Any]:
     """What a call of this module gives in a process of its own, and that process's seconds."""
-    code = ("import json, time; start = time.perf_counter(); import refnet; "
-            "light = time.perf_counter() - start; from benchmarks import startup; "
-            f"print(json.dumps(startup.{call}))")
+    code = (
+        "import json, time; start = time.perf_counter(); import refnet; "
+        "light = time.perf_counter() - start; from benchmarks import startup; "
+        f"print(json.dumps(startup.{call}))"
+    )
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "NUMBA_CACHE_DIR": cache})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NUMBA_CACHE_DIR": cache},
+    )
     seconds = time.perf_counter() - start
     if done.returncode:
         raise RuntimeError(f"{call}: {done.stderr.strip()[-400:]}")
@@ -90,36 +102,67 @@ def measure(name: str, dtype: str, repeats: int) -> dict[str, Any]:
         with TemporaryDirectory() as cache:
             for runs in found.values():
                 runs.append(child(f"first_gradient({name!r}, {dtype!r})", cache))
-    return {"net": name, "dtype": dtype,
-            **{f"{state} cache": medians(runs) for state, runs in found.items()}}
+    return {
+        "net": name,
+        "dtype": dtype,
+        **{f"{state} cache": medians(runs) for state, runs in found.items()},
+    }
 
 
 def report(record: dict[str, Any]) -> str:
     """The record as tables."""
     from refnet.runs.rows import table
+
     states = [f"{state} cache" for state in TARGETS]
-    rows = [[row["net"], row["dtype"], row[states[0]]["kernels"],
-             *(row[state][what] for state in states for what in ("gradient", "process"))]
-            for row in record["nets"]]
-    slow = [f"{row['net']} {row['dtype']}, {state} cache" for row in record["nets"]
-            for state, most in TARGETS.items() if row[f"{state} cache"]["gradient"] > most]
-    return "\n".join([
-        "seconds:\n",
-        table(["net", "dtype", "kernels", *(f"{state}: {what}" for state in states
-                                            for what in ("first gradient", "process"))], rows),
-        table(list(record["imports"]), [list(record["imports"].values())]),
-        "Nothing is compiled at import. First gradients above "
-        f"{' and '.join(f'{most} s ({state} cache)' for state, most in TARGETS.items())}: "
-        f"{'; '.join(slow) or 'none'}."])
+    rows = [
+        [
+            row["net"],
+            row["dtype"],
+            row[states[0]]["kernels"],
+            *(row[state][what] for state in states for what in ("gradient", "process")),
+        ]
+        for row in record["nets"]
+    ]
+    slow = [
+        f"{row['net']} {row['dtype']}, {state} cache"
+        for row in record["nets"]
+        for state, most in TARGETS.items()
+        if row[f"{state} cache"]["gradient"] > most
+    ]
+    return "\n".join(
+        [
+            "seconds:\n",
+            table(
+                [
+                    "net",
+                    "dtype",
+                    "kernels",
+                    *(
+                        f"{state}: {what}"
+                        for state in states
+                        for what in ("first gradient", "process")
+                    ),
+                ],
+                rows,
+            ),
+            table(list(record["imports"]), [list(record["imports"].values())]),
+            "Nothing is compiled at import. First gradients above "
+            f"{' and '.join(f'{most} s ({state} cache)' for state, most in TARGETS.items())}: "
+            f"{'; '.join(slow) or 'none'}.",
+        ]
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Time the first gradient of a process.",
-                                     epilog="Example: python -m benchmarks.startup --quick")
+    parser = argparse.ArgumentParser(
+        description="Time the first gradient of a process.",
+        epilog="Example: python -m benchmarks.startup --quick",
+    )
     parser.add_argument("--quick", action="store_true", help="once each; nothing is recorded")
     quick = parser.parse_args().quick
     from refnet.runs.files import write_text
     from refnet.runs.rows import environment
+
     repeats = 1 if quick else 3
     record: dict[str, Any] = {"environment": environment(), "nets": []}
     with TemporaryDirectory() as cache:

@@ -42,8 +42,10 @@ def by_steps(net: RecurrentNet, params: Params, batch: Batch) -> list[torch.Tens
     state = (h, h) if net.cell == "lstm" else h
     copies, states = [], []
     for step in torch.tensor(batch.x).to(torch.bfloat16):
-        weights = {name: value.detach().clone().requires_grad_()
-                   for name, value in made["rnn"].named_parameters()}
+        weights = {
+            name: value.detach().clone().requires_grad_()
+            for name, value in made["rnn"].named_parameters()
+        }
         copies.append(weights["weight_hh_l0"])
         state = CELLS[net.cell](step, state, *weights.values())
         states.append(state[0] if net.cell == "lstm" else state)
@@ -65,33 +67,55 @@ def row(cell: str, seed: int) -> dict[str, Any]:
     T, H, B = survey.SIZES[-1]
     net = RecurrentNet(3, H, 5, cell=cell, readout="every")
     rng = np.random.default_rng(seed)
-    params, batch = held(arithmetic(DTYPE), random_params(net, rng, np.float32),
-                         random_batch(net, rng, np.float32, T, B))
+    params, batch = held(
+        arithmetic(DTYPE),
+        random_params(net, rng, np.float32),
+        random_batch(net, rng, np.float32, T, B),
+    )
     certified = certify(net, params, batch)
     steps = by_steps(net, params, batch)
-    found = {"layer": torch_nets.results(net, params, batch, dtype=DTYPE)["dWhh"],
-             "float32": added(steps, torch.float32), "bfloat16": added(steps, torch.bfloat16)}
+    found = {
+        "layer": torch_nets.results(net, params, batch, dtype=DTYPE)["dWhh"],
+        "float32": added(steps, torch.float32),
+        "bfloat16": added(steps, torch.bfloat16),
+    }
     sigmas = {kind: spread(certified, kind) for kind in (DTYPE, "bfloat16")}
 
     def z(value: Array, kind: str = DTYPE) -> float:
-        return compare({"dWhh": value}, certified, dtype=kind, sigma=sigmas[kind],
-                       required=()).worst.z
+        return compare(
+            {"dWhh": value}, certified, dtype=kind, sigma=sigmas[kind], required=()
+        ).worst.z
 
-    return {"cell": cell, "seed": seed,
-            "z": {"layer as bfloat16": z(found["layer"], "bfloat16"),
-                  **{name: z(value) for name, value in found.items()}},
-            "same bits": [name for name in ("float32", "bfloat16")
-                          if (found[name] == found["layer"]).all()]}
+    return {
+        "cell": cell,
+        "seed": seed,
+        "z": {
+            "layer as bfloat16": z(found["layer"], "bfloat16"),
+            **{name: z(value) for name, value in found.items()},
+        },
+        "same bits": [
+            name for name in ("float32", "bfloat16") if (found[name] == found["layer"]).all()
+        ],
+    }
 
 
 def main() -> int:
     torch.set_num_threads(1)
     rows = [row(cell, seed) for cell in CELLS for seed in range(SEEDS)]
-    write_text(RESULT, json.dumps({
-        "environment": environment(), "torch": torch.__version__,
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "oneDNN has bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported(),
-        "rows": rows}, indent=1) + "\n")
+    write_text(
+        RESULT,
+        json.dumps(
+            {
+                "environment": environment(),
+                "torch": torch.__version__,
+                "capability": torch.backends.cpu.get_cpu_capability(),
+                "oneDNN has bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+                "rows": rows,
+            },
+            indent=1,
+        )
+        + "\n",
+    )
     for one in rows:
         print(one)
     return 0

@@ -48,8 +48,18 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 """Settings beside the task's preset."""
 NET = ("layers", "read-out and loss", "transition")
-PARTS = ("data", *NET, "penalty", "clipping", "optimiser", "manifold step", "scores", "matrices",
-         "files", "rest")
+PARTS = (
+    "data",
+    *NET,
+    "penalty",
+    "clipping",
+    "optimiser",
+    "manifold step",
+    "scores",
+    "matrices",
+    "files",
+    "rest",
+)
 SIDE_BY_SIDE = ("temporal-order", "sequential-mnist", "ptb")
 MOVES = ("penalty", "clipping", "optimiser", "manifold step")
 SHARE = "evaluation's share"
@@ -80,12 +90,14 @@ class Clock:
 
     def charge(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, with its own time counted as that of ``part``."""
+
         def timed(*args: Any, **options: Any) -> Any:
             before = self.switch(part)
             try:
                 return function(*args, **options)
             finally:
                 self.switch(before)
+
         return timed
 
 
@@ -94,17 +106,25 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
     net = type(e.net)
     layers: Any = e.net.layer.passes if isinstance(e.net, RecurrentNet) else None
     draws = next(name for name in ("draw", "_batch") if hasattr(e.task, name))
-    places = [(type(e.task), "batch", "data"), (type(e.task), draws, "data"),
-              (train, "loss_and_gradients", "read-out and loss"),
-              (net, "forward", "read-out and loss"),
-              (net, "matrices", "transition"), (base, "pulled", "transition"),
-              (Experiment, "clip", "clipping"), (type(e.optimizer), "step", "optimiser"),
-              (Experiment, "open_step", "optimiser"),
-              (Experiment, "manifold_step", "manifold step"),
-              (type(e.task), "score", "scores"), (Experiment, "matrices_of", "matrices"),
-              (train, "spectral_radius", "matrices"), (train, "defect", "matrices"),
-              (Experiment, "report", "matrices"), (checkpoint, "save", "files"),
-              (Rows, "append", "files")]
+    places = [
+        (type(e.task), "batch", "data"),
+        (type(e.task), draws, "data"),
+        (train, "loss_and_gradients", "read-out and loss"),
+        (net, "forward", "read-out and loss"),
+        (net, "matrices", "transition"),
+        (base, "pulled", "transition"),
+        (Experiment, "clip", "clipping"),
+        (type(e.optimizer), "step", "optimiser"),
+        (Experiment, "open_step", "optimiser"),
+        (Experiment, "manifold_step", "manifold step"),
+        (type(e.task), "score", "scores"),
+        (Experiment, "matrices_of", "matrices"),
+        (train, "spectral_radius", "matrices"),
+        (train, "defect", "matrices"),
+        (Experiment, "report", "matrices"),
+        (checkpoint, "save", "files"),
+        (Rows, "append", "files"),
+    ]
     if layers is not None:  # a feedforward net's stand under "read-out and loss"
         places += [(layers, "forward", "layers"), (layers, "backward", "layers")]
     stack = ExitStack()
@@ -123,7 +143,7 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
 def typical(found: list[dict[str, float]]) -> dict[str, Any]:
     """Means over the entries whose time is between the quartiles, or over all if there are few."""
     whole = sorted(found, key=lambda spent: sum(spent.values()))
-    kept = whole[len(whole) // 4:-(-3 * len(whole) // 4)] if len(whole) > 3 else whole
+    kept = whole[len(whole) // 4 : -(-3 * len(whole) // 4)] if len(whole) > 3 else whole
     parts = {part: statistics.mean(spent[part] for spent in kept) for part in PARTS}
     return {"time": sum(parts.values()), "parts": parts}
 
@@ -155,10 +175,17 @@ def measure(name: str, budget: float) -> dict[str, Any]:
         lengths.append(len(made.x))
         return made
 
-    with (TemporaryDirectory() as folder, patch.object(type(e.task), "batch", batch),
-          charged(clock, e)):
-        train.train(replace(config, iterations=10 ** 9, evaluate_every=EVERY), f"{folder}/run",
-                    observe, lambda: time.perf_counter() > until and len(evaluations) > 1)
+    with (
+        TemporaryDirectory() as folder,
+        patch.object(type(e.task), "batch", batch),
+        charged(clock, e),
+    ):
+        train.train(
+            replace(config, iterations=10**9, evaluate_every=EVERY),
+            f"{folder}/run",
+            observe,
+            lambda: time.perf_counter() > until and len(evaluations) > 1,
+        )
     del steps[:WARM], evaluations[:1]
 
     step, evaluation = typical(steps), typical(evaluations)
@@ -166,11 +193,20 @@ def measure(name: str, budget: float) -> dict[str, Any]:
     whole = every * step["time"] + evaluation["time"]
     inside = sum(every * step["parts"][part] + evaluation["parts"][part] for part in NET)
     feedforward = not isinstance(e.net, RecurrentNet)
-    return {"run": name, "T": 1 if feedforward else round(statistics.mean(lengths)),
-            "D": e.task.inputs, "H": config.hidden, "B": config.batch, "every": every,
-            "steps": len(steps), "evaluations": len(evaluations), "step": step,
-            "evaluation": evaluation, SHARE: evaluation["time"] / whole,
-            "in the net": inside / whole}
+    return {
+        "run": name,
+        "T": 1 if feedforward else round(statistics.mean(lengths)),
+        "D": e.task.inputs,
+        "H": config.hidden,
+        "B": config.batch,
+        "every": every,
+        "steps": len(steps),
+        "evaluations": len(evaluations),
+        "step": step,
+        "evaluation": evaluation,
+        SHARE: evaluation["time"] / whole,
+        "in the net": inside / whole,
+    }
 
 
 STEPPED: dict[str, Any] = {}
@@ -198,8 +234,11 @@ def step_for(name: str, budget: float) -> float:
 def side_by_side(name: str, rounds: int, budget: float) -> dict[str, Any]:
     """How much longer a step takes while another run is on the other core."""
     found: dict[str, list[float]] = {"alone": [], "together": []}
-    with (Child("benchmarks.steps", 1, 0) as one, Child("benchmarks.steps", 1, 1) as other,
-          ThreadPoolExecutor(2) as pool):
+    with (
+        Child("benchmarks.steps", 1, 0) as one,
+        Child("benchmarks.steps", 1, 1) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
         for child in (one, other):
             child.call("step_for", name, 0.0)
         for _ in range(rounds):
@@ -207,8 +246,11 @@ def side_by_side(name: str, rounds: int, budget: float) -> dict[str, Any]:
             both = [pool.submit(child.call, "step_for", name, budget) for child in (one, other)]
             found["together"].append(both[0].result())
             both[1].result()
-    return {"run": name, **{kind: spread(values) for kind, values in found.items()},
-            "ratio": quotient(found["together"], found["alone"])}
+    return {
+        "run": name,
+        **{kind: spread(values) for kind, values in found.items()},
+        "ratio": quotient(found["together"], found["alone"]),
+    }
 
 
 def shares(record: dict[str, Any]) -> str:
@@ -218,31 +260,66 @@ def shares(record: dict[str, Any]) -> str:
         for kind in ("step", "evaluation"):
             parts, time = row[kind]["parts"], row[kind]["time"]
             rest = time - sum(parts[part] for part in ("data", *NET, *MOVES))
-            rows.append([
-                f"{row['run']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})"
-                if kind == "step" else "", kind, f"{time * 1e3:.1f}",
-                *(f"{parts[part] / time:.0%}" for part in ("data", *NET)),
-                f"{sum(parts[part] for part in MOVES) / time:.0%}", f"{rest / time:.0%}",
-                f"{row['in the net']:.0%}" if kind == "step" else "",
-                f"1 in {row['every']}: {row[SHARE]:.0%}" if kind == "evaluation" else ""])
-    return table(["run (T, D, H, B)", "", "ms", "data", *NET, "update", "rest", "in the net",
-                  "evaluations, of the time"], rows)
+            rows.append(
+                [
+                    f"{row['run']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})"
+                    if kind == "step"
+                    else "",
+                    kind,
+                    f"{time * 1e3:.1f}",
+                    *(f"{parts[part] / time:.0%}" for part in ("data", *NET)),
+                    f"{sum(parts[part] for part in MOVES) / time:.0%}",
+                    f"{rest / time:.0%}",
+                    f"{row['in the net']:.0%}" if kind == "step" else "",
+                    f"1 in {row['every']}: {row[SHARE]:.0%}" if kind == "evaluation" else "",
+                ]
+            )
+    return table(
+        [
+            "run (T, D, H, B)",
+            "",
+            "ms",
+            "data",
+            *NET,
+            "update",
+            "rest",
+            "in the net",
+            "evaluations, of the time",
+        ],
+        rows,
+    )
 
 
 def together(record: dict[str, Any]) -> str:
     """Two runs side by side, as a table."""
-    return table(["run", "one alone, ms a step", "beside another", "ratio"], [
-        [row["run"], between(row["alone"], 2, 1e3), between(row["together"], 2, 1e3),
-         between(row["ratio"], 3)] for row in record.get("side by side", [])])
+    return table(
+        ["run", "one alone, ms a step", "beside another", "ratio"],
+        [
+            [
+                row["run"],
+                between(row["alone"], 2, 1e3),
+                between(row["together"], 2, 1e3),
+                between(row["ratio"], 3),
+            ]
+            for row in record.get("side by side", [])
+        ],
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Time the parts of a training step.",
-                                     epilog="Example: python -m benchmarks.steps --quick")
+    parser = argparse.ArgumentParser(
+        description="Time the parts of a training step.",
+        epilog="Example: python -m benchmarks.steps --quick",
+    )
     parser.add_argument("--quick", action="store_true", help="a second each; nothing is recorded")
-    parser.add_argument("--runs", nargs="*", metavar="NAME", choices=RUNS,
-                        help="measure only these runs, and replace them in the record; without a "
-                        f"name, only two runs side by side. The names: {'; '.join(RUNS)}")
+    parser.add_argument(
+        "--runs",
+        nargs="*",
+        metavar="NAME",
+        choices=RUNS,
+        help="measure only these runs, and replace them in the record; without a "
+        f"name, only two runs side by side. The names: {'; '.join(RUNS)}",
+    )
     options = parser.parse_args()
     quick, some = options.quick, options.runs is not None
     record: dict[str, Any] = json.loads(RESULTS.read_text()) if some else {}
@@ -259,8 +336,9 @@ def main() -> int:
         record["runs"] = [rows[known] for known in RUNS if known in rows]
         save()
     if not options.runs:
-        record["side by side"] = [side_by_side(name, *((3, 0.3) if quick else (9, 1.0)))
-                                  for name in SIDE_BY_SIDE]
+        record["side by side"] = [
+            side_by_side(name, *((3, 0.3) if quick else (9, 1.0))) for name in SIDE_BY_SIDE
+        ]
         save()
     print(shares(record))
     print(together(record))

@@ -26,8 +26,11 @@ from numba.np.ufunc import parallel
 
 Row = dict[str, Any]
 
-PROGRESS = re.compile(r"^(\d+ of \d+ runs done; .*|"
-                      r"  .*: (begun|[\d,]+ of [\d,]+ iterations).*)\n", re.M)
+PROGRESS = re.compile(
+    r"^(\d+ of \d+ runs done; .*|"
+    r"  .*: (begun|[\d,]+ of [\d,]+ iterations).*)\n",
+    re.M,
+)
 """What a study says of how far it is."""
 
 A_RUN = str(Path(__file__).resolve().parent.parent / "tests/support/data/run")
@@ -35,10 +38,30 @@ A_RUN = str(Path(__file__).resolve().parent.parent / "tests/support/data/run")
 # all but the SHORT ones go on, and end no part, for far longer than any delay
 COMMANDS = {
     "info": ["info"],
-    "train": ["train", "temporal-order", "--length", "60", "--quiet", "--backend", "reference",
-              "--evaluate-every", "5"],
-    "train, pre-training": ["train", "temporal-order", "--method", "oinit", "--hidden", "700",
-                            "--oinit-cost", "1e-30", "--oinit-steps", "100000", "--quiet"],
+    "train": [
+        "train",
+        "temporal-order",
+        "--length",
+        "60",
+        "--quiet",
+        "--backend",
+        "reference",
+        "--evaluate-every",
+        "5",
+    ],
+    "train, pre-training": [
+        "train",
+        "temporal-order",
+        "--method",
+        "oinit",
+        "--hidden",
+        "700",
+        "--oinit-cost",
+        "1e-30",
+        "--oinit-steps",
+        "100000",
+        "--quiet",
+    ],
     "orthogonalize": ["orthogonalize", "--runs", "100000"],
     "vectors": ["vectors", "write", "made"],
     "check": ["check", "rates", "--nets", "3"],
@@ -58,9 +81,17 @@ def config() -> Any:
     from refnet.training.config import Config
 
     # a task that so small a net does not solve, as a solved run ends by itself
-    return Config(task="adding:samples=40", length=10, hidden=6, batch=4,
-                  iterations=1_000_000, evaluate_every=2, optimizer="rmsprop", rate=0.01,
-                  backend="reference")
+    return Config(
+        task="adding:samples=40",
+        length=10,
+        hidden=6,
+        batch=4,
+        iterations=1_000_000,
+        evaluate_every=2,
+        optimizer="rmsprop",
+        rate=0.01,
+        backend="reference",
+    )
 
 
 def state(folder: Path) -> Any:
@@ -97,12 +128,14 @@ def child(folder: Path, work: Callable[[], Any]) -> int:
 def go_on(folder: Path, iterations: int) -> None:
     """Start the run, or resume it if it is there."""
     from refnet.training.loop import resume, train
+
     settings = replace(config(), iterations=iterations)
     (resume if folder.exists() else train)(settings, folder, draw=False)
 
 
 def reached(folder: Path) -> int:
     from refnet.runs.checkpoint import peek
+
     return int(peek(folder / "checkpoint.npz")["iteration"])
 
 
@@ -129,8 +162,10 @@ def kills(trials: int, seed: int = 0) -> Row:
                 time.sleep(float(rng.uniform(0, 0.05 if trial % 3 == 0 else 0.6)))
                 os.kill(pid, signal.SIGKILL)
                 if os.waitpid(pid, 0)[1] != signal.SIGKILL:
-                    wrong.append(f"trial {first + trial}: ended by itself: "
-                                 f"{(folder.parent / 'error').read_text()}")
+                    wrong.append(
+                        f"trial {first + trial}: ended by itself: "
+                        f"{(folder.parent / 'error').read_text()}"
+                    )
                 folders += folder.exists()
             if not folder.exists():
                 go_on(folder, 4)
@@ -171,8 +206,11 @@ def full_disks(trials: int, seed: int = 0) -> Row:
 @contextmanager
 def disk(place: Path, size: int) -> Iterator[None]:
     """A file system of ``size`` bytes at ``place``; raises OSError where none can be mounted."""
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise PermissionError(done.stderr)
     try:
@@ -186,8 +224,11 @@ def small_file_systems(trials: int, seed: int = 0) -> Row:
     rng, failed, wrong = np.random.default_rng(seed), 0, []
     for trial in range(trials):
         size = 4096 * int(rng.integers(1, 21))
-        with TemporaryDirectory() as place, TemporaryDirectory() as outside, \
-                disk(Path(place), size):
+        with (
+            TemporaryDirectory() as place,
+            TemporaryDirectory() as outside,
+            disk(Path(place), size),
+        ):
             folder = Path(place) / "run"
             if os.waitpid(child(Path(outside), lambda: go_on(folder, 30)), 0)[1]:
                 failed += 1
@@ -218,8 +259,12 @@ DENIED: list[tuple[str, int, str, tuple[str, ...]]] = [
     ("shut", 0o500, "shut/flow.png", ("explain", "powers", "--figure", "shut/flow.png")),
     ("matrix.npy", 0o000, "matrix.npy", ("explain", "spectra", "--matrix", "matrix.npy")),
     ("shut", 0o500, "shut/studies", ("study", "figure-1", "--quick", "--folder", "shut/studies")),
-    ("figure-1/rows.jsonl", 0o000, "figure-1/rows.jsonl", ("study", "figure-1", "--table",
-                                                           "--folder", ".")),
+    (
+        "figure-1/rows.jsonl",
+        0o000,
+        "figure-1/rows.jsonl",
+        ("study", "figure-1", "--table", "--folder", "."),
+    ),
     ("shut", 0o500, "shut/made", ("vectors", "write", "shut/made")),
     ("manifest.json", 0o000, "manifest.json", ("vectors", "judge", ".", "shut")),
     ("shut", 0o500, "shut/rows.json", ("check", "rates", "--json", "shut/rows.json")),
@@ -246,6 +291,7 @@ def denied(trials: int, seed: int = 0) -> Row:
     """A file or folder whose mode forbids what a command needs: one line that names it, and
     nothing is left or lost."""
     from refnet.cli import main
+
     wrong = []
     for trial in range(trials):
         shut, mode, named, arguments = DENIED[trial % len(DENIED)]
@@ -271,8 +317,12 @@ def denied(trials: int, seed: int = 0) -> Row:
             ended, said = ((place / name).read_text() for name in ("error", "said"))
             what = f"{' '.join(arguments)} with {shut} {mode:o}"
             lines = [line for line in said.splitlines() if not line.startswith(("usage:", " "))]
-            if ended != "SystemExit: 2" or len(lines) != 1 or named not in lines[0] \
-                    or "denied" not in lines[0]:
+            if (
+                ended != "SystemExit: 2"
+                or len(lines) != 1
+                or named not in lines[0]
+                or "denied" not in lines[0]
+            ):
                 wrong.append(f"{what}: {ended}: {said}")
             if sorted(set(place.rglob("*")) - {place / "said", place / "error"}) != before:
                 wrong.append(f"{what}: left something")
@@ -301,12 +351,12 @@ def two_at_once(trials: int, seed: int = 0) -> Row:
 def moved(trials: int, seed: int = 0) -> Row:
     """A run that was stopped is copied, and goes on in its new place."""
     from refnet.training.loop import train
+
     wrong = []
     for trial in range(trials):
         with TemporaryDirectory() as place:
             asked = iter(range(1000))
-            train(config(), Path(place) / "old", stop=lambda: next(asked) >= trial % 20,
-                  draw=False)
+            train(config(), Path(place) / "old", stop=lambda: next(asked) >= trial % 20, draw=False)
             shutil.copytree(Path(place) / "old", Path(place) / "new" / "run")
             shutil.rmtree(Path(place) / "old")
             if not same_as_whole(Path(place) / "new" / "run"):
@@ -317,6 +367,7 @@ def moved(trials: int, seed: int = 0) -> Row:
 def memory(trials: int, seed: int = 0) -> Row:
     """Resident bytes after a tenth of the steps and at the end."""
     from refnet.training.loop import train
+
     sizes: list[int] = []
 
     def observe(kind: str, facts: dict[str, Any]) -> None:
@@ -325,19 +376,31 @@ def memory(trials: int, seed: int = 0) -> Row:
             sizes.append(pages * os.sysconf("SC_PAGE_SIZE"))
 
     with TemporaryDirectory() as place:
-        train(replace(config(), iterations=trials, evaluate_every=max(trials // 100, 1), rate=1e-5),
-              Path(place) / "run", observe)
-    early, late = max(sizes[:len(sizes) // 10 + 1]), max(sizes)
+        train(
+            replace(config(), iterations=trials, evaluate_every=max(trials // 100, 1), rate=1e-5),
+            Path(place) / "run",
+            observe,
+        )
+    early, late = max(sizes[: len(sizes) // 10 + 1]), max(sizes)
     grown = late - early
-    return {"trials": trials, "megabytes": round(late / 1e6, 1), "grown": round(grown / 1e6, 1),
-            "wrong": [f"{grown:,} bytes more"] if grown > 10_000_000 else []}
+    return {
+        "trials": trials,
+        "megabytes": round(late / 1e6, 1),
+        "grown": round(grown / 1e6, 1),
+        "wrong": [f"{grown:,} bytes more"] if grown > 10_000_000 else [],
+    }
 
 
 def start(folder: Path, arguments: list[str], **environment: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-m", "refnet", *arguments], cwd=folder, text=True,
-                            env=os.environ | {"PYTHONPATH": os.getcwd()} | environment,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            preexec_fn=_heard)
+    return subprocess.Popen(
+        [sys.executable, "-m", "refnet", *arguments],
+        cwd=folder,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_heard,
+    )
 
 
 def _heard() -> None:
@@ -351,8 +414,9 @@ def begun(process: "subprocess.Popen[str]") -> bool:
     return bool(int(text.split("SigCgt:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def interrupted(folder: Path, arguments: list[str], delay: float, number: int = signal.SIGINT,
-                times: int = 1) -> tuple[int, str, str]:
+def interrupted(
+    folder: Path, arguments: list[str], delay: float, number: int = signal.SIGINT, times: int = 1
+) -> tuple[int, str, str]:
     """Exit status, output and errors of a command that gets a signal ``delay`` seconds after its
     first line; a study's progress is left out of its errors."""
     process = start(folder, arguments)
@@ -384,8 +448,10 @@ def signals(trials: int, seed: int = 0) -> Row:
                 continue
             graceful = "--resume" in output and not lines
             if status != 128 + number or not (graceful or lines == ["refnet: interrupted"]):
-                wrong.append(f"{name} after {delay:.2f} s, {times} of {number}: status {status}: "
-                             f"{errors[-300:]}")
+                wrong.append(
+                    f"{name} after {delay:.2f} s, {times} of {number}: status {status}: "
+                    f"{errors[-300:]}"
+                )
             if list(Path(place).rglob("*.part")):
                 wrong.append(f"{name} after {delay:.2f} s: something left")
             runs = list(Path(place).glob("runs/*/checkpoint.npz"))

@@ -125,34 +125,59 @@ def overview() -> str:
         jobs = study.jobs(lambda job: store.done(job, rows), seeds(study), False)
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study in TABLES
-        done = list(rows.values()) if ladder else [
-            row for job in jobs if (row := store.done(job, rows)) is not None]
+        done = (
+            list(rows.values())
+            if ladder
+            else [row for job in jobs if (row := store.done(job, rows)) is not None]
+        )
         begun = sum(place.is_dir() for place in store.folder.glob("unfinished/*/run"))
         hours = sum(row.get("seconds", 0) for row in done) / 3600
         cost = costs.get(study.name)
-        lines.append([f"`refnet study {study.name}`", study.title,
-                      f"{len(done)}" + f" of {len(jobs)}" * (not ladder)
-                      + (f", {begun} begun" if begun else ""),
-                      "-" if not done else f"{hours:.2f}" if hours > .01 else "minutes",
-                      *(("-", "-") if cost is None else cost.texts)])
-    return table(["command", "what", "runs recorded", "hours they took",
-                  "hours for one seed, estimated", "memory of the largest run, MB"], lines)
+        lines.append(
+            [
+                f"`refnet study {study.name}`",
+                study.title,
+                f"{len(done)}"
+                + f" of {len(jobs)}" * (not ladder)
+                + (f", {begun} begun" if begun else ""),
+                "-" if not done else f"{hours:.2f}" if hours > 0.01 else "minutes",
+                *(("-", "-") if cost is None else cost.texts),
+            ]
+        )
+    return table(
+        [
+            "command",
+            "what",
+            "runs recorded",
+            "hours they took",
+            "hours for one seed, estimated",
+            "memory of the largest run, MB",
+        ],
+        lines,
+    )
 
 
 def commits() -> str:
     """Which commits that rows name cannot be checked out."""
-    full = [row["commit"] for study in STUDIES.values()
-            for row in store_of(study).rows().values()]
+    full = [row["commit"] for study in STUDIES.values() for row in store_of(study).rows().values()]
     named = Counter(name[:8] for name in full)
-    changed = Counter(study.name for study in STUDIES.values()
-                      for row in store_of(study).rows().values() if row["commit"].endswith("+"))
+    changed = Counter(
+        study.name
+        for study in STUDIES.values()
+        for row in store_of(study).rows().values()
+        if row["commit"].endswith("+")
+    )
     lost = [name for name in LOST if name in named]
-    return (f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
-            "are not in the history; instead, take the commit that added the row to its file. "
-            f"{named['']} rows, the oldest, name no commit.\n"
-            + "".join(f"{count} rows were made from a tree with uncommitted changes, those of the "
-                      f"study {title}.\n"
-                      for title, count in changed.items()))
+    return (
+        f"{sum(named[name] for name in lost)} rows name the commits {', '.join(lost)}, which "
+        "are not in the history; instead, take the commit that added the row to its file. "
+        f"{named['']} rows, the oldest, name no commit.\n"
+        + "".join(
+            f"{count} rows were made from a tree with uncommitted changes, those of the "
+            f"study {title}.\n"
+            for title, count in changed.items()
+        )
+    )
 
 
 def origins() -> str:
@@ -162,14 +187,17 @@ def origins() -> str:
     for row in rows:
         if "state" in row:
             results.setdefault(row["key"], []).append(
-                (row["state"], row["iterations"], row["best"].get("accuracy")))
+                (row["state"], row["iterations"], row["best"].get("accuracy"))
+            )
     twice = [known for known in results.values() if len(known) > 1]
-    return (f"Of {len(rows)} rows {sum('processor' in row['environment'] for row in rows)} name "
-            f"their processor, and {sum('machines' in row for row in rows)} its vector "
-            "instructions, what BLAS computes for, and the threads, too. "
-            f"{len(twice)} runs are recorded in two studies: "
-            f"{sum(len(set(known)) > 1 for known in twice)} of them ended otherwise in the one "
-            "than in the other.\n")
+    return (
+        f"Of {len(rows)} rows {sum('processor' in row['environment'] for row in rows)} name "
+        f"their processor, and {sum('machines' in row for row in rows)} its vector "
+        "instructions, what BLAS computes for, and the threads, too. "
+        f"{len(twice)} runs are recorded in two studies: "
+        f"{sum(len(set(known)) > 1 for known in twice)} of them ended otherwise in the one "
+        "than in the other.\n"
+    )
 
 
 def section(study: Study) -> str:
@@ -181,22 +209,39 @@ def section(study: Study) -> str:
     if (store.folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
-        text += (f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
-                 + study.search.table(shown(store), seeds(study), False))
+        text += (
+            f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
+            + study.search.table(shown(store), seeds(study), False)
+        )
     return text + "\n"
 
 
 def page() -> str:
     """The whole page."""
-    return (HEAD + overview() + "\n" + commits() + origins() + "\n"
-            + "".join(map(section, STUDIES.values())) + PROTOCOLS + differences() + APART + "\n"
-            + CLUSTER)
+    return (
+        HEAD
+        + overview()
+        + "\n"
+        + commits()
+        + origins()
+        + "\n"
+        + "".join(map(section, STUDIES.values()))
+        + PROTOCOLS
+        + differences()
+        + APART
+        + "\n"
+        + CLUSTER
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write README.md.")
-    parser.add_argument("--measure", nargs="*", metavar="NAME", help="measure what these studies "
-                        "need (default: all)")
+    parser.add_argument(
+        "--measure",
+        nargs="*",
+        metavar="NAME",
+        help="measure what these studies need (default: all)",
+    )
     names = parser.parse_args().measure
     for study in [] if names is None else map(find, names or STUDIES):
         remember(COSTS, {study.name: measure(study.jobs(lambda job: None, 1, False))})
@@ -206,11 +251,14 @@ def main() -> int:
 
 def unlisted() -> list[str]:
     """The commits that rows name, the history does not have, and LOST does not list."""
-    history = subprocess.run(["git", "rev-list", "HEAD"], cwd=FOLDER, capture_output=True,
-                             text=True, check=True).stdout.split()
+    history = subprocess.run(
+        ["git", "rev-list", "HEAD"], cwd=FOLDER, capture_output=True, text=True, check=True
+    ).stdout.split()
     known = {name[:8] for name in history} | {"", *LOST}
-    return sorted({row["commit"][:8] for study in STUDIES.values()
-                   for row in store_of(study).rows().values()} - known)
+    return sorted(
+        {row["commit"][:8] for study in STUDIES.values() for row in store_of(study).rows().values()}
+        - known
+    )
 
 
 if __name__ == "__main__":

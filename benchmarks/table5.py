@@ -40,16 +40,31 @@ class Refnet:
     """The trainer's step; ``matrix()`` is the recurrent matrix."""
 
     def __init__(self, hidden, transition, start, backend):
-        self.experiment = build(Config(
-            task="copy", length=100, batch=50, hidden=hidden, transition=transition,
-            recurrent="orthogonal", rate=RATE, manifold_rate=MANIFOLD_RATE, backend=backend))
+        self.experiment = build(
+            Config(
+                task="copy",
+                length=100,
+                batch=50,
+                hidden=hidden,
+                transition=transition,
+                recurrent="orthogonal",
+                rate=RATE,
+                manifold_rate=MANIFOLD_RATE,
+                backend=backend,
+            )
+        )
         params, _ = self.experiment.start()
         if start:
             own = {name: value for name, value in start.items() if not name.startswith("Whh")}
             made = self.experiment.net.transition
-            parts = {"Whh": start["Whh"]} if made is None else {
-                f"Whh.{part}": value.astype(np.float32)
-                for part, value in made.init(start["Whh"].astype(np.float64)).items()}
+            parts = (
+                {"Whh": start["Whh"]}
+                if made is None
+                else {
+                    f"Whh.{part}": value.astype(np.float32)
+                    for part, value in made.init(start["Whh"].astype(np.float64)).items()
+                }
+            )
             params = {**own, **parts}
         self.run = Run(params, self.experiment.optimizer.init(params), params, {})
 
@@ -71,10 +86,14 @@ class Torch:
     def __init__(self, start, orthogonal):
         import torch
         from torch.nn.utils import parametrizations
+
         self.torch, self.orthogonal, self.steps = torch, orthogonal, 0
         hidden = len(start["Whh"])
-        self.value = {name: torch.nn.Parameter(torch.tensor(value))
-                      for name, value in start.items() if name != "Whh"}
+        self.value = {
+            name: torch.nn.Parameter(torch.tensor(value))
+            for name, value in start.items()
+            if name != "Whh"
+        }
         Whh = torch.tensor(start["Whh"])
         parameters = list(self.value.values())
         if orthogonal in MAPS:
@@ -107,11 +126,13 @@ class Torch:
         self.steps += 1
         x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
         weights = [value["Wxh"], self.recurrent(), value["bh"], self.none]
-        h, _ = torch.rnn_tanh(x, torch.zeros(1, x.shape[1], len(self.none)), weights, True, 1,
-                              0.0, True, False, False)
+        h, _ = torch.rnn_tanh(
+            x, torch.zeros(1, x.shape[1], len(self.none)), weights, True, 1, 0.0, True, False, False
+        )
         outputs = h @ value["Why"].T + value["by"]
-        loss = torch.nn.functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]),
-                                                 y.reshape(-1))
+        loss = torch.nn.functional.cross_entropy(
+            outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1)
+        )
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -123,9 +144,11 @@ class Torch:
 
 MAPS = {"cayley": "cayley", "matrix_exp": "expm", "householder": "householder"}
 """PyTorch's maps, and refnet's of the same kind."""
-COUNTERPARTS = (*((f"torch {theirs}", f"refnet {own}") for theirs, own in MAPS.items()),
-                ("torch cayley", "refnet scaled_cayley"),
-                ("torch trivialisation", "refnet expm"))
+COUNTERPARTS = (
+    *((f"torch {theirs}", f"refnet {own}") for theirs, own in MAPS.items()),
+    ("torch cayley", "refnet scaled_cayley"),
+    ("torch trivialisation", "refnet expm"),
+)
 
 
 def contenders(hidden, backend):
@@ -135,8 +158,10 @@ def contenders(hidden, backend):
         "refnet sgd": sgd,
         "refnet geosgd": Refnet(hidden, "svd:margin=0.1", start, backend),
         "refnet orthogonal": Refnet(hidden, "orthogonal", start, backend),
-        **{f"refnet {name}": Refnet(hidden, name, start, backend)
-           for name in (*MAPS.values(), "scaled_cayley", "schur")},
+        **{
+            f"refnet {name}": Refnet(hidden, name, start, backend)
+            for name in (*MAPS.values(), "scaled_cayley", "schur")
+        },
         "torch sgd": Torch(start, None),
         **{f"torch {name}": Torch(start, name) for name in MAPS},
         "torch trivialisation": Torch(start, "trivialisation"),
@@ -153,14 +178,14 @@ def verify(entries, hidden):
     losses = {name: [entry.step(batch) for batch in batches] for name, entry in entries.items()}
     first, second = losses["refnet sgd"]
     for name, (one, two) in losses.items():
-        assert abs(one - first) <= 100 * hidden ** 0.5 * EPS * first, (name, one, first)
+        assert abs(one - first) <= 100 * hidden**0.5 * EPS * first, (name, one, first)
         if name == "torch sgd":
-            assert abs(two - second) <= 100 * hidden ** 0.5 * EPS * second, (name, two, second)
+            assert abs(two - second) <= 100 * hidden**0.5 * EPS * second, (name, two, second)
         W = entries[name].matrix().astype(np.float64)
         if not name.endswith(" sgd") and name not in ("refnet geosgd", "refnet schur"):
             defect = np.linalg.norm(W.T @ W - np.eye(hidden))
             # the peers have no drift guard: each step may add what one product rounds
-            assert defect <= 100 * hidden ** 0.5 * EPS, (name, defect)
+            assert defect <= 100 * hidden**0.5 * EPS, (name, defect)
     return losses
 
 
@@ -185,26 +210,40 @@ def measure(hidden, rounds, backend):
     for peer, ours in COUNTERPARTS:
         ratios[f"{peer} / {ours}"] = times[peer] / times[ours]
     ratios["torch sgd / refnet sgd"] = times["torch sgd"] / times["refnet sgd"]
-    return {"hidden": hidden, "rounds": rounds, "steps_per_round": count, "losses": losses,
-            "paper_geosgd / sgd": round(PAPER[hidden][1] / PAPER[hidden][0], 2)
-            if hidden in PAPER else None,
-            "milliseconds": {name: spread(1e3 * values) for name, values in times.items()},
-            "ratios": {name: spread(values) for name, values in ratios.items()}}
+    return {
+        "hidden": hidden,
+        "rounds": rounds,
+        "steps_per_round": count,
+        "losses": losses,
+        "paper_geosgd / sgd": round(PAPER[hidden][1] / PAPER[hidden][0], 2)
+        if hidden in PAPER
+        else None,
+        "milliseconds": {name: spread(1e3 * values) for name, values in times.items()},
+        "ratios": {name: spread(values) for name, values in ratios.items()},
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="Measure Table 5 of Vorontsov et al. again.",
-        epilog="Example: python -m benchmarks.table5 --hidden 128 --rounds 30")
+        epilog="Example: python -m benchmarks.table5 --hidden 128 --rounds 30",
+    )
     parser.add_argument("--hidden", type=int, nargs="+", default=[128, 500, 1000])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--backend", choices=["compiled", "reference"], default="compiled")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     import torch
-    record = {"backend": options.backend,
-              "environment": {**environment(), "torch": torch.__version__,
-                              "torch_threads": torch.get_num_threads()}, "sizes": []}
+
+    record = {
+        "backend": options.backend,
+        "environment": {
+            **environment(),
+            "torch": torch.__version__,
+            "torch_threads": torch.get_num_threads(),
+        },
+        "sizes": [],
+    }
     for hidden in options.hidden:
         measured = measure(hidden, options.rounds, options.backend)
         record["sizes"].append(measured)

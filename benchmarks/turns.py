@@ -38,16 +38,23 @@ class Child:
     are called there, by name. ``first``: the number of the first of the cores."""
 
     def __init__(self, module: str, cores: int, first: int = 0) -> None:
-        held = sorted(os.sched_getaffinity(0))[first:first + cores]
-        code = (f"import os; os.sched_setaffinity(0, {held}); "
-                f"from benchmarks import turns; turns.answer({module!r})")
-        threads = {f"{name}_NUM_THREADS": str(cores)
-                   for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+        held = sorted(os.sched_getaffinity(0))[first : first + cores]
+        code = (
+            f"import os; os.sched_setaffinity(0, {held}); "
+            f"from benchmarks import turns; turns.answer({module!r})"
+        )
+        threads = {
+            f"{name}_NUM_THREADS": str(cores) for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")
+        }
         # after a product, OpenBLAS's threads would keep a core busy for 2^26 cycles; 2^10 here
         threads["OPENBLAS_THREAD_TIMEOUT"] = "10"
-        self.process = subprocess.Popen([sys.executable, "-c", code], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env={**os.environ, **threads})
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **threads},
+        )
 
     def call(self, function: str, *arguments: Any) -> Any:
         assert self.process.stdin and self.process.stdout

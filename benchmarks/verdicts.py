@@ -20,7 +20,7 @@ from refnet.check.tables import save
 RESULT = Path(__file__).parent / "results" / "verdicts.json"
 CASES = (("gru", "300,100,4", 3), ("lstm", "300,100,4", 3), ("lstm", "784,128,16", 1))
 """Cell, T, H and B, and the rounds."""
-PROGRAM = '''
+PROGRAM = """
 from refnet import Batch, RecurrentNet, loss_and_gradients
 
 
@@ -29,9 +29,12 @@ def gradients(p, x, y):
     found = loss_and_gradients(net, p, Batch(x, y))
     dp = {f"d{name}": value for name, value in found.gradients.items()}
     return {"loss": found.loss, **dp}
-'''
-EDITS = (("first", "", 0), ("edited", "# the same, written otherwise\n", 0),
-         ("wrong", '    dp["dWhh"] = -dp["dWhh"]\n    return', 1))
+"""
+EDITS = (
+    ("first", "", 0),
+    ("edited", "# the same, written otherwise\n", 0),
+    ("wrong", '    dp["dWhh"] = -dp["dWhh"]\n    return', 1),
+)
 
 
 def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
@@ -42,9 +45,24 @@ def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
         file.write_text(program.replace("    return", text) if status else text + program)
         started = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "refnet", "check", "function", f"{file}:gradients", "--cell",
-             cell, "--sizes", sizes, "--dtypes", "float32"], capture_output=True, text=True,
-            env={**os.environ, "REFNET_JUDGE_CACHE": str(folder)})
+            [
+                sys.executable,
+                "-m",
+                "refnet",
+                "check",
+                "function",
+                f"{file}:gradients",
+                "--cell",
+                cell,
+                "--sizes",
+                sizes,
+                "--dtypes",
+                "float32",
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "REFNET_JUDGE_CACHE": str(folder)},
+        )
         found[name] = time.perf_counter() - started
         if done.returncode != status or status and "dWhh has the wrong sign" not in done.stdout:
             raise RuntimeError(f"{cell}, {name}: {done.returncode}\n{done.stdout}{done.stderr}")
@@ -59,8 +77,14 @@ def main() -> None:
         for _ in range(number):
             with TemporaryDirectory() as folder:
                 rounds.append(seconds(cell, sizes, Path(folder)))
-        rows.append({"cell": cell, "sizes": sizes, "rounds": number, **{
-            name: median(one[name] for one in rounds) for name, *_ in EDITS}})
+        rows.append(
+            {
+                "cell": cell,
+                "sizes": sizes,
+                "rounds": number,
+                **{name: median(one[name] for one in rounds) for name, *_ in EDITS},
+            }
+        )
         print(rows[-1])
     save(RESULT, rows)
 

@@ -22,14 +22,25 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results" / "versions.json"
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-OLDEST = {"3.11": ("numpy==2.0.0", "scipy==1.13.0", "numba==0.61.0"),
-          "3.12": ("numpy==2.0.0", "scipy==1.13.0", "numba==0.61.0"),
-          "3.13": ("numpy==2.1.0", "scipy==1.14.1", "numba==0.61.0"),
-          "3.14": ("numpy==2.3.3", "scipy==1.16.1", "numba==0.63.1")}
+OLDEST = {
+    "3.11": ("numpy==2.0.0", "scipy==1.13.0", "numba==0.61.0"),
+    "3.12": ("numpy==2.0.0", "scipy==1.13.0", "numba==0.61.0"),
+    "3.13": ("numpy==2.1.0", "scipy==1.14.1", "numba==0.61.0"),
+    "3.14": ("numpy==2.3.3", "scipy==1.16.1", "numba==0.63.1"),
+}
 """setup.cfg's bounds, or the first versions that exist for a Python."""
-QUICK = ("test_activations", "test_linalg", "test_losses", "test_gradients", "test_optimizers",
-         "test_checkpoint", "test_vector", "test_compiled_orthogonality", "test_startup",
-         "test_cache")
+QUICK = (
+    "test_activations",
+    "test_linalg",
+    "test_losses",
+    "test_gradients",
+    "test_optimizers",
+    "test_checkpoint",
+    "test_vector",
+    "test_compiled_orthogonality",
+    "test_startup",
+    "test_cache",
+)
 
 
 def python(version: str) -> str | None:
@@ -42,14 +53,14 @@ def build(folder: Path) -> tuple[Path, Path]:
     """The unpacked source distribution, without its copy of the modules, and the wheel."""
     with TemporaryDirectory() as copy:
         clean = Path(copy) / "refnet"
-        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True,
-                                 capture_output=True).stdout
+        archive = subprocess.run(
+            ["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True
+        ).stdout
         clean.mkdir()
         subprocess.run(["tar", "-x"], input=archive, cwd=clean, check=True)
         for kind in ("sdist", "wheel"):
             code = f"from setuptools import build_meta as b; b.build_{kind}({str(folder)!r})"
-            subprocess.run([sys.executable, "-c", code], cwd=clean, check=True,
-                           capture_output=True)
+            subprocess.run([sys.executable, "-c", code], cwd=clean, check=True, capture_output=True)
     sdist, wheel = next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
     with tarfile.open(sdist) as packed:
         packed.extractall(folder, filter="data")
@@ -61,8 +72,13 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict[str, Any]:
     """One row of the record."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True,
-                            capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
     row: dict[str, Any] = {"python": version, "versions": end, "commit": commit}
     found = python(version)
     if found is None:
@@ -71,34 +87,64 @@ def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict
         own = Path(folder) / "bin" / "python"
         subprocess.run([found, "-m", "venv", folder], check=True)
         pins = OLDEST[version] if end == "oldest" else ("numpy", "scipy", "numba")
-        made = subprocess.run([str(own), "-m", "pip", "install", "-q", "--only-binary", ":all:",
-                               str(wheel), "pytest", "hypothesis", *pins],
-                              capture_output=True, text=True)
+        made = subprocess.run(
+            [
+                str(own),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--only-binary",
+                ":all:",
+                str(wheel),
+                "pytest",
+                "hypothesis",
+                *pins,
+            ],
+            capture_output=True,
+            text=True,
+        )
         if made.returncode:
-            return {**row, "outcome": "not installable: "
-                    + made.stderr.strip().splitlines()[-1][:200]}
-        listed = subprocess.run([str(own), "-m", "pip", "list", "--format", "json"],
-                                capture_output=True, text=True, check=True).stdout
-        row |= {entry["name"]: entry["version"] for entry in json.loads(listed)
-                if entry["name"] in ("numpy", "scipy", "numba")}
+            return {
+                **row,
+                "outcome": "not installable: " + made.stderr.strip().splitlines()[-1][:200],
+            }
+        listed = subprocess.run(
+            [str(own), "-m", "pip", "list", "--format", "json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        row |= {
+            entry["name"]: entry["version"]
+            for entry in json.loads(listed)
+            if entry["name"] in ("numpy", "scipy", "numba")
+        }
         start = time.perf_counter()
-        chosen = [] if full else [str(path) for name in QUICK
-                                  for path in tree.glob(f"tests/*/{name}.py")]
+        chosen = (
+            []
+            if full
+            else [str(path) for name in QUICK for path in tree.glob(f"tests/*/{name}.py")]
+        )
         # -P: the package is the installed one
-        ran = subprocess.run([str(own), "-P", "-m", "pytest", "-q", *chosen], cwd=tree,
-                             capture_output=True, text=True,
-                             env={**os.environ, "NUMBA_CACHE_DIR": folder})
+        ran = subprocess.run(
+            [str(own), "-P", "-m", "pytest", "-q", *chosen],
+            cwd=tree,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": folder},
+        )
     row["tests"] = "all" if full else "quick"
     last = re.sub(r" in [\d.]+s.*", "", ran.stdout.strip().splitlines()[-1].strip("= "))
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
-    return {**row, "outcome": last, "failed": failed,
-            "seconds": round(time.perf_counter() - start)}
+    return {**row, "outcome": last, "failed": failed, "seconds": round(time.perf_counter() - start)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="Run the tests on the oldest and newest NumPy, SciPy and Numba.",
-        epilog="Example: python -m benchmarks.versions --python 3.13")
+        epilog="Example: python -m benchmarks.versions --python 3.13",
+    )
     parser.add_argument("--full", action="store_true", help="all tests, not a quick part")
     parser.add_argument("--python", nargs="*", choices=PYTHONS, default=PYTHONS)
     options = parser.parse_args()

@@ -52,25 +52,29 @@ if TYPE_CHECKING:
     from refnet.training.loop import resume as resume, train as train
     from refnet.training.optimizers import optimizer as optimizer
 else:
-    __getattr__, __dir__, __all__ = face("refnet", {
-        "refnet.batch": ("Batch",),
-        "refnet.maths.activations": ("ACTIVATIONS", "Activation", "activation"),
-        "refnet.matrices.initializers": ("initialize",),
-        "refnet.nets.recurrent": ("RecurrentNet",),
-        "refnet.nets.stacked": ("StackedNet",),
-        "refnet.nets.feedforward": ("FeedforwardNet",),
-        "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients"),
-        "refnet.nets.states": ("state_gradients", "state_jacobians"),
-        "refnet.process": ("settle",),
-        "refnet.tasks": ("make_task",),
-        "refnet.training.config": ("Config",),
-        "refnet.training.load": ("load",),
-        "refnet.training.loop": ("resume", "train"),
-        "refnet.training.optimizers": ("optimizer",),
-    }, {
-        "analysis": "refnet.analysis",
-        "check": "refnet.check",
-        "exact": "refnet.exact",
-        "tasks": "refnet.tasks",
-        "transitions": "refnet.matrices.transitions",
-    })
+    __getattr__, __dir__, __all__ = face(
+        "refnet",
+        {
+            "refnet.batch": ("Batch",),
+            "refnet.maths.activations": ("ACTIVATIONS", "Activation", "activation"),
+            "refnet.matrices.initializers": ("initialize",),
+            "refnet.nets.recurrent": ("RecurrentNet",),
+            "refnet.nets.stacked": ("StackedNet",),
+            "refnet.nets.feedforward": ("FeedforwardNet",),
+            "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients"),
+            "refnet.nets.states": ("state_gradients", "state_jacobians"),
+            "refnet.process": ("settle",),
+            "refnet.tasks": ("make_task",),
+            "refnet.training.config": ("Config",),
+            "refnet.training.load": ("load",),
+            "refnet.training.loop": ("resume", "train"),
+            "refnet.training.optimizers": ("optimizer",),
+        },
+        {
+            "analysis": "refnet.analysis",
+            "check": "refnet.check",
+            "exact": "refnet.exact",
+            "tasks": "refnet.tasks",
+            "transitions": "refnet.matrices.transitions",
+        },
+    )

@@ -25,8 +25,13 @@ class _Courtesy(FileIO):
             return len(data)
 
 
-def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int,
-              line: str | None = None) -> str:
+def _one_line(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
     """A warning without the source and the traceback that others put into it."""
     first = str(message).partition("\n")[0]
     return printable(f"{filename}:{lineno}: {category.__name__}: {first}") + "\n"
@@ -42,14 +47,17 @@ class _Line(logging.Formatter):
 def main() -> int:
     """Run the command line; the exit status."""
     while (null := os.open(os.devnull, os.O_RDWR)) <= 2:  # one was closed, as by >&-: no file
-        os.set_inheritable(null, True)                    # of ours shall take its place
+        os.set_inheritable(null, True)  # of ours shall take its place
     os.close(null)
     interruptible()
     settle()
     sys.stdout = sys.stdout or open(1, "w", closefd=False)
-    sys.stderr = TextIOWrapper(BufferedWriter(_Courtesy(2, "w", closefd=False)),
-                               getattr(sys.stderr, "encoding", None), "backslashreplace",
-                               line_buffering=True)
+    sys.stderr = TextIOWrapper(
+        BufferedWriter(_Courtesy(2, "w", closefd=False)),
+        getattr(sys.stderr, "encoding", None),
+        "backslashreplace",
+        line_buffering=True,
+    )
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         # a folder's name may have letters that its encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -57,6 +65,7 @@ def main() -> int:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Line())
     from refnet.cli import main as run
+
     try:
         return run(sys.argv[1:])
     except BrokenPipeError:  # nobody reads why it ended

@@ -21,17 +21,48 @@ import numpy as np
 from refnet.batch import Params
 from refnet.process import serial_blas
 
-__all__ = ["ARRAYS", "FUNCTION", "GENERATOR", "MATRIX", "PATH", "REAL_MATRIX", "Rule", "SEED",
-           "SIZE", "SQUARE", "Shape", "Shapes", "VECTOR", "admit", "admit_mask", "array",
-           "check_fields", "choice", "count", "finite", "generator", "instance", "kind", "matrices",
-           "matrix", "number", "numbers", "one_of", "optional", "real", "short", "square", "takes",
-           "whole"]
+__all__ = [
+    "ARRAYS",
+    "FUNCTION",
+    "GENERATOR",
+    "MATRIX",
+    "PATH",
+    "REAL_MATRIX",
+    "Rule",
+    "SEED",
+    "SIZE",
+    "SQUARE",
+    "Shape",
+    "Shapes",
+    "VECTOR",
+    "admit",
+    "admit_mask",
+    "array",
+    "check_fields",
+    "choice",
+    "count",
+    "finite",
+    "generator",
+    "instance",
+    "kind",
+    "matrices",
+    "matrix",
+    "number",
+    "numbers",
+    "one_of",
+    "optional",
+    "real",
+    "short",
+    "square",
+    "takes",
+    "whole",
+]
 
 Shape = tuple[int | str, ...]
 Shapes = Mapping[str, tuple[Shape, ...]]
 """Name -> the shapes that the array of that name may have."""
 
-SIZE, SEED = 2 ** 48, 2 ** 128
+SIZE, SEED = 2**48, 2**128
 """What no size, and no seed, needs to exceed."""
 MAX = sys.float_info.max
 NUMBERS, REAL = "fiucO", "fiuO"
@@ -66,8 +97,9 @@ def number(what: str, value: Any, interval: str = "[0, inf)") -> Any:
 def _inside(value: Any, interval: str) -> Any:
     """Whether a number, or each entry of an array, is in the interval."""
     low, high = map(float, interval[1:-1].split(","))
-    return ((value >= low if interval[0] == "[" else value > low)
-            & (value <= high if interval[-1] == "]" else value < high))
+    return (value >= low if interval[0] == "[" else value > low) & (
+        value <= high if interval[-1] == "]" else value < high
+    )
 
 
 def choice(what: str, value: Any, options: Collection[str]) -> None:
@@ -75,8 +107,9 @@ def choice(what: str, value: Any, options: Collection[str]) -> None:
     if not isinstance(value, str) or value not in options:
         near = get_close_matches(short(value, str), options, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"{what} {short(value)} is unknown; choose one of "
-                         f"{', '.join(options)}{hint}")
+        raise ValueError(
+            f"{what} {short(value)} is unknown; choose one of {', '.join(options)}{hint}"
+        )
 
 
 def kind(what: str, value: Any, need: type | tuple[type, ...], repair: str) -> None:
@@ -90,8 +123,9 @@ def generator(what: str, value: Any) -> None:
     kind(what, value, np.random.Generator, "a generator: np.random.default_rng(0)")
 
 
-def array(what: str, value: Any, *shapes: Shape, kinds: str = NUMBERS,
-          sizes: dict[str, int] | None = None) -> None:
+def array(
+    what: str, value: Any, *shapes: Shape, kinds: str = NUMBERS, sizes: dict[str, int] | None = None
+) -> None:
     """Raise unless ``value`` is an array of numbers, of one of ``shapes`` if any are given.
 
     ``kinds``: the kinds of dtype allowed. ``sizes``: the size of each letter in ``shapes``;
@@ -102,8 +136,14 @@ def array(what: str, value: Any, *shapes: Shape, kinds: str = NUMBERS,
         raise ValueError(f"{what} has shape {value.shape}; need {_wanted(shapes, sizes or {})}")
 
 
-def admit(where: str, arrays: Params, shapes: Shapes, sizes: dict[str, int], because: str,
-          required: frozenset[str] = frozenset()) -> None:
+def admit(
+    where: str,
+    arrays: Params,
+    shapes: Shapes,
+    sizes: dict[str, int],
+    because: str,
+    required: frozenset[str] = frozenset(),
+) -> None:
     """Raise ValueError or TypeError unless every array is declared in ``shapes`` and has one of
     its shapes, and all ``required`` ones are there.
 
@@ -114,13 +154,20 @@ def admit(where: str, arrays: Params, shapes: Shapes, sizes: dict[str, int], bec
         kind(f"{where}: the dict of arrays", arrays, Mapping, "a dict of arrays by name")
     for name, value in arrays.items():
         need = shapes.get(name)
-        if (need is None or type(value) is not np.ndarray or value.dtype.kind not in NUMBERS
-                or value.shape != need[0] and not _fits(value.shape, need, sizes)):
+        if (
+            need is None
+            or type(value) is not np.ndarray
+            or value.dtype.kind not in NUMBERS
+            or value.shape != need[0]
+            and not _fits(value.shape, need, sizes)
+        ):
             _examine(where, name, value, shapes, sizes, because)
     if not required <= arrays.keys():
         missing = [name for name in shapes if name in required and name not in arrays]
-        raise ValueError(f"{where}: missing {', '.join(missing)}, {because}; given are "
-                         f"{', '.join(map(str, arrays)) or 'none'}: start from what net.init gives")
+        raise ValueError(
+            f"{where}: missing {', '.join(missing)}, {because}; given are "
+            f"{', '.join(map(str, arrays)) or 'none'}: start from what net.init gives"
+        )
 
 
 def admit_mask(where: str, mask: Any, shape: tuple[int, ...]) -> None:
@@ -130,11 +177,15 @@ def admit_mask(where: str, mask: Any, shape: tuple[int, ...]) -> None:
         _numbers(f"{where}: mask", mask, "bfiu")
         odd = (mask != 0) & (mask != 1)
         if odd.any():
-            raise ValueError(f"{where}: mask has the entry {mask[odd][0]}; need True where a step "
-                             "counts and False elsewhere: weights of steps are not supported")
+            raise ValueError(
+                f"{where}: mask has the entry {mask[odd][0]}; need True where a step "
+                "counts and False elsewhere: weights of steps are not supported"
+            )
     if mask.shape != shape:
-        raise ValueError(f"{where}: mask has shape {mask.shape}; need (T, B) = {shape}, as x has"
-                         f"{_transposed(mask.shape, shape, 'mask')}")
+        raise ValueError(
+            f"{where}: mask has shape {mask.shape}; need (T, B) = {shape}, as x has"
+            f"{_transposed(mask.shape, shape, 'mask')}"
+        )
 
 
 class Rule(NamedTuple):
@@ -148,18 +199,20 @@ class Rule(NamedTuple):
 def real(interval: str) -> Rule:
     """A number in an interval."""
     low, high = map(float, interval[1:-1].split(","))
-    outside = [float("nan"), "1", None, True, 1j, [1], 10 ** 400, -10 ** 400]
+    outside = [float("nan"), "1", None, True, 1j, [1], 10**400, -(10**400)]
     outside += [low if interval[0] == "(" else low - 1] if low > -inf else [low]
-    outside += [high if interval[-1] == ")" else high + 1] if high < inf or interval[-1] == ")" \
-        else []
+    outside += (
+        [high if interval[-1] == ")" else high + 1] if high < inf or interval[-1] == ")" else []
+    )
     return Rule(lambda what, value: number(what, value, interval), tuple(outside))
 
 
 def count(least: int = 1, most: int = SIZE) -> Rule:
     """A whole number from ``least`` to ``most``."""
-    return Rule(lambda what, value: whole(what, value, least, most),
-                (least - 1, most + 1, 10 ** 5000, least + .5,
-                float("nan"), str(least), None, True, [least]))
+    return Rule(
+        lambda what, value: whole(what, value, least, most),
+        (least - 1, most + 1, 10**5000, least + 0.5, float("nan"), str(least), None, True, [least]),
+    )
 
 
 def one_of(options: Collection[str]) -> Rule:
@@ -174,8 +227,10 @@ def instance(need: type | tuple[type, ...], repair: str) -> Rule:
 
 def optional(rule: Rule) -> Rule:
     """None, or what the rule says."""
-    return Rule(lambda what, value: value is None or rule.check(what, value),
-                tuple(value for value in rule.wrong if value is not None))
+    return Rule(
+        lambda what, value: value is None or rule.check(what, value),
+        tuple(value for value in rule.wrong if value is not None),
+    )
 
 
 def matrix(what: str, value: Any, kinds: str = NUMBERS) -> None:
@@ -194,25 +249,38 @@ def square(what: str, value: Any) -> None:
 
 def numbers(interval: str) -> Rule:
     """A vector of numbers in an interval."""
+
     def check(what: str, value: Any) -> None:
         array(what, value, ("N",), kinds="fiu")
         inside = np.asarray(_inside(value, interval))
         if not inside.all():
-            raise ValueError(f"{what} has the entry {short(value[~inside][0], str)}; need numbers "
-                             f"in {interval}")
+            raise ValueError(
+                f"{what} has the entry {short(value[~inside][0], str)}; need numbers in {interval}"
+            )
 
-    return Rule(check, (*VECTOR.wrong, *(np.array([1.0, entry]) for entry in real(interval).wrong
-                                         if type(entry) in (int, float)
-                                         and entry not in (10 ** 400, -10 ** 400))))
+    return Rule(
+        check,
+        (
+            *VECTOR.wrong,
+            *(
+                np.array([1.0, entry])
+                for entry in real(interval).wrong
+                if type(entry) in (int, float) and entry not in (10**400, -(10**400))
+            ),
+        ),
+    )
 
 
 def finite(rule: Rule) -> Rule:
     """What the rule says, with finite entries only."""
+
     def check(what: str, value: Any) -> None:
         rule.check(what, value)
         if value.dtype.kind in "fc" and not np.isfinite(value).all():
-            raise ValueError(f"{what} has entries that are not finite; need finite numbers: see "
-                             f"np.argwhere(~np.isfinite({what.split(': ')[-1]}))")
+            raise ValueError(
+                f"{what} has entries that are not finite; need finite numbers: see "
+                f"np.argwhere(~np.isfinite({what.split(': ')[-1]}))"
+            )
 
     return Rule(check, rule.wrong)
 
@@ -225,15 +293,23 @@ def matrices(what: str, value: Any) -> None:
             _numbers(f"{what}: {name}", entry)
 
 
-_ODD = ([[1.0, 0.0], [0.0, 1.0]], "W", None, 1.0, np.ones((2, 2), str),
-        np.ma.MaskedArray(np.eye(2), np.eye(2) > 0))
+_ODD = (
+    [[1.0, 0.0], [0.0, 1.0]],
+    "W",
+    None,
+    1.0,
+    np.ones((2, 2), str),
+    np.ma.MaskedArray(np.eye(2), np.eye(2) > 0),
+)
 _COMPLEX = np.ones((2, 2), complex)
 _FLAT = (np.ones(3), np.ones(()), np.ones((2, 2, 2)))
 MATRIX = Rule(matrix, (*_ODD, *_FLAT, np.ones((0, 2))))
 REAL_MATRIX = Rule(lambda what, value: matrix(what, value, REAL), (*MATRIX.wrong, _COMPLEX))
 SQUARE = Rule(square, (*_ODD, *_FLAT, _COMPLEX, np.ones((2, 3))))
-VECTOR = Rule(lambda what, value: array(what, value, kinds=REAL),
-              (*_ODD, _COMPLEX, np.ones((2, 2)), np.ones(())))
+VECTOR = Rule(
+    lambda what, value: array(what, value, kinds=REAL),
+    (*_ODD, _COMPLEX, np.ones((2, 2)), np.ones(())),
+)
 ARRAYS = Rule(matrices, (None, [np.eye(2)], "W", np.eye(2), *({"W": value} for value in _ODD)))
 PATH = instance((str, PathLike), "a path: a string or a pathlib.Path")
 FUNCTION = instance(Callable, "a function")  # type: ignore[arg-type]
@@ -255,9 +331,13 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     Traceback (most recent call last):
     ValueError: double: rate is 0; need a number in (0, inf)
     """
+
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        places = [(place, rules[name].check, f"{function.__name__}: {name}")
-                  for place, name in enumerate(signature(function).parameters) if name in rules]
+        places = [
+            (place, rules[name].check, f"{function.__name__}: {name}")
+            for place, name in enumerate(signature(function).parameters)
+            if name in rules
+        ]
         serial = serial_blas(function)
 
         @wraps(function)
@@ -272,6 +352,7 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         call.rules = rules  # type: ignore[attr-defined]
         return call
+
     return wrap
 
 
@@ -284,17 +365,24 @@ def check_fields(where: str, made: object, rules: Mapping[str, Rule]) -> None:
 def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
     name = what.split(": ")[-1]
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{what} is a masked array, whose mask would be lost; need a plain array: "
-                        f"pass {name}.filled(0), and which steps of a batch count as its mask")
+        raise TypeError(
+            f"{what} is a masked array, whose mask would be lost; need a plain array: "
+            f"pass {name}.filled(0), and which steps of a batch count as its mask"
+        )
     if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.matrix):
         raise TypeError(f"{what} is {short(value)}; need an array: pass np.asarray({name})")
     # an array class with an arithmetic of its own says itself what its numbers are
-    own = type(value).__array_ufunc__ is not np.ndarray.__array_ufunc__ if isinstance(
-        value, np.ndarray) else False
+    own = (
+        type(value).__array_ufunc__ is not np.ndarray.__array_ufunc__
+        if isinstance(value, np.ndarray)
+        else False
+    )
     if value.dtype.kind not in kinds and not own:
         real = "real " if value.dtype.kind == "c" else ""
-        raise TypeError(f"{what} is an array of {value.dtype}; need {real}numbers, such as "
-                        f"{name}{'.real' if real else ''}.astype(np.float32)")
+        raise TypeError(
+            f"{what} is an array of {value.dtype}; need {real}numbers, such as "
+            f"{name}{'.real' if real else ''}.astype(np.float32)"
+        )
 
 
 def _fits(shape: tuple[int, ...], shapes: tuple[Shape, ...], sizes: dict[str, int]) -> bool:
@@ -314,8 +402,9 @@ def _fits(shape: tuple[int, ...], shapes: tuple[Shape, ...], sizes: dict[str, in
 def _wanted(shapes: tuple[Shape, ...], sizes: dict[str, int]) -> str:
     letters = dict.fromkeys(dim for dims in shapes for dim in dims if dim in sizes)
     known = ", ".join(f"{letter} = {sizes[str(letter)]}" for letter in letters)
-    return (" or ".join(str(dims).replace("'", "") for dims in shapes)
-            + (f" with {known}" if known else ""))
+    return " or ".join(str(dims).replace("'", "") for dims in shapes) + (
+        f" with {known}" if known else ""
+    )
 
 
 def _transposed(shape: tuple[int, ...], need: Shape, name: str) -> str:
@@ -327,22 +416,26 @@ def _transposed(shape: tuple[int, ...], need: Shape, name: str) -> str:
     return ""
 
 
-def _examine(where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str, int],
-             because: str) -> None:
+def _examine(
+    where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str, int], because: str
+) -> None:
     """Raise the error for an array that failed the quick test, unless it passes the full one."""
     need = shapes.get(name)
     if need is None:
         near = get_close_matches(str(name), shapes, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"{where}: {name} is unknown{hint}; the names are {', '.join(shapes)}, "
-                         f"{because}")
+        raise ValueError(
+            f"{where}: {name} is unknown{hint}; the names are {', '.join(shapes)}, {because}"
+        )
     _numbers(f"{where}: {name}", value)
     if not _fits(value.shape, need, sizes):
         hint = _transposed(value.shape, need[0], name)
         if name == "x" and value.ndim == 2 and len(need[0]) == 3:
             hint = " For one sequence, pass x[:, None, :]."
-        raise ValueError(f"{where}: {name} has shape {value.shape}; need {_wanted(need, sizes)}, "
-                         f"{because}{'.' if hint[:1] == ' ' else ''}{hint}")
+        raise ValueError(
+            f"{where}: {name} has shape {value.shape}; need {_wanted(need, sizes)}, "
+            f"{because}{'.' if hint[:1] == ' ' else ''}{hint}"
+        )
 
 
 def short(value: Any, form: Callable[[Any], str] = repr) -> str:
@@ -352,5 +445,8 @@ def short(value: Any, form: Callable[[Any], str] = repr) -> str:
     except Exception:  # such as of a whole number with more than 4,300 digits
         text = f"what cannot be shown, of type {type(value).__name__}"
     text = text if len(text) <= 60 else text[:57] + "..."
-    return text if form is str or isinstance(value, (str, int, float, type(None))) else (
-        f"{text} ({type(value).__name__})")
+    return (
+        text
+        if form is str or isinstance(value, (str, int, float, type(None)))
+        else (f"{text} ({type(value).__name__})")
+    )

@@ -67,11 +67,15 @@ class _Parser(argparse.ArgumentParser):
         """Leave with status 2."""
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         flag = re.search(r"unrecognized arguments: (--[\w-]+)", message)
-        near = (get_close_matches(chosen[1], re.findall(r"[\w./-]+", chosen[2]), 1) if chosen else
-                get_close_matches(flag[1], self._option_string_actions, 1) if flag else [])
+        near = (
+            get_close_matches(chosen[1], re.findall(r"[\w./-]+", chosen[2]), 1)
+            if chosen
+            else get_close_matches(flag[1], self._option_string_actions, 1)
+            if flag
+            else []
+        )
         hint = f" (did you mean {near[0]}?)" if near else ""
-        self.exit(2, f"{self.prog}: error: {printable(message)}{hint}; see "
-                     f"{self.prog} --help\n")
+        self.exit(2, f"{self.prog}: error: {printable(message)}{hint}; see {self.prog} --help\n")
 
 
 def main(arguments: list[str]) -> int:
@@ -83,9 +87,11 @@ def main(arguments: list[str]) -> int:
     Checked by: tests/robustness/test_cli.py.
     """
     parser = _Parser(
-        prog="refnet", description="Exact gradients of orthogonal recurrent and deep feedforward "
+        prog="refnet",
+        description="Exact gradients of orthogonal recurrent and deep feedforward "
         "nets: train them, certify them, judge other frameworks by them.",
-        epilog="Every command has help of its own, such as: refnet train --help")
+        epilog="Every command has help of its own, such as: refnet train --help",
+    )
     parser.add_argument("--version", action="version", version=f"refnet {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -126,31 +132,57 @@ def main(arguments: list[str]) -> int:
 
 def _one_line(error: Exception) -> str:
     said = told(error)
-    if isinstance(error, (ArithmeticError, ImportError, MemoryError, OSError, TypeError,
-                          ValueError)) and said:
+    if (
+        isinstance(
+            error, (ArithmeticError, ImportError, MemoryError, OSError, TypeError, ValueError)
+        )
+        and said
+    ):
         return said
     return f"{type(error).__name__}: {said} (--debug shows where it comes from)"
 
 
 def _add_train(commands: Any) -> None:
     from refnet.training.config import OWN, Config
+
     parser = commands.add_parser(
-        "train", help="train a net on a task and report", epilog=TRAIN_EXAMPLES,
+        "train",
+        help="train a net on a task and report",
+        epilog=TRAIN_EXAMPLES,
         description="Train a net on a task. Writes a run folder: config.toml, "
         "environment.json,\nrows.jsonl, checkpoint.npz, with OINIT oinit.json, and at the end "
         "curves.png, summary.md,\nsummary.json.",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", nargs="?", metavar="TASK", help="temporal-order, "
-                        "temporal-order-3bit, adding, random-permutation, copy, mnist, "
-                        "sequential-mnist, permuted-mnist or ptb")
-    parser.add_argument("--config", type=named, metavar="FILE", help="take settings from a TOML "
-                        "file; flags that are given too replace them")
-    parser.add_argument("--resume", type=named, metavar="FOLDER", help="continue the run in this "
-                        "folder; --iterations may be raised")
-    parser.add_argument("--out", type=named, metavar="FOLDER", help="the run folder (default: a "
-                        "new one in runs/)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the compiled core "
-                        "(default: all cores); the bits do not depend on it")
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "task",
+        nargs="?",
+        metavar="TASK",
+        help="temporal-order, "
+        "temporal-order-3bit, adding, random-permutation, copy, mnist, "
+        "sequential-mnist, permuted-mnist or ptb",
+    )
+    parser.add_argument(
+        "--config",
+        type=named,
+        metavar="FILE",
+        help="take settings from a TOML file; flags that are given too replace them",
+    )
+    parser.add_argument(
+        "--resume",
+        type=named,
+        metavar="FOLDER",
+        help="continue the run in this folder; --iterations may be raised",
+    )
+    parser.add_argument(
+        "--out", type=named, metavar="FOLDER", help="the run folder (default: a new one in runs/)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="threads of the compiled core (default: all cores); the bits do not depend on it",
+    )
     parser.add_argument("--quiet", action="store_true", help="print the summary only")
     for entry in fields(Config):
         if entry.name == "task":
@@ -159,40 +191,61 @@ def _add_train(commands: Any) -> None:
         flag = "--" + entry.name.replace("_", "-")
         text = entry.metadata["help"]
         if entry.name != "protocol":
-            text += (f" (default: {entry.default!r})" if entry.name in OWN else
-                     " (default: the protocol's)")
+            text += (
+                f" (default: {entry.default!r})"
+                if entry.name in OWN
+                else " (default: the protocol's)"
+            )
         text = text.replace("%", "%%")
         if kind is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None,
-                                help=text)
+            parser.add_argument(
+                flag, action=argparse.BooleanOptionalAction, default=None, help=text
+            )
         else:
-            parser.add_argument(flag, type=kind, default=None, help=text,
-                                metavar={int: "N", float: "X", str: "NAME"}[kind])
+            parser.add_argument(
+                flag,
+                type=kind,
+                default=None,
+                help=text,
+                metavar={int: "N", float: "X", str: "NAME"}[kind],
+            )
     parser.set_defaults(run=_train)
 
 
 def _settings(args: argparse.Namespace) -> Any:
     from refnet.training.config import Config, from_toml, of_run
     from refnet.training.protocols import configure
-    given = {entry.name: getattr(args, entry.name) for entry in fields(Config)
-             if getattr(args, entry.name) is not None}
+
+    given = {
+        entry.name: getattr(args, entry.name)
+        for entry in fields(Config)
+        if getattr(args, entry.name) is not None
+    }
     if args.resume is not None:
-        extra = [*sorted(set(given) - {"iterations"}), *["--config"] * bool(args.config),
-                 *["--out"] * bool(args.out)]
+        extra = [
+            *sorted(set(given) - {"iterations"}),
+            *["--config"] * bool(args.config),
+            *["--out"] * bool(args.out),
+        ]
         if extra:
-            raise ValueError("--resume continues a run in its folder with its own settings; only "
-                             f"--iterations may be given with it, not {', '.join(extra)}")
+            raise ValueError(
+                "--resume continues a run in its folder with its own settings; only "
+                f"--iterations may be given with it, not {', '.join(extra)}"
+            )
         return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}
     task = given.get("task", settings.get("task"))
     if not task:
-        raise ValueError("name a task, such as: refnet train temporal-order --length 60 --method "
-                         "oinit (or pass --config FILE or --resume FOLDER)")
+        raise ValueError(
+            "name a task, such as: refnet train temporal-order --length 60 --method "
+            "oinit (or pass --config FILE or --resume FOLDER)"
+        )
     return configure(given, settings)
 
 
 def _new_folder(config: Any) -> Path:
     from refnet.specs import parse_spec
+
     name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
     folders = (Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in count(1))
@@ -204,14 +257,18 @@ def _train(args: argparse.Namespace) -> int:
     folder = args.resume or args.out or _new_folder(config)
     if args.threads is not None:
         from refnet.maths.threads import set_threads, usual_threads
+
         most = usual_threads()
         if not 1 <= args.threads <= most:
-            raise ValueError(f"--threads is {args.threads}; need 1 to {most}, the number of cores "
-                             "or what the variable NUMBA_NUM_THREADS says")
+            raise ValueError(
+                f"--threads is {args.threads}; need 1 to {most}, the number of cores "
+                "or what the variable NUMBA_NUM_THREADS says"
+            )
         set_threads(args.threads)
     from refnet.runs import progress
     from refnet.runs.files import argument
     from refnet.training import loop as train
+
     signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -226,8 +283,7 @@ def _train(args: argparse.Namespace) -> int:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    previous: dict[int, Any] = {number: signal.signal(number, note)
-                                for number in endings()}
+    previous: dict[int, Any] = {number: signal.signal(number, note) for number in endings()}
     try:
         with progress.bar(config.iterations, quiet=args.quiet) as observe:
             start = train.resume if args.resume else train.train
@@ -248,23 +304,39 @@ def _train(args: argparse.Namespace) -> int:
     print((folder / "summary.md").read_text(encoding="utf-8"))
     print(f"run folder: {printable(folder)}")
     if summary.state == "interrupted":
-        print(f"interrupted at iteration {summary.iteration}; go on with: "
-              f"refnet train --resume {argument(folder)}")
+        print(
+            f"interrupted at iteration {summary.iteration}; go on with: "
+            f"refnet train --resume {argument(folder)}"
+        )
     return 128 + signals[0] if signals else 0
 
 
 def _add_orthogonalize(commands: Any) -> None:
     parser = commands.add_parser(
-        "orthogonalize", help="the 10,000-run orthogonalisation experiment",
+        "orthogonalize",
+        help="the 10,000-run orthogonalisation experiment",
         description="Gradient descent on the cost ||W W' - I||_F^2 from random matrices: how many "
-        "steps until\nit is below 1e-6.", epilog=ORTHOGONALIZE_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10_000, metavar="N",
-                        help="matrices from each distribution (default: 10000)")
-    parser.add_argument("--size", type=int, default=100, metavar="N",
-                        help="rows and columns of a matrix (default: 100)")
-    parser.add_argument("--rate", type=float, default=0.1, metavar="X",
-                        help="step size (default: 0.1)")
+        "steps until\nit is below 1e-6.",
+        epilog=ORTHOGONALIZE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="matrices from each distribution (default: 10000)",
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=100,
+        metavar="N",
+        help="rows and columns of a matrix (default: 100)",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=0.1, metavar="X", help="step size (default: 0.1)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     parser.set_defaults(run=_orthogonalize)
 
@@ -273,59 +345,106 @@ def _orthogonalize(args: argparse.Namespace) -> int:
     from refnet.analysis.orthogonalization import orthogonalization_experiment
     from refnet.runs import progress
     from refnet.runs.rows import table
+
     rows = []
     for distribution, text in (("gaussian", 22.77), ("uniform", 24.00)):
         with progress.counter(distribution, args.runs) as advance:
             try:
                 result = orthogonalization_experiment(
-                    distribution, runs=args.runs, size=args.size, rate=args.rate, seed=args.seed,
-                    progress=advance)
+                    distribution,
+                    runs=args.runs,
+                    size=args.size,
+                    rate=args.rate,
+                    seed=args.seed,
+                    progress=advance,
+                )
             except ValueError as error:  # the options have the names of its arguments
                 said = str(error).removeprefix("orthogonalization_experiment: ")
                 raise ValueError(f"--{said}") from None
         found = (f"{result.mean:.2f}", f"{result.sd:.2f}", *result.extremes)
-        rows.append([distribution, args.runs, f"{result.success_rate:.2%}",
-                     *(found if result.success_rate else [None] * len(found)),
-                     f"{text:.2f}" if (args.size, args.rate) == (100, 0.1) else None])
-    print(table(["start", "runs", "converged", "mean steps", "sd", "fewest", "most",
-                 "the paper's mean"], rows))
+        rows.append(
+            [
+                distribution,
+                args.runs,
+                f"{result.success_rate:.2%}",
+                *(found if result.success_rate else [None] * len(found)),
+                f"{text:.2f}" if (args.size, args.rate) == (100, 0.1) else None,
+            ]
+        )
+    print(
+        table(
+            [
+                "start",
+                "runs",
+                "converged",
+                "mean steps",
+                "sd",
+                "fewest",
+                "most",
+                "the paper's mean",
+            ],
+            rows,
+        )
+    )
     return 0
 
 
 def _add_runs(commands: Any) -> None:
     parser = commands.add_parser(
-        "runs", help="the training runs below a folder: state, progress and how to go on",
+        "runs",
+        help="the training runs below a folder: state, progress and how to go on",
         description="The run folders in and below a folder, each with its state (running, solved, "
         "finished, interrupted, diverged, stopped as by a kill, or damaged), its progress and the "
-        "command to go on.", epilog="Example: refnet runs")
-    parser.add_argument("folder", nargs="?", type=named, default=Path("runs"), metavar="FOLDER",
-                        help="where to look (default: runs)")
+        "command to go on.",
+        epilog="Example: refnet runs",
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=named,
+        default=Path("runs"),
+        metavar="FOLDER",
+        help="where to look (default: runs)",
+    )
     parser.set_defaults(run=_runs)
 
 
 def _runs(args: argparse.Namespace) -> int:
     from refnet.runs.rows import table
     from refnet.training.listing import runs
+
     if not args.folder.is_dir():
         raise FileNotFoundError(f"{args.folder} is not a folder; name the one that holds the runs")
-    rows = [[facts["run"], facts["state"],
-             "-" if facts["iteration"] is None else f"{facts['iteration']}/{facts['iterations']}",
-             facts["next"] or "-"] for facts in runs(args.folder)]
-    print(table(["run", "state", "progress", "next"], rows) if rows else
-          f"no runs in {printable(args.folder)}")
+    rows = [
+        [
+            facts["run"],
+            facts["state"],
+            "-" if facts["iteration"] is None else f"{facts['iteration']}/{facts['iterations']}",
+            facts["next"] or "-",
+        ]
+        for facts in runs(args.folder)
+    ]
+    print(
+        table(["run", "state", "progress", "next"], rows)
+        if rows
+        else f"no runs in {printable(args.folder)}"
+    )
     return 0
 
 
 def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
-        "info", help="the machine, threads, BLAS and cache of compiled kernels",
+        "info",
+        help="the machine, threads, BLAS and cache of compiled kernels",
         description="The machine, threads, BLAS and cache that the compiled core uses.",
-        epilog="Example: refnet info")
+        epilog="Example: refnet info",
+    )
     parser.set_defaults(run=_info)
 
 
 def _info(args: argparse.Namespace) -> int:
     from refnet.compiled import info
     from refnet.runs.rows import table
+
     print(table(["", "value"], [list(fact) for fact in info().items()]))
     return 0

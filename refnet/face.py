@@ -11,8 +11,9 @@ from typing import Any
 __all__ = ["face"]
 
 
-def face(package: str, homes: dict[str, tuple[str, ...]], modules: dict[str, str] | None = None
-         ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def face(
+    package: str, homes: dict[str, tuple[str, ...]], modules: dict[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """A package's ``__getattr__``, ``__dir__`` and ``__all__``.
 
     ``homes``: the names that the package hands on, by the module that has them. ``modules``:

@@ -13,8 +13,19 @@ from threading import Lock, RLock, get_ident
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["BLAS_THREADS", "blas_is_serial", "ended", "endings", "interrupt", "interruptible",
-           "serial_blas", "serving", "settle", "starting", "stop"]
+__all__ = [
+    "BLAS_THREADS",
+    "blas_is_serial",
+    "ended",
+    "endings",
+    "interrupt",
+    "interruptible",
+    "serial_blas",
+    "serving",
+    "settle",
+    "starting",
+    "stop",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,8 +34,12 @@ PATIENCE = 0.5
 """Seconds that a worker process has to end by itself."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
-BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
-                "VECLIB_MAXIMUM_THREADS")
+BLAS_THREADS = (
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 """Variables of the environment that say how many threads BLAS takes."""
 
 
@@ -42,6 +57,7 @@ def settle() -> None:
     Checked by: tests/robustness/test_process.py::test_settled_process_keeps_freed_memory.
     """
     import ctypes
+
     for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
     threads = os.environ.get("NUMBA_NUM_THREADS", "1")
@@ -71,6 +87,7 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
 
     Checked by: tests/robustness/test_blas.py.
     """
+
     @wraps(function)
     def serial(*args: P.args, **kwargs: P.kwargs) -> R:
         thread = get_ident()
@@ -86,6 +103,7 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
             _SERIAL.discard(thread)
             if _BEFORE:
                 _release()
+
     return serial
 
 
@@ -97,8 +115,11 @@ _BEFORE: list[tuple[Any, int]] = []
 _changes = False
 """Whether it has ever been held: if not, a number that is 1 stays 1."""
 if hasattr(os, "register_at_fork"):  # a child gets no lock that another thread holds
-    os.register_at_fork(before=_CHANGING.acquire, after_in_parent=_CHANGING.release,
-                        after_in_child=_CHANGING.release)
+    os.register_at_fork(
+        before=_CHANGING.acquire,
+        after_in_parent=_CHANGING.release,
+        after_in_child=_CHANGING.release,
+    )
 
 
 def _settled() -> bool:
@@ -141,14 +162,21 @@ def _openblas() -> list[tuple[Any, Any]]:
     """What gets and what sets the number of threads of each OpenBLAS that NumPy and SciPy are
     linked to, which a search in one of their own libraries reaches."""
     import ctypes
+
     pairs = {}
-    for package, pattern in (("numpy", "_core/_multiarray_umath*.so"),
-                             ("scipy", "linalg/cython_lapack*.so")):
-        folder, = find_spec(package).submodule_search_locations
+    for package, pattern in (
+        ("numpy", "_core/_multiarray_umath*.so"),
+        ("scipy", "linalg/cython_lapack*.so"),
+    ):
+        (folder,) = find_spec(package).submodule_search_locations
         for path in Path(folder).glob(pattern):
             library = ctypes.PyDLL(str(path))  # keeps Python's lock: these calls take nanoseconds
-            for form in ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads",
-                         "openblas_{}_num_threads64_", "openblas_{}_num_threads"):
+            for form in (
+                "scipy_openblas_{}_num_threads64_",
+                "scipy_openblas_{}_num_threads",
+                "openblas_{}_num_threads64_",
+                "openblas_{}_num_threads",
+            ):
                 if hasattr(library, form.format("set")):
                     get, put = (getattr(library, form.format(each)) for each in ("get", "set"))
                     pairs[ctypes.cast(put, ctypes.c_void_p).value] = get, put
@@ -159,8 +187,11 @@ def endings() -> list[int]:
     """The signals that ask a process to end: Ctrl-C, SIGTERM, and the end of its terminal, unless
     that is ignored, as under nohup."""
     gone = getattr(signal, "SIGHUP", None)
-    return [signal.SIGINT, signal.SIGTERM,
-            *([gone] if gone and signal.getsignal(gone) != signal.SIG_IGN else [])]
+    return [
+        signal.SIGINT,
+        signal.SIGTERM,
+        *([gone] if gone and signal.getsignal(gone) != signal.SIG_IGN else []),
+    ]
 
 
 def interruptible() -> None:

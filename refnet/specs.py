@@ -15,8 +15,16 @@ from typing import Any, NamedTuple
 
 from refnet.arguments import choice
 
-__all__ = ["Kind", "Option", "field_options", "format_spec", "merge_specs", "parse_spec", "read",
-           "signature_options"]
+__all__ = [
+    "Kind",
+    "Option",
+    "field_options",
+    "format_spec",
+    "merge_specs",
+    "parse_spec",
+    "read",
+    "signature_options",
+]
 
 
 class Option(NamedTuple):
@@ -40,16 +48,21 @@ _hints = cache(typing.get_type_hints)  # read thousands of times for a table of 
 def signature_options(function: Callable[..., Any], given: int) -> dict[str, Option]:
     """The options of a function after its first ``given`` arguments."""
     hints = _hints(function)
-    return {name: Option(_types(hints[name]), parameter.default)
-            for name, parameter in list(inspect.signature(function).parameters.items())[given:]}
+    return {
+        name: Option(_types(hints[name]), parameter.default)
+        for name, parameter in list(inspect.signature(function).parameters.items())[given:]
+    }
 
 
 def field_options(made: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
     """The options of a dataclass."""
     assert is_dataclass(made)
     hints = _hints(made)
-    return {entry.name: Option(_types(hints[entry.name]), entry.default)
-            for entry in fields(made) if entry.name not in without}
+    return {
+        entry.name: Option(_types(hints[entry.name]), entry.default)
+        for entry in fields(made)
+        if entry.name not in without
+    }
 
 
 class Kind(NamedTuple):
@@ -72,8 +85,9 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     for item in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key.isidentifier():
-            raise ValueError(f"{text!r}: {item!r} is not key=value; write it like "
-                             "svd:margin=0.1,step=cayley")
+            raise ValueError(
+                f"{text!r}: {item!r} is not key=value; write it like svd:margin=0.1,step=cayley"
+            )
         if key in options:
             raise ValueError(f"{text!r}: {key} is given twice")
         options[key] = value
@@ -116,11 +130,14 @@ def read(setting: str, kind: Kind, text: Any) -> tuple[str, dict[str, Any]]:
     known = kind.options(name)
     for option in given:
         if option not in known:
-            raise ValueError(f"{setting} {name} has no option {option!r}; "
-                             + (f"its options are {', '.join(known)}" if known else
-                                "it takes none"))
-    return name, {option: _read(f"{setting} {name}: {option}", known[option].types, value)
-                  for option, value in given.items()}
+            raise ValueError(
+                f"{setting} {name} has no option {option!r}; "
+                + (f"its options are {', '.join(known)}" if known else "it takes none")
+            )
+    return name, {
+        option: _read(f"{setting} {name}: {option}", known[option].types, value)
+        for option, value in given.items()
+    }
 
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a word"}

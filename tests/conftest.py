@@ -17,7 +17,11 @@ with warnings.catch_warnings():
 os.environ["REFNET_JUDGE_CACHE"] = "off"  # each test makes its own certificates
 
 settings.register_profile(
-    "refnet", deadline=None, derandomize=True, max_examples=150, print_blob=True,
+    "refnet",
+    deadline=None,
+    derandomize=True,
+    max_examples=150,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("refnet")

@@ -23,8 +23,7 @@ from refnet.nets.states import (
     step_jacobians,
 )
 
-__all__ = ["StepBounds", "gradient_norms", "jacobian_spectra", "lyapunov_exponents",
-           "step_bounds"]
+__all__ = ["StepBounds", "gradient_norms", "jacobian_spectra", "lyapunov_exponents", "step_bounds"]
 
 
 _ONE = Rule(lambda what, net: _one_layer(what, net), (*FORWARD.wrong, StackedNet(1, 2, 1)))
@@ -33,12 +32,16 @@ _ONE = Rule(lambda what, net: _one_layer(what, net), (*FORWARD.wrong, StackedNet
 def _one_layer(what: str, net: Any) -> None:
     FORWARD.check(what, net)
     if isinstance(net, StackedNet):
-        raise ValueError(f"{what} has {net.layers} layers; need one, whose step is W D_t: take a "
-                         "layer by itself, net.every_cell['_l0'] with net.of(params, '_l0'), or "
-                         "jacobian_spectra of all")
+        raise ValueError(
+            f"{what} has {net.layers} layers; need one, whose step is W D_t: take a "
+            "layer by itself, net.every_cell['_l0'] with net.of(params, '_l0'), or "
+            "jacobian_spectra of all"
+        )
     if net.cell != "rnn":
-        raise ValueError(f"{what} has the cell {net.cell}; eta_t = ||D_t|| ||W|| is for the simple "
-                         "cell rnn: take jacobian_spectra of any other")
+        raise ValueError(
+            f"{what} has the cell {net.cell}; eta_t = ||D_t|| ||W|| is for the simple "
+            "cell rnn: take jacobian_spectra of any other"
+        )
 
 
 @takes(net=RECURRENT, batch=BATCH, last=FLAG)
@@ -115,8 +118,7 @@ def lyapunov_exponents(net: RecurrentNet, params: Params, x: Array) -> Array:
 
 
 class StepBounds(NamedTuple):
-    """``bound``: eta_t = ||D_t|| ||W||; ``measured``: ||da_{t+1}/da_t||; both (T - 1, B), float64.
-    """
+    """``bound``: ||D_t|| ||W||; ``measured``: ||da_{t+1}/da_t||; both (T - 1, B), float64."""
 
     bound: Array
     measured: Array
@@ -145,5 +147,6 @@ def step_bounds(net: RecurrentNet, params: Params, x: Array) -> StepBounds:
         jacobians.append(net.layer.activation.backward(a, h, np.broadcast_to(unit, a.shape), p)[0])
     # row i of D: the pull-back of the i-th unit
     D, W = np.stack(jacobians, axis=-2)[:-1].astype(np.float64), p["Whh"].astype(np.float64)
-    return StepBounds(np.linalg.norm(D, 2, (-2, -1)) * np.linalg.norm(W, 2),
-                      np.linalg.norm(W @ D, 2, (-2, -1)))
+    return StepBounds(
+        np.linalg.norm(D, 2, (-2, -1)) * np.linalg.norm(W, 2), np.linalg.norm(W @ D, 2, (-2, -1))
+    )

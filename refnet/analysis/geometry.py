@@ -17,10 +17,19 @@ from refnet.matrices.transitions.svd import SVD
 __all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retraction_errors"]
 
 
-@takes(rates=numbers("(0, inf)"), rng=GENERATOR, retraction=one_of(stiefel.RETRACTIONS),
-       metric=one_of(stiefel.METRICS))
-def retraction_errors(shape: tuple[int, int], rates: Array, rng: np.random.Generator,
-                      retraction: str = "cayley", metric: str = "canonical") -> Array:
+@takes(
+    rates=numbers("(0, inf)"),
+    rng=GENERATOR,
+    retraction=one_of(stiefel.RETRACTIONS),
+    metric=one_of(stiefel.METRICS),
+)
+def retraction_errors(
+    shape: tuple[int, int],
+    rates: Array,
+    rng: np.random.Generator,
+    retraction: str = "cayley",
+    metric: str = "canonical",
+) -> Array:
     """``||retraction - geodesic||_F`` after one step from a random M of that shape (N, P), N >= P,
     with orthonormal columns, along a random gradient of Frobenius norm 1, for each rate; float64.
     Steps, gradient and geodesic are those of the metric.
@@ -49,13 +58,21 @@ def retraction_errors(shape: tuple[int, int], rates: Array, rng: np.random.Gener
     """
     M = initialize("orthogonal", shape, rng)
     if not 1 < len(M) >= M.shape[1]:
-        raise ValueError(f"retraction_errors: shape is {shape}; need (N, P) with N >= P and N > 1: "
-                         "transpose a wide one")
+        raise ValueError(
+            f"retraction_errors: shape is {shape}; need (N, P) with N >= P and N > 1: "
+            "transpose a wide one"
+        )
     G = rng.normal(size=M.shape)
     G /= np.linalg.norm(stiefel.gradient(M, G, metric))
-    return np.array([np.linalg.norm(stiefel.step(M, G, float(rate), retraction, metric)
-                                    - stiefel.step(M, G, float(rate), "geodesic", metric))
-                     for rate in rates])
+    return np.array(
+        [
+            np.linalg.norm(
+                stiefel.step(M, G, float(rate), retraction, metric)
+                - stiefel.step(M, G, float(rate), "geodesic", metric)
+            )
+            for rate in rates
+        ]
+    )
 
 
 class Descents(NamedTuple):
@@ -83,16 +100,31 @@ def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
     for run in range(runs):
         W, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
         G /= np.linalg.norm(G)
-        found[:, run] = (-(G * stiefel.gradient(W, G)).sum(),
-                         -(G * ((G.T @ W - W.T @ G) @ W)).sum())
+        found[:, run] = (
+            -(G * stiefel.gradient(W, G)).sum(),
+            -(G * ((G.T @ W - W.T @ G) @ W)).sum(),
+        )
     return Descents(*found)
 
 
-@takes(n=count(), steps=count(), points=count(), rng=GENERATOR,
-       dtype=one_of(("float32", "float64")), rate=real("(0, inf)"),
-       guarded=instance(bool, "True or False"))
-def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator, dtype: str,
-                      rate: float = 1e-2, guarded: bool = False) -> tuple[Array, Array]:
+@takes(
+    n=count(),
+    steps=count(),
+    points=count(),
+    rng=GENERATOR,
+    dtype=one_of(("float32", "float64")),
+    rate=real("(0, inf)"),
+    guarded=instance(bool, "True or False"),
+)
+def defect_over_steps(
+    n: int,
+    steps: int,
+    points: int,
+    rng: np.random.Generator,
+    dtype: str,
+    rate: float = 1e-2,
+    guarded: bool = False,
+) -> tuple[Array, Array]:
     """``||M'M - I||_F`` along a walk of Cayley steps with random gradients, after numbers
     of steps with evenly spaced logarithms: the numbers and the defects. There are ``points`` of
     them, less those that rounding makes equal.
@@ -107,8 +139,9 @@ def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator,
     ([1, 10, 100], True)
     """
     if points > steps:
-        raise ValueError(f"defect_over_steps: points is {points} and steps {steps}; need "
-                         "points <= steps")
+        raise ValueError(
+            f"defect_over_steps: points is {points} and steps {steps}; need points <= steps"
+        )
     at = np.unique(np.geomspace(1, steps, points).astype(int))
     M = initialize("orthogonal", (n, n), rng).astype(dtype)
     defects, where = [], set(at.tolist())
@@ -121,8 +154,11 @@ def defect_over_steps(n: int, steps: int, points: int, rng: np.random.Generator,
     return at, np.array(defects)
 
 
-@takes(margins=numbers("(0, inf)"), p=numbers("(-inf, inf)"),
-       spectrum_rate=one_of(("plain", "printed", "margin_free")))
+@takes(
+    margins=numbers("(0, inf)"),
+    p=numbers("(-inf, inf)"),
+    spectrum_rate=one_of(("plain", "printed", "margin_free")),
+)
 def margin_steps(margins: Array, p: Array, spectrum_rate: str = "printed") -> Array:
     """``ds`` of an SGD step of rate 1 with dL/ds = -1, for each margin and each p: how fast the
     spectrum moves, (margins, p).
@@ -141,5 +177,5 @@ def margin_steps(margins: Array, p: Array, spectrum_rate: str = "printed") -> Ar
         parts = {"U": np.eye(len(p)), "V": np.eye(len(p)), "p": np.asarray(p, float)}
         tape = transition.matrix(parts)[1]
         slope = transition.pull_back(parts, tape, np.eye(len(p)))["p"]
-        steps.append(slope ** 2 * float(transition.rates.get("p", 1)))
+        steps.append(slope**2 * float(transition.rates.get("p", 1)))
     return np.array(steps)

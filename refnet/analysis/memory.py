@@ -12,15 +12,29 @@ from refnet.analysis.spectra import spectral_radius, square
 from refnet.arguments import SQUARE, VECTOR, Rule, array, count, finite, optional, real, takes
 from refnet.batch import Array
 
-__all__ = ["chain_memory", "fisher_memory", "noise_covariance", "normal_memory", "peak_order",
-           "signal_to_noise", "total_memory"]
+__all__ = [
+    "chain_memory",
+    "fisher_memory",
+    "noise_covariance",
+    "normal_memory",
+    "peak_order",
+    "signal_to_noise",
+    "total_memory",
+]
 
 
-_STATES = finite(Rule(lambda what, value: array(what, value, kinds="fiu"),
-                      (None, [1.0], np.ones((2, 3)), np.ones((2, 3, 1), complex),
-                       np.full((2, 1, 3), np.nan))))
-_EACH = finite(Rule(lambda what, value: array(what, value, ("H",), kinds="fiuc"),
-                    (None, [.5], np.eye(2), np.ones(1, str), np.full(3, np.nan))))
+_STATES = finite(
+    Rule(
+        lambda what, value: array(what, value, kinds="fiu"),
+        (None, [1.0], np.ones((2, 3)), np.ones((2, 3, 1), complex), np.full((2, 1, 3), np.nan)),
+    )
+)
+_EACH = finite(
+    Rule(
+        lambda what, value: array(what, value, ("H",), kinds="fiuc"),
+        (None, [0.5], np.eye(2), np.ones(1, str), np.full(3, np.nan)),
+    )
+)
 _INPUT = finite(Rule(VECTOR.check, (*VECTOR.wrong, np.full(3, np.inf))))
 _POSITIVE = real("(0, 1e150)")
 
@@ -50,7 +64,8 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
         raise ValueError(
             f"noise_covariance: W has the spectral radius {spectral_radius(W):.6g}, so the noise "
             "grows without end and no stationary state exists; need one below 1: scale W, such as "
-            ".99 W, or give a horizon, a number of steps")
+            ".99 W, or give a horizon, a number of steps"
+        )
     return np.asarray(solve_discrete_lyapunov(W.astype(np.float64), noise * np.eye(len(W))))
 
 
@@ -66,13 +81,15 @@ def below_one(W: Array) -> bool:
 
 def _fit(function: str, W: Array, v: Array) -> None:
     if v.shape != (len(W),):
-        raise ValueError(f"{function}: v has shape {v.shape}; need ({len(W)},), because W is "
-                         f"{W.shape}")
+        raise ValueError(
+            f"{function}: v has shape {v.shape}; need ({len(W)},), because W is {W.shape}"
+        )
 
 
 @takes(W=SQUARE, v=_INPUT, delays=count(0), noise=_POSITIVE, horizon=optional(count()))
-def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
-                  horizon: int | None = None) -> Array:
+def fisher_memory(
+    W: Array, v: Array, delays: int, noise: float = 1, horizon: int | None = None
+) -> Array:
     """``J(k) = v' W^k' C^-1 W^k v`` for k = 0 .. delays - 1, (delays,), float64.
 
     W (H, H) acts on columns, as in ``a = Whh h``; v (H,), the input's weights, of norm 1 by
@@ -93,16 +110,20 @@ def fisher_memory(W: Array, v: Array, delays: int, noise: float = 1,
     """
     _fit("fisher_memory", W, v)
     if horizon is not None and delays > horizon:
-        raise ValueError(f"fisher_memory: delays is {delays} but the horizon {horizon}; need "
-                         "delays up to the horizon")
+        raise ValueError(
+            f"fisher_memory: delays is {delays} but the horizon {horizon}; need "
+            "delays up to the horizon"
+        )
     W, v = W.astype(np.float64), v.astype(np.float64)
     if horizon is not None:
         try:
             return _fisher_memory_of(W, v, delays, float(noise), horizon)
         except np.linalg.LinAlgError:
-            raise ValueError(f"fisher_memory: W has entries up to {abs(W).max():.3g}, with which "
-                             f"the noise of {horizon} steps is beyond float64; need smaller ones: "
-                             "a matrix whose training diverged keeps no memory") from None
+            raise ValueError(
+                f"fisher_memory: W has entries up to {abs(W).max():.3g}, with which "
+                f"the noise of {horizon} steps is beyond float64; need smaller ones: "
+                "a matrix whose training diverged keeps no memory"
+            ) from None
     C = noise_covariance(W, noise)
     signals = np.empty((len(W), delays))
     signal = v
@@ -180,7 +201,7 @@ def chain_memory(gain: float, delays: int) -> Array:
     k, g = np.arange(delays), float(gain) ** 2
     if g > 1:  # the same, without powers that grow
         return np.asarray((1 - 1 / g) / (1 - (1 / g) ** (k + 1)))
-    return np.asarray(1 / (k + 1) if g == 1 else g ** k * (g - 1) / (g ** (k + 1) - 1))
+    return np.asarray(1 / (k + 1) if g == 1 else g**k * (g - 1) / (g ** (k + 1) - 1))
 
 
 @takes(eigenvalues=_EACH, weights=_EACH, delays=count(0))
@@ -198,13 +219,17 @@ def normal_memory(eigenvalues: Array, weights: Array, delays: int) -> Array:
     """
     squares = abs(eigenvalues) ** 2
     if not (squares < 1).all():
-        raise ValueError(f"normal_memory: the largest |eigenvalue| is {squares.max() ** 0.5:.6g}; "
-                         "need all below 1: scale W, such as .99 W")
+        raise ValueError(
+            f"normal_memory: the largest |eigenvalue| is {squares.max() ** 0.5:.6g}; "
+            "need all below 1: scale W, such as .99 W"
+        )
     if len(weights) != len(squares):
-        raise ValueError(f"normal_memory: weights has shape {weights.shape}; need "
-                         f"{squares.shape}, as eigenvalues has")
+        raise ValueError(
+            f"normal_memory: weights has shape {weights.shape}; need "
+            f"{squares.shape}, as eigenvalues has"
+        )
     k = np.arange(delays)[:, None]
-    return np.asarray((weights * squares ** k * (1 - squares)).sum(axis=1))
+    return np.asarray((weights * squares**k * (1 - squares)).sum(axis=1))
 
 
 @takes(W=SQUARE, v=_INPUT, steps=count(0), noise=_POSITIVE)
@@ -253,8 +278,10 @@ def peak_order(h: Array, W: Array, widest: int | None = None) -> tuple[Array, Ar
     """
     W = square("peak_order", W)
     if h.ndim != 3 or h.shape[2] != len(W) or 0 in h.shape:
-        raise ValueError(f"peak_order: h has shape {h.shape}; need (T, B, H) with H = {len(W)}, "
-                         f"because W is {W.shape}")
+        raise ValueError(
+            f"peak_order: h has shape {h.shape}; need (T, B, H) with H = {len(W)}, "
+            f"because W is {W.shape}"
+        )
     H = len(W)
     widest = H - 1 if widest is None else min(widest, H - 1)
     order = np.argsort(abs(h).mean(axis=1).argmax(axis=0), kind="stable")

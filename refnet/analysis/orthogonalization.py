@@ -21,8 +21,17 @@ from refnet.batch import Array
 from refnet.maths.numeric import Number
 from refnet.matrices.initializers import INITIALIZERS, initialize
 
-__all__ = ["Basin", "DefectMoments", "Experiment", "basin", "defect_moments", "gaussian_moments",
-           "orthogonalization_experiment", "singular_value_map", "uniform_moments"]
+__all__ = [
+    "Basin",
+    "DefectMoments",
+    "Experiment",
+    "basin",
+    "defect_moments",
+    "gaussian_moments",
+    "orthogonalization_experiment",
+    "singular_value_map",
+    "uniform_moments",
+]
 
 
 class DefectMoments(NamedTuple):
@@ -43,7 +52,7 @@ def gaussian_moments(sd: float) -> Moments:
 
     Checked by: tests/analysis/test_explain.py::test_derived_moments_are_simulated.
     """
-    return sd ** 2, 3 * sd ** 4, 15 * sd ** 6, 105 * sd ** 8
+    return sd**2, 3 * sd**4, 15 * sd**6, 105 * sd**8
 
 
 def uniform_moments(limit: Any) -> Moments:
@@ -55,7 +64,7 @@ def uniform_moments(limit: Any) -> Moments:
 
     Checked by: tests/analysis/test_explain.py::test_derived_moments_are_simulated.
     """
-    return limit ** 2 / 3, limit ** 4 / 5, limit ** 6 / 7, limit ** 8 / 9
+    return limit**2 / 3, limit**4 / 5, limit**6 / 7, limit**8 / 9
 
 
 def _four(what: str, value: Any) -> None:
@@ -65,8 +74,7 @@ def _four(what: str, value: Any) -> None:
         raise ValueError(f"{what} has {len(value)} numbers; need {need}")
 
 
-@takes(m=count(), n=count(),
-       moments=Rule(_four, (None, 1.5, (), (1, 3, 15), "abcd")))
+@takes(m=count(), n=count(), moments=Rule(_four, (None, 1.5, (), (1, 3, 15), "abcd")))
 def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
     """The mean and variance of ``||X X' - I||_F^2``, X (m, n) with independent entries of mean 0.
 
@@ -90,12 +98,14 @@ def defect_moments(m: int, n: int, moments: Moments) -> DefectMoments:
     (101.0, 12.24)
     """
     m2, m4, m6, m8 = moments
-    var_y, var_z, cov = m4 - m2 ** 2, m8 - m4 ** 2, m6 - m2 * m4
+    var_y, var_z, cov = m4 - m2**2, m8 - m4**2, m6 - m2 * m4
     c = 2 * (m + n - 2) * m2 - 2
-    mean = m * n * (m4 + (m + n - 2) * m2 ** 2 - 2 * m2) + m
-    variance = (m * n * (var_z + c ** 2 * var_y + 2 * c * cov)
-                + 2 * m * n * (m + n - 2) * var_y ** 2
-                + 4 * m * (m - 1) * n * (n - 1) * m2 ** 4)
+    mean = m * n * (m4 + (m + n - 2) * m2**2 - 2 * m2) + m
+    variance = (
+        m * n * (var_z + c**2 * var_y + 2 * c * cov)
+        + 2 * m * n * (m + n - 2) * var_y**2
+        + 4 * m * (m - 1) * n * (n - 1) * m2**4
+    )
     return DefectMoments(mean, variance)
 
 
@@ -135,8 +145,10 @@ def basin(rate: float) -> Basin:
     Basin(limit=2.23606797749979, contraction=0.0)
     """
     if not 0 < rate < 0.25:
-        raise ValueError(f"basin: the rate is {rate}; need one between 0 and 1/4: from 1/4 on "
-                         "the descent does not converge, or far too slowly")
+        raise ValueError(
+            f"basin: the rate is {rate}; need one between 0 and 1/4: from 1/4 on "
+            "the descent does not converge, or far too slowly"
+        )
     return Basin((1 + 1 / (2 * rate)) ** 0.5, abs(1 - 8 * rate))
 
 
@@ -181,22 +193,44 @@ BLOCK = 50
 no result."""
 
 
-def _block_steps(distribution: str, size: int, rate: float, threshold: float, max_steps: int,
-                 seed: np.random.SeedSequence, runs: int) -> Array:
+def _block_steps(
+    distribution: str,
+    size: int,
+    rate: float,
+    threshold: float,
+    max_steps: int,
+    seed: np.random.SeedSequence,
+    runs: int,
+) -> Array:
     """The steps of one block of runs."""
     from refnet.compiled.orthogonality import descend  # Numba is slow to import
+
     rng = np.random.default_rng(seed)
-    W = np.stack([initialize(distribution, (size, size), rng)
-                  for _ in range(runs)]).astype(np.float32)
+    W = np.stack([initialize(distribution, (size, size), rng) for _ in range(runs)]).astype(
+        np.float32
+    )
     return descend(W, rate, threshold, max_steps).steps
 
 
-@takes(distribution=one_of(INITIALIZERS), runs=count(), size=count(), rate=real("(0, inf)"),
-       threshold=real("(0, inf)"), seed=count(0, SEED), max_steps=count())
+@takes(
+    distribution=one_of(INITIALIZERS),
+    runs=count(),
+    size=count(),
+    rate=real("(0, inf)"),
+    threshold=real("(0, inf)"),
+    seed=count(0, SEED),
+    max_steps=count(),
+)
 def orthogonalization_experiment(
-        distribution: str, runs: int = 10_000, size: int = 100, rate: float = 0.1,
-        threshold: float = 1e-6, seed: int = 0, max_steps: int = 100,
-        progress: Callable[[int, int], object] | None = None) -> Experiment:
+    distribution: str,
+    runs: int = 10_000,
+    size: int = 100,
+    rate: float = 0.1,
+    threshold: float = 1e-6,
+    seed: int = 0,
+    max_steps: int = 100,
+    progress: Callable[[int, int], object] | None = None,
+) -> Experiment:
     """Manchev & Spratling's experiment (II-A): OINIT of ``runs`` random square matrices.
 
     ``distribution``: an initialiser with its default options; "gaussian" has the

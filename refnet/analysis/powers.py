@@ -58,11 +58,13 @@ def power_radii(N: int, runs: int, n: int, rng: np.random.Generator) -> tuple[fl
     """
     gaps = np.empty(runs)
     for run in range(runs):
-        draws = rng.normal(0, N ** -0.5, (n, N, N))
+        draws = rng.normal(0, N**-0.5, (n, N, N))
         product = np.linalg.multi_dot(draws) if n > 1 else draws[0]
-        gaps[run] = (np.log(abs(np.linalg.eigvals(draws[0])).max())
-                     - np.log(abs(np.linalg.eigvals(product)).max()) / n)
-    return float(gaps.mean()), float(gaps.std() / runs ** 0.5)
+        gaps[run] = (
+            np.log(abs(np.linalg.eigvals(draws[0])).max())
+            - np.log(abs(np.linalg.eigvals(product)).max()) / n
+        )
+    return float(gaps.mean()), float(gaps.std() / runs**0.5)
 
 
 class Fibonacci(NamedTuple):
@@ -84,7 +86,7 @@ def _power(F: Array, n: int) -> Array:
     return np.asarray(result)
 
 
-@takes(n=count(0, 10 ** 7))
+@takes(n=count(0, 10**7))
 def fibonacci(n: int) -> Fibonacci:
     """The n-th Fibonacci number as an entry of ``[[1, 1], [1, 0]]^n``, three ways.
 
@@ -100,6 +102,6 @@ def fibonacci(n: int) -> Fibonacci:
     F = np.array([[1, 1], [1, 0]])
     values, Q = np.linalg.eigh(F.astype(float))
     with np.errstate(over="ignore", invalid="ignore"):
-        eigen = float((Q * values ** n @ Q.T)[0, 1])
+        eigen = float((Q * values**n @ Q.T)[0, 1])
         squared = float(_power(F.astype(float), n)[0, 1])
     return Fibonacci(int(_power(F.astype(object), n)[0, 1]), squared, eigen)

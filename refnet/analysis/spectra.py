@@ -7,8 +7,17 @@ import numpy as np
 from refnet.arguments import REAL_MATRIX, SQUARE, Rule, array, count, finite, takes
 from refnet.batch import Array
 
-__all__ = ["SchurForm", "Singular", "henrici", "numerical_range", "pseudospectrum",
-           "schur_form", "singular_values", "spectral_radius", "square"]
+__all__ = [
+    "SchurForm",
+    "Singular",
+    "henrici",
+    "numerical_range",
+    "pseudospectrum",
+    "schur_form",
+    "singular_values",
+    "spectral_radius",
+    "square",
+]
 
 
 def square(function: str, W: Array) -> Array:
@@ -27,11 +36,15 @@ def _finite(function: str, W: Array) -> Array:
     try:
         W = W.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{function}: W has entries that float64 cannot hold ({error}); need "
-                         "numbers, such as W.astype(np.float64)") from None
+        raise ValueError(
+            f"{function}: W has entries that float64 cannot hold ({error}); need "
+            "numbers, such as W.astype(np.float64)"
+        ) from None
     if not np.isfinite(W).all():
-        raise ValueError(f"{function}: W has entries that are not finite; need finite numbers: see "
-                         "np.argwhere(~np.isfinite(W))")
+        raise ValueError(
+            f"{function}: W has entries that are not finite; need finite numbers: see "
+            "np.argwhere(~np.isfinite(W))"
+        )
     return W
 
 
@@ -76,8 +89,7 @@ def singular_values(W: Array) -> Singular:
     """
     s = np.linalg.svd(_finite("singular_values", W), compute_uv=False)
     low, high = float(s[-1]), float(s[0])
-    return Singular(low, float(s.mean()), high, float(s.std()),
-                    high / low if low else float("inf"))
+    return Singular(low, float(s.mean()), high, float(s.std()), high / low if low else float("inf"))
 
 
 class SchurForm(NamedTuple):
@@ -108,6 +120,7 @@ def schur_form(W: Array) -> SchurForm:
     ([1.0, 3.0], [[0.0, 2.0], [0.0, 0.0]])
     """
     from scipy.linalg import schur
+
     W = square("schur_form", W)
     if not W.size:
         return SchurForm(np.empty(0, complex), W.astype(complex), W.astype(complex))
@@ -159,8 +172,12 @@ def numerical_range(W: Array, angles: int = 180) -> Array:
     return points
 
 
-_POINTS = finite(Rule(lambda what, value: array(what, value, kinds="fiuc"),
-                      (None, "z", 1j, [1j], np.array([np.nan]))))
+_POINTS = finite(
+    Rule(
+        lambda what, value: array(what, value, kinds="fiuc"),
+        (None, "z", 1j, [1j], np.array([np.nan])),
+    )
+)
 
 
 @takes(W=SQUARE, z=_POINTS)
@@ -183,5 +200,9 @@ def pseudospectrum(W: Array, z: Array) -> Array:
     values, strict, _ = schur_form(W)
     triangular = np.diag(values) + strict
     z = np.asarray(z, complex)
-    return np.array([np.linalg.svd(point * np.eye(len(W)) - triangular, compute_uv=False)[-1]
-                     for point in z.ravel()]).reshape(z.shape)
+    return np.array(
+        [
+            np.linalg.svd(point * np.eye(len(W)) - triangular, compute_uv=False)[-1]
+            for point in z.ravel()
+        ]
+    ).reshape(z.shape)

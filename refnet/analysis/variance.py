@@ -44,20 +44,26 @@ def _gaussian(sd: float, kinks: list[float]) -> tuple[Array, Array]:
         return np.zeros(1), np.ones(1)
     edge = float(np.arcsinh(13 * sd))
     ends = sorted({0.0, edge, *(u for u in np.arcsinh(np.abs(kinks)).tolist() if u < edge)})
-    panels = np.concatenate([np.linspace(a, b, 8 + int(4 * (b - a)), endpoint=False)
-                             for a, b in zip(ends, ends[1:])] + [[edge]])
+    panels = np.concatenate(
+        [np.linspace(a, b, 8 + int(4 * (b - a)), endpoint=False) for a, b in zip(ends, ends[1:])]
+        + [[edge]]
+    )
     t, weights = np.polynomial.legendre.leggauss(20)
     half = np.diff(panels)[:, None] / 2
     u = (panels[:-1, None] + half + half * t).ravel()
     nodes = np.sinh(u)
-    weights = (half * weights).ravel() * np.exp(-(nodes / sd) ** 2 / 2) * np.cosh(u)
+    weights = (half * weights).ravel() * np.exp(-((nodes / sd) ** 2) / 2) * np.cosh(u)
     return np.concatenate([nodes, -nodes]), np.tile(weights / weights.sum() / 2, 2)
 
 
 @takes(weight_variances=numbers("[0, inf)"), x=real("[0, inf)"), gradient=real("[0, inf)"))
-def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: float = 1,
-                        gradient: float = 1,
-                        activation: Activation | str = ACTIVATIONS["identity"]) -> Variances:
+def predicted_variances(
+    widths: tuple[int, ...],
+    weight_variances: Array,
+    x: float = 1,
+    gradient: float = 1,
+    activation: Activation | str = ACTIVATIONS["identity"],
+) -> Variances:
     """The variances of a net ``v_l = W_l h_{l-1}``, ``h_l = f(v_l)``, by layer, from the fan-in
     n_{l-1} and the fan-out n_{l+1} of layer l with n_l units::
 
@@ -81,12 +87,16 @@ def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: flo
     net = FeedforwardNet(widths, activation=activation)
     activation, widths, layers = net.activation, net.widths, net.depth + 1
     if weight_variances.shape != (layers,):
-        raise ValueError(f"predicted_variances: weight_variances has shape "
-                         f"{weight_variances.shape}; need ({layers},), one a matrix, because "
-                         f"the widths are {widths}")
+        raise ValueError(
+            f"predicted_variances: weight_variances has shape "
+            f"{weight_variances.shape}; need ({layers},), one a matrix, because "
+            f"the widths are {widths}"
+        )
     if activation.name == "oplu":
-        raise ValueError("predicted_variances: activation oplu sorts pairs of units; need one that "
-                         "acts on each unit by itself")
+        raise ValueError(
+            "predicted_variances: activation oplu sorts pairs of units; need one that "
+            "acts on each unit by itself"
+        )
     own = activation.init(1)
     kinks = [float(value) for start in own.values() for value in np.ravel(start)]
     h, v, slopes = [float(x)], [], []
@@ -106,10 +116,13 @@ def predicted_variances(widths: tuple[int, ...], weight_variances: Array, x: flo
 
 
 @takes(rng=GENERATOR, runs=count(2))
-def simulated_variances(widths: tuple[int, ...], weights: Initializer | str,
-                        rng: np.random.Generator, runs: int = 50,
-                        activation: Activation | str = ACTIVATIONS["identity"]
-                        ) -> tuple[Variances, Array, Array]:
+def simulated_variances(
+    widths: tuple[int, ...],
+    weights: Initializer | str,
+    rng: np.random.Generator,
+    runs: int = 50,
+    activation: Activation | str = ACTIVATIONS["identity"],
+) -> tuple[Variances, Array, Array]:
     """The variances measured over ``runs`` random nets, each on one input x ~ N(0, I) and with one
     gradient ~ N(0, I) at its outputs; their standard errors over the nets, (3, L + 1), in the order
     of Variances; and the variances of the weights drawn, (L + 1,).
@@ -132,13 +145,18 @@ def simulated_variances(widths: tuple[int, ...], weights: Initializer | str,
         grads = net.backward(params, tape, rng.normal(size=outputs.shape), inputs=False)
         found[run] = _mean_squares(tape.cell, outputs, grads, layers)
         variances[run] = [(params[f"W{layer + 1}"] ** 2).mean() for layer in range(layers)]
-    errors = found.std(axis=0) / runs ** 0.5
+    errors = found.std(axis=0) / runs**0.5
     return Variances(*found.mean(axis=0)), errors, variances.mean(axis=0)
 
 
-def _mean_squares(tape: list[tuple[Array, Array]], outputs: Array, grads: Params, layers: int
-                  ) -> Array:
+def _mean_squares(
+    tape: list[tuple[Array, Array]], outputs: Array, grads: Params, layers: int
+) -> Array:
     v = [a for _, a in tape] + [outputs]
-    return np.array([[(a ** 2).mean() for a in v],
-                     [(grads[f"b{layer + 1}"] ** 2).mean() for layer in range(layers)],
-                     [(grads[f"W{layer + 1}"] ** 2).mean() for layer in range(layers)]])
+    return np.array(
+        [
+            [(a**2).mean() for a in v],
+            [(grads[f"b{layer + 1}"] ** 2).mean() for layer in range(layers)],
+            [(grads[f"W{layer + 1}"] ** 2).mean() for layer in range(layers)],
+        ]
+    )

@@ -15,5 +15,10 @@ from refnet.cells import cifg, gru, gru_before, lstm, rnn
 
 __all__ = ["CELLS"]
 
-CELLS: dict[str, ModuleType] = {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before,
-                                "cifg": cifg}
+CELLS: dict[str, ModuleType] = {
+    "rnn": rnn,
+    "lstm": lstm,
+    "gru": gru,
+    "gru_before": gru_before,
+    "cifg": cifg,
+}

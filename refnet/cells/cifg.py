@@ -18,8 +18,18 @@ from refnet.cells import lstm
 from refnet.cells.lstm import Tape
 from refnet.maths.activations import ACTIVATIONS, Activation
 
-__all__ = ["CANDIDATE", "GATES", "OPTIONAL", "STATES", "Tape", "backward", "expanded", "folded",
-           "forward", "init"]
+__all__ = [
+    "CANDIDATE",
+    "GATES",
+    "OPTIONAL",
+    "STATES",
+    "Tape",
+    "backward",
+    "expanded",
+    "folded",
+    "forward",
+    "init",
+]
 
 GATES = ("i", "g", "o")
 CANDIDATE = "g"
@@ -35,8 +45,7 @@ def init(hidden: int, peepholes: bool = False) -> Params:
     >>> sorted(init(2, peepholes=True))
     ['Wpi', 'Wpo', 'bh']
     """
-    return {"bh": np.zeros(3 * hidden)} | {
-        name: np.zeros(hidden) for name in OPTIONAL if peepholes}
+    return {"bh": np.zeros(3 * hidden)} | {name: np.zeros(hidden) for name in OPTIONAL if peepholes}
 
 
 def expanded(p: Params) -> Params:
@@ -47,8 +56,10 @@ def expanded(p: Params) -> Params:
     [1.0, -1.0, 2.0, 3.0]
     """
     H = len(p["bh"]) // 3
-    p = {**p, **{name: np.concatenate([p[name][:H], -p[name][:H], p[name][H:]])
-                 for name in STACKED}}
+    p = {
+        **p,
+        **{name: np.concatenate([p[name][:H], -p[name][:H], p[name][H:]]) for name in STACKED},
+    }
     return {**p, "Wpf": -p["Wpi"]} if "Wpi" in p else p
 
 
@@ -60,15 +71,27 @@ def folded(grads: Params) -> Params:
     [-1.0, 3.0, 4.0]
     """
     H = len(grads["bh"]) // 4
-    out = {**grads, **{name: np.concatenate([grads[name][:H] - grads[name][H:2 * H],
-                                             grads[name][2 * H:]]) for name in STACKED}}
+    out = {
+        **grads,
+        **{
+            name: np.concatenate([grads[name][:H] - grads[name][H : 2 * H], grads[name][2 * H :]])
+            for name in STACKED
+        },
+    }
     if "Wpf" in out:
         out["Wpi"] = out["Wpi"] - out.pop("Wpf")
     return out
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
-            run: Callable[..., Tape] = lstm.forward, **options: Any) -> Tape:
+def forward(
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    gate: Activation = SIGMOID,
+    run: Callable[..., Tape] = lstm.forward,
+    **options: Any,
+) -> Tape:
     """Run the cell over time; shapes and options as for ``lstm.forward``, with 3 gates.
 
     >>> from refnet.maths.activations import ACTIVATIONS
@@ -81,9 +104,16 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return run(expanded(p), x, h0, act, gate, **options)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, pull: Callable[..., Params] = lstm.backward,
-             **options: Any) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    gate: Activation = SIGMOID,
+    pull: Callable[..., Params] = lstm.backward,
+    **options: Any,
+) -> Params:
     """Pull state gradients back through time; arguments and result as for ``lstm.backward``.
 
     >>> from refnet.maths.activations import ACTIVATIONS

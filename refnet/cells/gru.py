@@ -86,8 +86,15 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return Tape(x, h, a, v, u)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, clip: Number | None = None) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    gate: Activation = SIGMOID,
+    clip: Number | None = None,
+) -> Params:
     """Pull state gradients back through time.
 
     With e the complete gradient at h[t+1], for t from the last to the first::

@@ -70,7 +70,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     v = np.empty_like(a)
     h = np.empty_like(a, shape=(T + 1, B, H))
     h[0] = h0
-    gates, new = p["Whh"][:2 * H], p["Whh"][2 * H:]
+    gates, new = p["Whh"][: 2 * H], p["Whh"][2 * H :]
     for t in range(T):
         a[t, :, :2] += matmul(h[t], gates.T).reshape(B, 2, H)
         for n in (0, 1):
@@ -82,8 +82,15 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return Tape(x, h, a, v)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, clip: Number | None = None) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    gate: Activation = SIGMOID,
+    clip: Number | None = None,
+) -> Params:
     """Pull state gradients back through time.
 
     With e the complete gradient at h[t+1], for t from the last to the first::
@@ -106,7 +113,7 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     T, B, _, H = a.shape
     first = T - len(dh)
     da = np.empty_like(a)
-    gates, new = p["Whh"][:2 * H], p["Whh"][2 * H:]
+    gates, new = p["Whh"][: 2 * H], p["Whh"][2 * H :]
     e = np.zeros_like(a, shape=(B, H))
     clipped = 0
     own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
@@ -126,7 +133,9 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     past = h[:-1].reshape(T * B, H)
     reset = (v[:, :, 0] * h[:-1]).reshape(T * B, H)
     grads = {
-        "Whh": np.concatenate([matmul(rows[:, :2 * H].T, past), matmul(rows[:, 2 * H:].T, reset)]),
+        "Whh": np.concatenate(
+            [matmul(rows[:, : 2 * H].T, past), matmul(rows[:, 2 * H :].T, reset)]
+        ),
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
         "bh": rows.sum(axis=0),
         "h0": e,

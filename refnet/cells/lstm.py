@@ -23,8 +23,17 @@ from refnet.cells.common import clip_into, widened
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 
-__all__ = ["CANDIDATE", "GATES", "OPTIONAL", "PEEPHOLES", "STATES", "Tape", "backward", "forward",
-           "init"]
+__all__ = [
+    "CANDIDATE",
+    "GATES",
+    "OPTIONAL",
+    "PEEPHOLES",
+    "STATES",
+    "Tape",
+    "backward",
+    "forward",
+    "init",
+]
 
 GATES = ("i", "f", "g", "o")
 CANDIDATE = "g"
@@ -42,7 +51,7 @@ def init(hidden: int, forget: float = 1, peepholes: bool = False) -> Params:
     [0.0, 1.0, 0.0, 0.0]
     """
     bh = np.zeros(4 * hidden)
-    bh[hidden:2 * hidden] = forget
+    bh[hidden : 2 * hidden] = forget
     return {"bh": bh} | {name: np.zeros(hidden) for name in PEEPHOLES if peepholes}
 
 
@@ -104,9 +113,16 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return Tape(x, h, c, a, v, k)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, dc: Array | None = None, clip: Number | None = None
-             ) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    gate: Activation = SIGMOID,
+    dc: Array | None = None,
+    clip: Number | None = None,
+) -> Params:
     """Pull state gradients back through time.
 
     With e the gradient at h[t+1] and q the gradient at c[t+1], both complete, for t from the

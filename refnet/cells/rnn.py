@@ -65,8 +65,14 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     return Tape(x, a, h)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             clip: Number | None = None) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    clip: Number | None = None,
+) -> Params:
     """Pull state gradients back through time.
 
     With ``c = 0`` after the last step, for t from the last to the first::

@@ -43,11 +43,15 @@ class Arithmetic:
         return np.asarray(rounded_to(values, self.u) == values)
 
 
-NAMED = {one.name: one for one in (
-    Arithmetic("bfloat16", 2.0**-8, 2.0**-8, 0, 2.0**-126, 16),
-    Arithmetic("bfloat16-float32", 2.0**-8, 2.0**-24, 0, 2.0**-126, 16),
-    Arithmetic("float16-float32", 2.0**-11, 2.0**-24, 0, 2.0**-14, 16),
-    Arithmetic("tf32", 2.0**-24, 2.0**-24, 2.0**-11, 2.0**-126, 32))}
+NAMED = {
+    one.name: one
+    for one in (
+        Arithmetic("bfloat16", 2.0**-8, 2.0**-8, 0, 2.0**-126, 16),
+        Arithmetic("bfloat16-float32", 2.0**-8, 2.0**-24, 0, 2.0**-126, 16),
+        Arithmetic("float16-float32", 2.0**-11, 2.0**-24, 0, 2.0**-14, 16),
+        Arithmetic("tf32", 2.0**-24, 2.0**-24, 2.0**-11, 2.0**-126, 32),
+    )
+}
 """bfloat16 throughout; bfloat16 and float16 with sums and products in float32, rounded once, as
 PyTorch and JAX compute them; float32 whose matrix products round their factors to TF32."""
 
@@ -71,9 +75,11 @@ def arithmetic(dtype: Kind) -> Arithmetic:
     if name in NAMED:
         return NAMED[name]
     if kind.kind != "f" or kind.itemsize > 8:
-        raise ValueError(f"dtype {dtype} is none of float16, float32, float64, "
-                         f"{', '.join(NAMED)}; pass the one that they computed in, such as "
-                         "dtype=np.float32")
+        raise ValueError(
+            f"dtype {dtype} is none of float16, float32, float64, "
+            f"{', '.join(NAMED)}; pass the one that they computed in, such as "
+            "dtype=np.float32"
+        )
     info = np.finfo(kind)
     u = float(info.eps) / 2
     return Arithmetic(kind.name, u, u, 0, float(info.tiny), info.bits)

@@ -37,9 +37,15 @@ __all__ = ["assert_gradients", "judge"]
 Judged = tuple[Verdict, Mapping[str, Any], Case, Params]
 
 
-def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[..., Any],
-          *inputs: Any, cotangent: Any = None, dtype: Kind | None = None,
-          required: tuple[str, ...] | None = None, progress: Progress | None = None) -> Verdict:
+def judge(
+    what: Net | Callable[..., Any],
+    theirs: Mapping[str, Any] | Callable[..., Any],
+    *inputs: Any,
+    cotangent: Any = None,
+    dtype: Kind | None = None,
+    required: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
     """Judge another implementation's gradients of a net, or of a function written in NumPy.
 
     ``what`` and ``inputs``: a net, its parameters and a batch; or a function and its arrays, with
@@ -71,55 +77,84 @@ def judge(what: Net | Callable[..., Any], theirs: Mapping[str, Any] | Callable[.
 
 
 @serial_blas
-def _judged(what: Any, theirs: Any, inputs: tuple[Any, ...], cotangent: Any = None,
-            dtype: Kind | None = None, required: tuple[str, ...] | None = None,
-            progress: Progress | None = None) -> Judged:
+def _judged(
+    what: Any,
+    theirs: Any,
+    inputs: tuple[Any, ...],
+    cotangent: Any = None,
+    dtype: Kind | None = None,
+    required: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
+) -> Judged:
     """The verdict, their arrays, the case, and its sigmas."""
     optional(NAMES).check("judge: required", required)
     case = case_of(what, inputs, cotangent, progress)
     certified = certificate(case)
     for name in required or ():
         if name not in certified.named():
-            raise ValueError(f"required: {name} is not the name of a result; these are "
-                             f"{', '.join(certified.named())}")
+            raise ValueError(
+                f"required: {name} is not the name of a result; these are "
+                f"{', '.join(certified.named())}"
+            )
     function = theirs if callable(theirs) else None
     if function:
         theirs = results(function, case.inputs)
     if not isinstance(theirs, Mapping):
-        raise TypeError(f"judge: theirs is {type(theirs).__name__}; need a dict of arrays by name, "
-                        f"such as {', '.join(certified.named())}, or a function that returns one")
+        raise TypeError(
+            f"judge: theirs is {type(theirs).__name__}; need a dict of arrays by name, "
+            f"such as {', '.join(certified.named())}, or a function that returns one"
+        )
     readings = readings_of(case)
     if function and readings:
         readings = _Called(readings, lambda u: _size(case) <= LARGE and rerolled(case, function, u))
-    verdict, sigma = _compared(theirs, case, dtype, required,
-                               _Unnamed() if function and _long(case) else readings)
+    verdict, sigma = _compared(
+        theirs, case, dtype, required, _Unnamed() if function and _long(case) else readings
+    )
     if function and _long(case) and verdict.verdict == NOT_ROUNDING and not verdict.convention:
         name = _named_early(case, function, dtype, _wrong(verdict))
-        verdict = replace(verdict, convention=name) if name else _compared(
-            theirs, case, dtype, required, readings)[0]
+        verdict = (
+            replace(verdict, convention=name)
+            if name
+            else _compared(theirs, case, dtype, required, readings)[0]
+        )
     if function and verdict.passed:
         second = results(function, case.inputs)
         other, _ = _compared(second, case, dtype, required, _Unnamed())
         if not other.passed:
             return replace(other, convention=SECOND), second, case, sigma
         return _of_other_inputs(case, function, dtype, required, sigma) or (
-            verdict, theirs, case, sigma)
+            verdict,
+            theirs,
+            case,
+            sigma,
+        )
     return verdict, theirs, case, sigma
 
 
-def _compared(theirs: Any, case: Case, dtype: Kind | None, required: tuple[str, ...] | None,
-              readings: Readings | None) -> tuple[Verdict, Params]:
+def _compared(
+    theirs: Any,
+    case: Case,
+    dtype: Kind | None,
+    required: tuple[str, ...] | None,
+    readings: Readings | None,
+) -> tuple[Verdict, Params]:
     """The verdict on results of a case, and the sigmas that it is by."""
     certified = certificate(case)
     theirs = by_name(theirs, certified.named())
     types, _ = judged_types(theirs, dtype)
     sigma = {name: sigma_of(case, types.get(name, types[""]))[name] for name in certified.named()}
-    return compare(theirs, certified, dtype=dtype, required=required, sigma=sigma,
-                   readings=readings), sigma
+    return compare(
+        theirs, certified, dtype=dtype, required=required, sigma=sigma, readings=readings
+    ), sigma
 
 
-def _of_other_inputs(case: Case, function: Theirs, dtype: Kind | None,
-                     required: tuple[str, ...] | None, sigma: Params) -> Judged | None:
+def _of_other_inputs(
+    case: Case,
+    function: Theirs,
+    dtype: Kind | None,
+    required: tuple[str, ...] | None,
+    sigma: Params,
+) -> Judged | None:
     """What is judged instead if the function does not follow its inputs: its results at others,
     with a mistake's name that shows there alone, or with how it shows that something is kept."""
     if _size(case) > LARGE:
@@ -137,24 +172,31 @@ def _of_other_inputs(case: Case, function: Theirs, dtype: Kind | None,
     return None
 
 
-def _named_there(case: Case, other: Case, arrays: Mapping[str, Any], verdict: Verdict,
-                 sigma: Params) -> str:
+def _named_there(
+    case: Case, other: Case, arrays: Mapping[str, Any], verdict: Verdict, sigma: Params
+) -> str:
     """The name of a mistake that explains the results of the other case, and shows in no result of
     the first one."""
     first, there = readings_of(case), readings_of(other)
-    given = {name: value for name, theirs in arrays.items()
-             if name in sigma and (value := numbers(theirs)) is not None}
+    given = {
+        name: value
+        for name, theirs in arrays.items()
+        if name in sigma and (value := numbers(theirs)) is not None
+    }
     if _long(case) or not first or not there:
         return ""
     name = there.unseen(first, given, _wrong(verdict), sigma, unit(verdict.dtype.split(", ")[0]))
     return name and f": {name}"
 
 
-OTHER = ("with {} it gives another result than these have, with those of the first call it was "
-         "right{}")
+OTHER = (
+    "with {} it gives another result than these have, with those of the first call it was right{}"
+)
 KEPT = ": something is kept between calls, because {}"
-SECOND = ("a second call with the same inputs gives another result, the first one's was right: "
-          "something is kept between calls")
+SECOND = (
+    "a second call with the same inputs gives another result, the first one's was right: "
+    "something is kept between calls"
+)
 
 
 def _wrong(verdict: Verdict) -> set[str]:
@@ -186,8 +228,14 @@ class _Called(Readings):
     def __init__(self, readings: Readings, rerolled: Callable[[float], bool]) -> None:
         self.readings, self.rerolled = readings, rerolled
 
-    def explain(self, given: Params, wrong: Iterable[str], sigma: Params, u: float,
-                rerolled: Callable[[float], bool] | None = None) -> str:
+    def explain(
+        self,
+        given: Params,
+        wrong: Iterable[str],
+        sigma: Params,
+        u: float,
+        rerolled: Callable[[float], bool] | None = None,
+    ) -> str:
         """As the readings do."""
         return self.readings.explain(given, wrong, sigma, u, rerolled or self.rerolled)
 
@@ -198,12 +246,16 @@ def _long(case: Case) -> bool:
 
 def _size(case: Case) -> int:
     """Steps, times sequences, times hidden units, of a recurrent net; 0 of all else."""
-    return int(case.inputs[1].x[..., 0].size * case.what.hidden) if isinstance(
-        case.what, RecurrentNet) else 0
+    return (
+        int(case.inputs[1].x[..., 0].size * case.what.hidden)
+        if isinstance(case.what, RecurrentNet)
+        else 0
+    )
 
 
-def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None, wrong: set[str]
-                 ) -> str:
+def _named_early(
+    case: Case, theirs: Callable[..., Any], dtype: Kind | None, wrong: set[str]
+) -> str:
     """The mistake's name from the first steps of some sequences, or "" if it does not show there
     in the quantities that are ``wrong`` and no others, or has none: a search there takes a second,
     and half a minute over hundreds of steps."""
@@ -215,14 +267,22 @@ def _named_early(case: Case, theirs: Callable[..., Any], dtype: Kind | None, wro
     except Exception:  # theirs runs at one size alone
         return ""
     found = compare(arrays, certified, dtype=dtype, required=())
-    return found.convention and _wrong(found) == wrong and (
-        f"{found.convention} (at T = {sizes['T']}, B = {sizes['B']})") or ""
+    return (
+        found.convention
+        and _wrong(found) == wrong
+        and (f"{found.convention} (at T = {sizes['T']}, B = {sizes['B']})")
+        or ""
+    )
 
 
-def assert_gradients(what: Net | Callable[..., Any],
-                     theirs: Mapping[str, Any] | Callable[..., Any], *inputs: Any,
-                     allow_suspicious: bool = False, shrink: bool = True, **options: Any
-                     ) -> Verdict:
+def assert_gradients(
+    what: Net | Callable[..., Any],
+    theirs: Mapping[str, Any] | Callable[..., Any],
+    *inputs: Any,
+    allow_suspicious: bool = False,
+    shrink: bool = True,
+    **options: Any,
+) -> Verdict:
     """``judge`` as an assertion, for a test of any runner; its arguments and ``options``.
 
     Raises AssertionError if the verdict is not *explained by rounding* (with
@@ -245,7 +305,8 @@ def assert_gradients(what: Net | Callable[..., Any],
     if verdict.verdict not in fine:
         smallest = None
         if shrink and callable(theirs) and verdict.verdict != UNJUDGED:
-            smallest = shrunk(case, theirs, verdict, fine, options.get("dtype"),
-                              options.get("required"))
+            smallest = shrunk(
+                case, theirs, verdict, fine, options.get("dtype"), options.get("required")
+            )
         raise AssertionError(report(verdict, arrays, certificate(case), sigma, smallest))
     return verdict

@@ -13,8 +13,16 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["NORMS", "bounded", "held", "random_batch", "random_case", "random_mask",
-           "random_params", "reference_results"]
+__all__ = [
+    "NORMS",
+    "bounded",
+    "held",
+    "random_batch",
+    "random_case",
+    "random_mask",
+    "random_params",
+    "reference_results",
+]
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
 MADE = ("orthogonal", "svd", "cayley", "householder")
@@ -37,8 +45,14 @@ def bounded(net: Net) -> set[str]:
     return {"A", "a", "p"} & {*made.shapes(2, 2)} if made else set()
 
 
-def random_params(net: Net, rng: np.random.Generator, dtype: Any, peepholes: bool = False,
-                  norm: float | None = None, **options: Any) -> Params:
+def random_params(
+    net: Net,
+    rng: np.random.Generator,
+    dtype: Any,
+    peepholes: bool = False,
+    norm: float | None = None,
+    **options: Any,
+) -> Params:
     """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
     but for those that are orthogonal; no entry is zero. ``norm``: the 1-norm, within a tenth, by
     which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
@@ -72,14 +86,19 @@ def _room(value: Array) -> float:
     return min(1.0, (WIDE / value.shape[-1]) ** 0.5) if value.ndim == 2 else 1.0
 
 
-def with_drawn(net: Net, params: Params, starts: tuple[str, ...], rng: np.random.Generator,
-               batch: int) -> Params:
+def with_drawn(
+    net: Net, params: Params, starts: tuple[str, ...], rng: np.random.Generator, batch: int
+) -> Params:
     """``params`` and, from N(0, 1), all others of the net whose names start with one of
     ``starts``; B = ``batch``."""
     dtype = next(iter(params.values())).dtype
-    return params | {name: rng.normal(size=[batch if isinstance(n, str) else n for n in shapes[-1]]
-                                      ).astype(dtype)
-                     for name, shapes in net.shapes.items() if name.startswith(starts)}
+    return params | {
+        name: rng.normal(size=[batch if isinstance(n, str) else n for n in shapes[-1]]).astype(
+            dtype
+        )
+        for name, shapes in net.shapes.items()
+        if name.startswith(starts)
+    }
 
 
 def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
@@ -95,8 +114,11 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
     else:
         assert isinstance(net, FeedforwardNet)
         x, outputs = rng.normal(size=(batch, net.widths[0])).astype(dtype), net.widths[-1]
-    y: Array = (rng.integers(0, outputs, predictions) if net.loss == "cross_entropy"
-                else rng.normal(size=(*predictions, outputs)).astype(dtype))
+    y: Array = (
+        rng.integers(0, outputs, predictions)
+        if net.loss == "cross_entropy"
+        else rng.normal(size=(*predictions, outputs)).astype(dtype)
+    )
     if net.loss == "cross_entropy":
         _with_both(rng, y.reshape(-1), 0, outputs - 1)
         if y.size > 3:
@@ -110,7 +132,7 @@ def _with_both(rng: np.random.Generator, values: Array, one: int, other: int) ->
     if len(values) > 3:
         values[1 + rng.choice(len(values) - 2, 2, replace=False)] = one, other
     elif len(values) > 1:
-        values[:] = (one, other, one)[:len(values)]
+        values[:] = (one, other, one)[: len(values)]
 
 
 def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]:
@@ -118,8 +140,10 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
     if kind.u <= np.finfo(stored(kind)).eps / 2:
         return params, batch
     y = batch.y if batch.y.dtype.kind in "iu" else rounded_to(batch.y, kind.u)
-    return ({name: rounded_to(value, kind.u) for name, value in params.items()},
-            batch._replace(x=rounded_to(batch.x, kind.u), y=y))
+    return (
+        {name: rounded_to(value, kind.u) for name, value in params.items()},
+        batch._replace(x=rounded_to(batch.x, kind.u), y=y),
+    )
 
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
@@ -135,8 +159,9 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
     T = int(rng.choice([length for length in LENGTHS if length <= longest]))
     B = int(rng.integers(1, 9 if T <= 50 else 3))
     loss = str(rng.choice(["cross_entropy", "cross_entropy", "squared_error"]))
-    kind = str(rng.choice(["rnn", "rnn", "rnn", "lstm", "lstm", "gru", "gru", "gru_before",
-                           "feedforward"]))
+    kind = str(
+        rng.choice(["rnn", "rnn", "rnn", "lstm", "lstm", "gru", "gru", "gru_before", "feedforward"])
+    )
     if kind == "feedforward":
         H, act = int(rng.integers(2, 25)), str(rng.choice(["tanh", "relu"]))
         widths = (int(rng.integers(1, 9)), *[H] * int(rng.integers(1, 6)), int(rng.integers(2, 8)))
@@ -147,9 +172,16 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
     if T <= 20 and rng.random() < 0.06 and made == "dense":
         H = int(rng.choice([64, 128]))
     act = str(rng.choice(["tanh", "tanh", "relu"])) if kind == "rnn" else "tanh"
-    net = RecurrentNet(int(rng.integers(1, 5)), H, int(rng.integers(2, 8)), cell=kind, loss=loss,
-                       activation=ACTIVATIONS[act], readout=str(rng.choice(["last", "every"])),
-                       transition=transition(made))
+    net = RecurrentNet(
+        int(rng.integers(1, 5)),
+        H,
+        int(rng.integers(2, 8)),
+        cell=kind,
+        loss=loss,
+        activation=ACTIVATIONS[act],
+        readout=str(rng.choice(["last", "every"])),
+        transition=transition(made),
+    )
     peepholes = kind == "lstm" and rng.random() < 0.4
     norm = float(rng.choice(NORMS)) if bounded(net) else None
     params = random_params(net, rng, dtype, peepholes, norm)
@@ -164,6 +196,8 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
 def reference_results(net: Net, params: Params, batch: Batch) -> Params:
     """What a net's own backend gives, by the names that ``compare`` takes."""
     found = loss_and_gradients(net, params, batch)
-    return {"loss": found.loss, "outputs": found.outputs,
-            **{f"d{name}": value for name, value in found.gradients.items()
-               if name != "clipped"}}
+    return {
+        "loss": found.loss,
+        "outputs": found.outputs,
+        **{f"d{name}": value for name, value in found.gradients.items() if name != "clipped"},
+    }

@@ -29,16 +29,25 @@ from refnet.nets.stacked import StackedNet
 __all__ = ["CASES", "CHECKERS", "checker_rows"]
 
 Rows = Iterator[dict[str, Any]]
-CHECKERS = ("refnet float32", "refnet float64", "gradcheck", "check_grads", "allclose",
-            "assert_allclose")
+CHECKERS = (
+    "refnet float32",
+    "refnet float64",
+    "gradcheck",
+    "check_grads",
+    "allclose",
+    "assert_allclose",
+)
 KINDS = 9
 """How many kinds of bugs are planted in a case, each in one case alone."""
 RELU = ACTIVATIONS["relu"]
 CASES: dict[str, tuple[Net, int, int]] = {
     "rnn": (RecurrentNet(2, 4, 3), 5, 2),
     "rnn fading": (RecurrentNet(2, 4, 3), 40, 2),
-    "rnn relu gain": (RecurrentNet(2, 4, 3, activation=RELU, loss="squared_error", gain=1.25),
-                      5, 2),
+    "rnn relu gain": (
+        RecurrentNet(2, 4, 3, activation=RELU, loss="squared_error", gain=1.25),
+        5,
+        2,
+    ),
     "rnn every mask": (RecurrentNet(2, 4, 3, readout="every"), 6, 3),
     "rnn orthogonal": (RecurrentNet(2, 4, 3, transition=transition("orthogonal")), 6, 2),
     "rnn svd": (RecurrentNet(2, 4, 3, transition=transition("svd")), 6, 2),
@@ -49,8 +58,11 @@ CASES: dict[str, tuple[Net, int, int]] = {
     "feedforward": (FeedforwardNet((4, 5, 5, 3)), 0, 4),
     "feedforward relu": (FeedforwardNet((4, 5, 5, 3), activation=RELU, loss="squared_error"), 0, 4),
     "stacked lstm mask": (StackedNet(2, 3, 3, "lstm", layers=2, bidirectional=True), 5, 3),
-    "stacked gru every": (StackedNet(2, 3, 3, "gru", layers=2, bidirectional=True,
-                                     readout="every"), 5, 2),
+    "stacked gru every": (
+        StackedNet(2, 3, 3, "gru", layers=2, bidirectional=True, readout="every"),
+        5,
+        2,
+    ),
 }
 """Net, T and B by name; the names say what else."""
 
@@ -74,21 +86,25 @@ class _Program:
 def _gradcheck(program: _Program) -> bool:
     """Whether torch.autograd.gradcheck, in float64 as it advises, passes the bug."""
     import torch
+
     names = [*program.params, "x"]
 
     class Function(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, *values: Any) -> Any:
-            ctx.found = program.run({name: value.detach().numpy()
-                                     for name, value in zip(names, values)})
+            ctx.found = program.run(
+                {name: value.detach().numpy() for name, value in zip(names, values)}
+            )
             return torch.tensor(ctx.found["loss"])
 
         @staticmethod
         def backward(ctx: Any, dloss: Any) -> Any:
             return tuple(dloss * torch.from_numpy(ctx.found[f"d{name}"].copy()) for name in names)
 
-    inputs = [torch.from_numpy(value.copy()).requires_grad_()
-              for value in (*program.params.values(), program.batch.x)]
+    inputs = [
+        torch.from_numpy(value.copy()).requires_grad_()
+        for value in (*program.params.values(), program.batch.x)
+    ]
     return bool(torch.autograd.gradcheck(Function.apply, inputs, raise_exception=False))
 
 
@@ -98,18 +114,23 @@ def _check_grads(program: _Program) -> bool:
     from jax.test_util import check_grads
 
     def call(values: Any) -> Any:
-        return jax.pure_callback(lambda values: program.run(values)["loss"],
-                                 jax.ShapeDtypeStruct((), values["x"].dtype), values)
+        return jax.pure_callback(
+            lambda values: program.run(values)["loss"],
+            jax.ShapeDtypeStruct((), values["x"].dtype),
+            values,
+        )
 
     def pull(values: Any, dloss: Any) -> Any:
         found = program.run(values)
-        return {name: dloss * found[f"d{name}"] for name in values},
+        return ({name: dloss * found[f"d{name}"] for name in values},)
 
     function = jax.custom_vjp(call)
     function.defvjp(lambda values: (call(values), values), pull)
     with jax.enable_x64(True):
-        at = {name: jax.numpy.asarray(value)
-              for name, value in {**program.params, "x": program.batch.x}.items()}
+        at = {
+            name: jax.numpy.asarray(value)
+            for name, value in {**program.params, "x": program.batch.x}.items()
+        }
         try:
             check_grads(function, (at,), order=1, modes=("rev",))
         except AssertionError:
@@ -124,8 +145,9 @@ def _case(name: str, seed: int) -> Certified:
     if "fading" in name:
         params["Whh"] = (params["Whh"] * 0.4).astype(np.float32)
     batch = random_batch(net, rng, np.float32, T, B)
-    return certify(net, params, batch._replace(mask=random_mask(rng, T, B)) if "mask" in name
-                   else batch)
+    return certify(
+        net, params, batch._replace(mask=random_mask(rng, T, B)) if "mask" in name else batch
+    )
 
 
 def _wide(certified: Certified) -> tuple[Params, Batch]:
@@ -134,10 +156,11 @@ def _wide(certified: Certified) -> tuple[Params, Batch]:
     net, batch = certified.net, certified.batch
     params = {name: value.astype(float) for name, value in certified.params.items()}
     if isinstance(net, RecurrentNet):
-        params |= {name: np.zeros([batch.x.shape[1] if size == "B" else int(size)
-                                   for size in shapes[-1]])
-                   for name, shapes in net.shapes.items()
-                   if name.startswith("h0") and name not in params}
+        params |= {
+            name: np.zeros([batch.x.shape[1] if size == "B" else int(size) for size in shapes[-1]])
+            for name, shapes in net.shapes.items()
+            if name.startswith("h0") and name not in params
+        }
     y = batch.y if batch.y.dtype.kind in "iu" else batch.y.astype(float)
     return params, batch._replace(x=batch.x.astype(float), y=y)
 
@@ -161,38 +184,51 @@ def checker_rows(seed: int = 0, few: tuple[str, ...] = ()) -> Rows:
         true = {name: value.value for name, value in certified.named().items()}
         wide, wide_batch = _wide(certified)
         readings = Readings(certified, pairs=False)
-        catalogue: list[Any] = (list(of_the_stack(net, params, batch))
-                                if isinstance(net, StackedNet) else bugs(certified))
+        catalogue: list[Any] = (
+            list(of_the_stack(net, params, batch))
+            if isinstance(net, StackedNet)
+            else bugs(certified)
+        )
         correct: Any = Stacking("none") if isinstance(net, StackedNet) else CORRECT
         right = correct.run(net, wide, wide_batch)
         order = np.random.default_rng([seed, len(had)]).permutation(len(catalogue))
         planted = 0
         for bug in (correct, *(catalogue[n] for n in order)):
-            if bug is not correct and (planted == KINDS and not few or bug.label in had
-                                       or few and bug.label not in few):
+            if bug is not correct and (
+                planted == KINDS and not few or bug.label in had or few and bug.label not in few
+            ):
                 continue
             with np.errstate(all="ignore"):
                 narrow, exact = bug.run(net, params, batch), bug.run(net, wide, wide_batch)
             if bug is not correct:
                 if all(np.array_equal(exact[name], right[name]) for name in right) or any(
-                        exact[name].shape != right[name].shape for name in exact):
+                    exact[name].shape != right[name].shape for name in exact
+                ):
                     continue  # it changes nothing here, or a shape, which nobody accepts
                 had.add(bug.label)
                 planted += 1
             names = [name for name in narrow if name.startswith("d")]
             program = _Program(bug, net, wide, wide_batch)
-            row: dict[str, Any] = {"case": case, "bug": bug.label, "forward": bug.forward,
-                                   "prepared": prepared}
+            row: dict[str, Any] = {
+                "case": case,
+                "bug": bug.label,
+                "forward": bug.forward,
+                "prepared": prepared,
+            }
             checkers: dict[str, Callable[[], bool]] = {
-                "refnet float32": lambda: compare(
-                    narrow, certified, sigma=sigma[np.float32], readings=readings).passed,
-                "refnet float64": lambda: compare(
-                    exact, certified, sigma=sigma[np.float64], readings=readings).passed,
+                "refnet float32": lambda: (
+                    compare(narrow, certified, sigma=sigma[np.float32], readings=readings).passed
+                ),
+                "refnet float64": lambda: (
+                    compare(exact, certified, sigma=sigma[np.float64], readings=readings).passed
+                ),
                 "gradcheck": lambda: _gradcheck(program),
                 "check_grads": lambda: _check_grads(program),
                 "allclose": lambda: all(np.allclose(narrow[n], true[n]) for n in names),
                 "assert_allclose": lambda: all(
-                    np.allclose(narrow[n], true[n], 1e-7, 0) for n in names)}
+                    np.allclose(narrow[n], true[n], 1e-7, 0) for n in names
+                ),
+            }
             for name in CHECKERS:
                 started = perf_counter()
                 with np.errstate(all="ignore"):

@@ -99,9 +99,11 @@ PLAIN = """
 exit status: 0, or 2 on an error
 """
 
-VARIED = ("20,16,4 7,6,1 1,2,1 3,1,2 5,19,9, with H + 1 where H has to be even, and 20,16,4 with "
-          "large inputs and, if a derivative jumps, with zeros; a transition's function also at "
-          "3,4,2, with its parts at several 1-norms")
+VARIED = (
+    "20,16,4 7,6,1 1,2,1 3,1,2 5,19,9, with H + 1 where H has to be even, and 20,16,4 with "
+    "large inputs and, if a derivative jumps, with zeros; a transition's function also at "
+    "3,4,2, with its parts at several 1-norms"
+)
 
 VECTORS = """example:
   refnet vectors write golden
@@ -113,132 +115,259 @@ VECTORS = """example:
 def add_commands(subparsers: Any) -> None:
     """Add ``check`` and ``vectors``; each sets ``run``, a function of the parsed arguments
     that returns the exit status: 0 if all is explained by rounding, 1 if not."""
-    check = _parser(subparsers, "check", "judge other frameworks by certified gradients",
-                    f"examples:{TORCH}{OWN[1:]}{ONNX[1:]}{SIGMAS}")
+    check = _parser(
+        subparsers,
+        "check",
+        "judge other frameworks by certified gradients",
+        f"examples:{TORCH}{OWN[1:]}{ONNX[1:]}{SIGMAS}",
+    )
     judges = check.add_subparsers(dest="judge", metavar="WHAT", required=True)
     for name, text, examples in (("torch", "PyTorch", TORCH), ("jax", "JAX", JAX)):
-        one = _parser(judges, name, f"judge {text}'s layers, or a function written for it",
-                      f"examples:{examples}{SIGMAS}")
-        one.add_argument("--function", metavar="FILE.py:NAME", help="judge this loss(p, x, y), or "
-                         "loss(p, x, y, mask), instead of the framework's own layers")
-        one.add_argument("--device", metavar="NAME", help="where the framework computes, such as "
-                         "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)")
-        _describing(one, "of its cells 1,4,1 50,32,4 200,32,8, of its other layers 6,4,3; with "
-                    f"--function {VARIED}")
+        one = _parser(
+            judges,
+            name,
+            f"judge {text}'s layers, or a function written for it",
+            f"examples:{examples}{SIGMAS}",
+        )
+        one.add_argument(
+            "--function",
+            metavar="FILE.py:NAME",
+            help="judge this loss(p, x, y), or "
+            "loss(p, x, y, mask), instead of the framework's own layers",
+        )
+        one.add_argument(
+            "--device",
+            metavar="NAME",
+            help="where the framework computes, such as "
+            "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)",
+        )
+        _describing(
+            one,
+            "of its cells 1,4,1 50,32,4 200,32,8, of its other layers 6,4,3; with "
+            f"--function {VARIED}",
+        )
         _with_special_inputs(one)
         _common(one, commands.judge_framework)
     own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
     own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
-    own.add_argument("--example", choices=("c", "jax", "numpy", "torch"), help="print a file with "
-                     "a correct function named gradients, to start from")
-    own.add_argument("--required", metavar="NAMES", help="what the function has to return, such "
-                     "as outputs,dx (default: the gradient of every parameter)")
+    own.add_argument(
+        "--example",
+        choices=("c", "jax", "numpy", "torch"),
+        help="print a file with a correct function named gradients, to start from",
+    )
+    own.add_argument(
+        "--required",
+        metavar="NAMES",
+        help="what the function has to return, such "
+        "as outputs,dx (default: the gradient of every parameter)",
+    )
     _describing(own, VARIED)
     _with_special_inputs(own)
     _common(own, commands.judge_own)
-    own = _parser(judges, "tolerances",
-                  "the rtol and atol that rounding warrants for each quantity", TOLERANCES, PLAIN)
+    own = _parser(
+        judges,
+        "tolerances",
+        "the rtol and atol that rounding warrants for each quantity",
+        TOLERANCES,
+        PLAIN,
+    )
     _describing(own, "20,16,4")
     _common(own, commands.list_tolerances, verdicts=False)
-    onnx = _parser(judges, "onnx", "judge ONNX runtimes, or a model's recurrent layer",
-                   f"example:{ONNX}{SIGMAS}")
-    onnx.add_argument("model", nargs="?", type=named, metavar="MODEL.onnx", help="a model with one "
-                      "RNN, LSTM or GRU (default: models of every kind, made here)")
-    onnx.add_argument("--steps", type=size, default=20, metavar="T", help="steps of the sequences "
-                      "that a model is run on (default: 20)")
-    onnx.add_argument("--batch", type=size, default=4, metavar="B", help="how many sequences "
-                      "(default: 4)")
+    onnx = _parser(
+        judges,
+        "onnx",
+        "judge ONNX runtimes, or a model's recurrent layer",
+        f"example:{ONNX}{SIGMAS}",
+    )
+    onnx.add_argument(
+        "model",
+        nargs="?",
+        type=named,
+        metavar="MODEL.onnx",
+        help="a model with one RNN, LSTM or GRU (default: models of every kind, made here)",
+    )
+    onnx.add_argument(
+        "--steps",
+        type=size,
+        default=20,
+        metavar="T",
+        help="steps of the sequences that a model is run on (default: 20)",
+    )
+    onnx.add_argument(
+        "--batch", type=size, default=4, metavar="B", help="how many sequences (default: 4)"
+    )
     _common(onnx, commands.judge_onnx)
-    keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX",
-                    SIGMAS)
+    keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX", SIGMAS)
     _common(keras, commands.judge_keras)
-    rates = _parser(judges, "rates", "measure how often the verdict is wrong",
-                    "example:\n  refnet check rates --nets 400\n      more than 6,000 correct "
-                    "results of twenty implementations and 8,000 planted bugs, in half an hour\n",
-                    "\nexit status: 0 if no verdict is wrong, 1 if one is, 2 on an error\n")
-    rates.add_argument("--nets", type=size, default=400, metavar="N", help="random nets, each run "
-                       "by every implementation that is written for it (default: 400)")
-    rates.add_argument("--longest", type=size, default=784, metavar="T", help="the longest "
-                       "sequence (default: 784)")
-    rates.add_argument("--implementations", metavar="NAMES", help="comma-separated, such as "
-                       "'compiled,C pairwise,PyTorch' (default: all)")
+    rates = _parser(
+        judges,
+        "rates",
+        "measure how often the verdict is wrong",
+        "example:\n  refnet check rates --nets 400\n      more than 6,000 correct "
+        "results of twenty implementations and 8,000 planted bugs, in half an hour\n",
+        "\nexit status: 0 if no verdict is wrong, 1 if one is, 2 on an error\n",
+    )
+    rates.add_argument(
+        "--nets",
+        type=size,
+        default=400,
+        metavar="N",
+        help="random nets, each run by every implementation that is written for it (default: 400)",
+    )
+    rates.add_argument(
+        "--longest", type=size, default=784, metavar="T", help="the longest sequence (default: 784)"
+    )
+    rates.add_argument(
+        "--implementations",
+        metavar="NAMES",
+        help="comma-separated, such as 'compiled,C pairwise,PyTorch' (default: all)",
+    )
     _common(rates, commands.measure_rates, verdicts=False)
-    checkers = _parser(judges, "checkers", "which planted bugs gradcheck, check_grads and "
-                       "allclose find, beside this judge", "example:\n  refnet check checkers "
-                       "--json FILE\n      which checker accepts which bug, in some minutes; FILE "
-                       "also has the seconds that each took\n", PLAIN)
+    checkers = _parser(
+        judges,
+        "checkers",
+        "which planted bugs gradcheck, check_grads and allclose find, beside this judge",
+        "example:\n  refnet check checkers "
+        "--json FILE\n      which checker accepts which bug, in some minutes; FILE "
+        "also has the seconds that each took\n",
+        PLAIN,
+    )
     _common(checkers, commands.compare_checkers, verdicts=False)
 
     vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS, READ)
     actions = vectors.add_subparsers(dest="action", metavar="ACTION", required=True)
     write = _parser(actions, "write", "write the catalogue with its manifest", VECTORS, PLAIN)
-    write.add_argument("folder", type=named, metavar="DIR", help="the folder to write "
-                       "to, made if it is not there")
+    write.add_argument(
+        "folder", type=named, metavar="DIR", help="the folder to write to, made if it is not there"
+    )
     write.set_defaults(run=commands.write_vectors)
     judge = _parser(actions, "judge", "judge what a program wrote back", VECTORS, READ)
-    judge.add_argument("folder", type=named, metavar="DIR", help="the folder that "
-                       "`vectors write` wrote")
-    judge.add_argument("theirs", type=named, metavar="THEIRS", help="a folder with NAME.json, "
-                       "NAME.npz or NAME.safetensors for every case that was run")
-    judge.add_argument("--skip-missing", action="store_true", help="leave out the cases that "
-                       "the program did not run")
+    judge.add_argument(
+        "folder", type=named, metavar="DIR", help="the folder that `vectors write` wrote"
+    )
+    judge.add_argument(
+        "theirs",
+        type=named,
+        metavar="THEIRS",
+        help="a folder with NAME.json, NAME.npz or NAME.safetensors for every case that was run",
+    )
+    judge.add_argument(
+        "--skip-missing",
+        action="store_true",
+        help="leave out the cases that the program did not run",
+    )
     judge.set_defaults(run=commands.judge_vectors)
 
 
-def _parser(subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
-            ) -> argparse.ArgumentParser:
+def _parser(
+    subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
+) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".", epilog=examples + status,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=examples + status,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     return made
 
 
-def _common(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int],
-            verdicts: bool = True) -> None:
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random "
-                        "parameters and inputs (default: 0)")
-    parser.add_argument("--json", type=target, metavar="FILE", help="also write the rows to this "
-                        "file, with every quantity")
+def _common(
+    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], verdicts: bool = True
+) -> None:
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the random parameters and inputs (default: 0)",
+    )
+    parser.add_argument(
+        "--json",
+        type=target,
+        metavar="FILE",
+        help="also write the rows to this file, with every quantity",
+    )
     if verdicts:
-        parser.add_argument("--junit", type=target, metavar="FILE", help="also write the verdicts "
-                            "as JUnit XML, for continuous integration")
-        parser.add_argument("--allow-suspicious", action="store_true", help="fail only what is "
-                            "*not rounding*, not what is suspicious")
+        parser.add_argument(
+            "--junit",
+            type=target,
+            metavar="FILE",
+            help="also write the verdicts as JUnit XML, for continuous integration",
+        )
+        parser.add_argument(
+            "--allow-suspicious",
+            action="store_true",
+            help="fail only what is *not rounding*, not what is suspicious",
+        )
     parser.set_defaults(run=run)
 
 
 def _with_special_inputs(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--large", dest="at", action="store_const", const="large", default="",
-                       help="judge a function with large inputs, which saturate tanh and gates and "
-                       "overflow exp: a mistake that shows only there hides behind others "
-                       "(default: besides usual ones, if no --sizes are given)")
-    group.add_argument("--zeros", dest="at", action="store_const", const="zeros",
-                       help="judge a function with a sequence of zeros, biases and initial states "
-                       "of zero: there relu has its kink, where its derivative is taken to be 0, "
-                       "as from the left (default: the same, if a derivative jumps)")
+    group.add_argument(
+        "--large",
+        dest="at",
+        action="store_const",
+        const="large",
+        default="",
+        help="judge a function with large inputs, which saturate tanh and gates and "
+        "overflow exp: a mistake that shows only there hides behind others "
+        "(default: besides usual ones, if no --sizes are given)",
+    )
+    group.add_argument(
+        "--zeros",
+        dest="at",
+        action="store_const",
+        const="zeros",
+        help="judge a function with a sequence of zeros, biases and initial states "
+        "of zero: there relu has its kink, where its derivative is taken to be 0, "
+        "as from the left (default: the same, if a derivative jumps)",
+    )
 
 
 def _describing(parser: argparse.ArgumentParser, default: str) -> None:
     """The options that say which net a function computes, and the sizes to run it at."""
     from refnet.check.arithmetic import NAMED
     from refnet.check.own import Described
+
     net = parser.add_argument_group("the net that a function computes")
     for entry in fields(Described):
         flag, text = f"--{entry.name}", entry.metadata["help"]
         if entry.type is bool:
             net.add_argument(flag, action="store_true", help=text)
         elif entry.type is int:
-            net.add_argument(flag, type=size, default=entry.default, metavar="N",
-                             help=f"{text} (default: {entry.default})")
+            net.add_argument(
+                flag,
+                type=size,
+                default=entry.default,
+                metavar="N",
+                help=f"{text} (default: {entry.default})",
+            )
         else:
             choices = entry.metadata["choices"]
             text += f": {', '.join(choices)}" if choices and entry.name != "h0" else ""
-            net.add_argument(flag, default=entry.default, choices=choices or None, metavar="NAME",
-                             help=text + (f" (default: {entry.default})" if entry.default else ""))
-    net.add_argument("--sizes", type=sizes, nargs="+", metavar="T,H,B", help="steps, hidden units "
-                     f"and sequences; several may be given (default: {default})")
-    net.add_argument("--dtypes", nargs="+", default=("float32", "float64"), metavar="NAME",
-                     choices=("float16", "float32", "float64", *NAMED), help="what it computes in: "
-                     f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "
-                     "numbers as float32 (default: float32 float64)")
+            net.add_argument(
+                flag,
+                default=entry.default,
+                choices=choices or None,
+                metavar="NAME",
+                help=text + (f" (default: {entry.default})" if entry.default else ""),
+            )
+    net.add_argument(
+        "--sizes",
+        type=sizes,
+        nargs="+",
+        metavar="T,H,B",
+        help=f"steps, hidden units and sequences; several may be given (default: {default})",
+    )
+    net.add_argument(
+        "--dtypes",
+        nargs="+",
+        default=("float32", "float64"),
+        metavar="NAME",
+        choices=("float16", "float32", "float64", *NAMED),
+        help="what it computes in: "
+        f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "
+        "numbers as float32 (default: float32 float64)",
+    )

@@ -21,8 +21,17 @@ if TYPE_CHECKING:
     from refnet.batch import Batch, Params
     from refnet.check.survey import Dtypes, Sizes
 
-__all__ = ["compare_checkers", "judge_framework", "judge_keras", "judge_onnx", "judge_own",
-           "judge_vectors", "list_tolerances", "measure_rates", "write_vectors"]
+__all__ = [
+    "compare_checkers",
+    "judge_framework",
+    "judge_keras",
+    "judge_onnx",
+    "judge_own",
+    "judge_vectors",
+    "list_tolerances",
+    "measure_rates",
+    "write_vectors",
+]
 
 DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 19, 9))
 """The sizes (T, H, B) that a function is judged at, with H made even where its net needs it, and at
@@ -38,8 +47,20 @@ LONGEST = 69
 
 def _table(what: int = LONGEST, worst: int = len("dWhh_l0_reverse")) -> dict[str, int]:
     """The columns and their widths, for names that have so many letters."""
-    return {"framework": 14, "version": 10, "what": what, "dtype": 16, "T": 4, "H": 3, "B": 2,
-            "worst": worst, "z": 8, "verdict": 22, "convention": 0, "note": 0}
+    return {
+        "framework": 14,
+        "version": 10,
+        "what": what,
+        "dtype": 16,
+        "T": 4,
+        "H": 3,
+        "B": 2,
+        "worst": worst,
+        "z": 8,
+        "verdict": 22,
+        "convention": 0,
+        "note": 0,
+    }
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -50,11 +71,14 @@ def _listed(text: str) -> tuple[str, ...]:
 def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
     """Print how many are explained, write the files that are asked for; the exit status."""
     counts = Counter(row["verdict"] for row in rows)
-    print(f"{counts['explained by rounding']} of {len(rows)} are explained by rounding"
-          + (f", {counts['refused']} refused by the framework" if counts["refused"] else ""))
+    print(
+        f"{counts['explained by rounding']} of {len(rows)} are explained by rounding"
+        + (f", {counts['refused']} refused by the framework" if counts["refused"] else "")
+    )
     save(args.json, rows)
     fine = {"explained by rounding", "refused"} | (
-        {"suspicious"} if args.allow_suspicious else set())
+        {"suspicious"} if args.allow_suspicious else set()
+    )
     junit(args.junit, rows, fine)
     verdicts = {row["verdict"] for row in rows}
     return 2 if verdicts <= {"refused"} else _status(verdicts - fine)
@@ -68,8 +92,12 @@ def _status(unexplained: set[str]) -> int:
 def _progress(bits: int, products: int, seconds: float) -> None:
     """The progress of a long computation, on a terminal."""
     if sys.stderr.isatty():
-        print(f"\r{bits} bits, {products} matrix products, {seconds:.1f} s", end="\r",
-              file=sys.stderr, flush=True)
+        print(
+            f"\r{bits} bits, {products} matrix products, {seconds:.1f} s",
+            end="\r",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _need(extra: str, *modules: str) -> None:
@@ -85,6 +113,7 @@ def judge_framework(args: argparse.Namespace) -> int:
     _need(args.judge, args.judge)
     from refnet.check import survey
     from refnet.check.adapters import jax_nets, torch_nets
+
     adapter = torch_nets if args.judge == "torch" else jax_nets
     device = {"device": adapter.use_device(args.device)} if args.device is not None else {}
     if args.function is None:
@@ -94,30 +123,39 @@ def judge_framework(args: argparse.Namespace) -> int:
         both = chain(rows, _layer_rows(args.judge, args.seed, given, dtypes))
         return _finish(show(({**row, **device} for row in both), _table()), args)
     loss = loaded(args.function, one_number)
-    return _judge_described(args, lambda params, batch: adapter.gradients(
-        loss, params, batch), args.judge)
+    return _judge_described(
+        args, lambda params, batch: adapter.gradients(loss, params, batch), args.judge
+    )
 
 
 def _of_layers(args: argparse.Namespace) -> "Sizes":
     """The sizes at which a framework's own layers are judged, () if none are given. Raises
     ValueError for options that only a function has."""
     from refnet.check.own import Described
-    given = [entry.name for entry in fields(Described)
-             if getattr(args, entry.name) != entry.default] + [args.at] * bool(args.at)
+
+    given = [
+        entry.name for entry in fields(Described) if getattr(args, entry.name) != entry.default
+    ] + [args.at] * bool(args.at)
     if given:
-        raise ValueError(f"--{given[0]} is about a --function FILE.py:NAME, which is not given; "
-                         "without it all of the framework's own layers are judged")
+        raise ValueError(
+            f"--{given[0]} is about a --function FILE.py:NAME, which is not given; "
+            "without it all of the framework's own layers are judged"
+        )
     coarse = set(args.dtypes) - {"float32", "float64", "tf32"}
     if coarse and args.judge == "jax":
-        raise ValueError(f"JAX's own layers are judged in float32, float64 and tf32, not in "
-                         f"{', '.join(sorted(coarse))}; pass a --function that computes in it")
+        raise ValueError(
+            f"JAX's own layers are judged in float32, float64 and tf32, not in "
+            f"{', '.join(sorted(coarse))}; pass a --function that computes in it"
+        )
     return tuple(args.sizes or ())
 
 
-def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
-                ) -> Iterator[dict[str, Any]]:
+def _layer_rows(
+    extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
+) -> Iterator[dict[str, Any]]:
     """The layers of every framework that the command judges; of those on JAX what is installed."""
     from refnet.check import layers, survey
+
     packages = {"torch": ("torch",), "jax": ("flax", "equinox"), "keras": ("keras",)}[extra]
     for table in layers.TABLES:
         if table.package in packages and find_spec(table.package):
@@ -125,8 +163,10 @@ def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = (
                 yield from layers.rows(table, one, dtypes or survey.DTYPES, seed)
     for package in packages:
         if find_spec(package) is None:
-            print(f"{package} is not installed and was left out: pip install 'refnet[{package}]'",
-                  file=sys.stderr)
+            print(
+                f"{package} is not installed and was left out: pip install 'refnet[{package}]'",
+                file=sys.stderr,
+            )
 
 
 def judge_keras(args: argparse.Namespace) -> int:
@@ -138,12 +178,15 @@ def judge_keras(args: argparse.Namespace) -> int:
 def judge_own(args: argparse.Namespace) -> int:
     """``check function``."""
     from refnet.check.own import example
+
     if args.example:
         print(example(args.example), end="")
         return 0
     if args.function is None:
-        raise ValueError("name a function, FILE.py:NAME, or start from one: refnet check function "
-                         "--example numpy > mine.py")
+        raise ValueError(
+            "name a function, FILE.py:NAME, or start from one: refnet check function "
+            "--example numpy > mine.py"
+        )
     _need("certify")
     function = loaded(args.function, arrays_by_name)
 
@@ -151,35 +194,62 @@ def judge_own(args: argparse.Namespace) -> int:
         found: Params = function(params, *(part for part in batch if part is not None))
         return found
 
-    return _judge_described(args, called, "own",
-                            _listed(args.required) if args.required else None)
+    return _judge_described(args, called, "own", _listed(args.required) if args.required else None)
 
 
-def _judge_described(args: argparse.Namespace, function: "Callable[[Params, Batch], Params]",
-                     framework: str, required: tuple[str, ...] | None = None) -> int:
+def _judge_described(
+    args: argparse.Namespace,
+    function: "Callable[[Params, Batch], Params]",
+    framework: str,
+    required: tuple[str, ...] | None = None,
+) -> int:
     from refnet.check.cases import NORMS, bounded
     from refnet.check.own import SAID, Described, own_rows
+
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
-    each = [(args.sizes or DEFAULT[:1], args.at)] if args.sizes or args.at else [
-        (tuple((T, H + H % described.smallest, B) for T, H, B in DEFAULT), ""),
-        (DEFAULT[:1], "large"), *[(DEFAULT[:1], "zeros")] * described.kinked,
-        *((SMALL, norm) for norm in NORMS if bounded(described.net(SMALL[0][1])))]
-    rows = chain.from_iterable(own_rows(
-        function, described, sizes, args.dtypes, args.seed, required, _progress,
-        args.function, framework, at) for sizes, at in each)
+    each = (
+        [(args.sizes or DEFAULT[:1], args.at)]
+        if args.sizes or args.at
+        else [
+            (tuple((T, H + H % described.smallest, B) for T, H, B in DEFAULT), ""),
+            (DEFAULT[:1], "large"),
+            *[(DEFAULT[:1], "zeros")] * described.kinked,
+            *((SMALL, norm) for norm in NORMS if bounded(described.net(SMALL[0][1]))),
+        ]
+    )
+    rows = chain.from_iterable(
+        own_rows(
+            function,
+            described,
+            sizes,
+            args.dtypes,
+            args.seed,
+            required,
+            _progress,
+            args.function,
+            framework,
+            at,
+        )
+        for sizes, at in each
+    )
     names = ["outputs", *(f"d{name}" for name in described.net(described.smallest).shapes)]
-    return _finish(show(rows, _table(len(args.function) + max(map(len, SAID.values())),
-                                     max(map(len, names)))), args)
+    return _finish(
+        show(rows, _table(len(args.function) + max(map(len, SAID.values())), max(map(len, names)))),
+        args,
+    )
 
 
 def list_tolerances(args: argparse.Namespace) -> int:
     """``check tolerances``."""
     _need("certify")
     from refnet.check.own import Described, tolerance_rows
+
     described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
     rows = tolerance_rows(described, args.sizes or DEFAULT[:1], args.dtypes, args.seed, _progress)
-    save(args.json, show(rows, {"dtype": 8, "T": 4, "H": 3, "B": 2, "quantity": 16, "rtol": 9,
-                                "atol": 9}))
+    save(
+        args.json,
+        show(rows, {"dtype": 8, "T": 4, "H": 3, "B": 2, "quantity": 16, "rtol": 9, "atol": 9}),
+    )
     return 0
 
 
@@ -187,9 +257,11 @@ def judge_onnx(args: argparse.Namespace) -> int:
     """``check onnx``."""
     _need("onnx", "onnx", "onnxruntime")
     from refnet.check import layers, survey
+
     if args.model is None:
-        both = chain(survey.onnx_rows(seed=args.seed, progress=_progress),
-                     layers.onnx_rows(seed=args.seed))
+        both = chain(
+            survey.onnx_rows(seed=args.seed, progress=_progress), layers.onnx_rows(seed=args.seed)
+        )
         return _finish(show(both, _table()), args)
     rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
     return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
@@ -199,16 +271,41 @@ def measure_rates(args: argparse.Namespace) -> int:
     """``check rates``."""
     from refnet.check import errorrates
     from refnet.check.implementations import IMPLEMENTATIONS
+
     names = _listed(args.implementations) if args.implementations else tuple(IMPLEMENTATIONS)
     unknown = set(names) - set(IMPLEMENTATIONS)
     if unknown:
-        raise ValueError(f"--implementations: {', '.join(unknown)} is unknown; choose from "
-                         f"{', '.join(IMPLEMENTATIONS)}")
-    _need("all,test", *(module for name, module in (
-        ("PyTorch", "torch"), ("JAX", "jax"), ("autograd", "autograd"), ("onnxruntime", "onnx"),
-        ("onnxruntime", "onnxruntime"), ("ONNX reference", "onnx")) if name in names))
-    columns = {"what": 60, "cell": 6, "dtype": 8, "T": 4, "H": 3, "B": 2, "worst": 8, "z": 9,
-               "verdict": 22, "convention": 0}
+        raise ValueError(
+            f"--implementations: {', '.join(unknown)} is unknown; choose from "
+            f"{', '.join(IMPLEMENTATIONS)}"
+        )
+    _need(
+        "all,test",
+        *(
+            module
+            for name, module in (
+                ("PyTorch", "torch"),
+                ("JAX", "jax"),
+                ("autograd", "autograd"),
+                ("onnxruntime", "onnx"),
+                ("onnxruntime", "onnxruntime"),
+                ("ONNX reference", "onnx"),
+            )
+            if name in names
+        ),
+    )
+    columns = {
+        "what": 60,
+        "cell": 6,
+        "dtype": 8,
+        "T": 4,
+        "H": 3,
+        "B": 2,
+        "worst": 8,
+        "z": 9,
+        "verdict": 22,
+        "convention": 0,
+    }
     rows = show(errorrates.correct_rows(args.nets, args.seed, args.longest, names), columns)
     rows += show(errorrates.bug_rows(args.seed), columns)
     found = errorrates.summary(rows)
@@ -222,6 +319,7 @@ def compare_checkers(args: argparse.Namespace) -> int:
     """``check checkers``."""
     _need("torch,jax", "torch", "jax")
     from refnet.check.checkers import CHECKERS, checker_rows
+
     columns = {"case": 25, "bug": 60, **{name: len(name) for name in CHECKERS}}
     save(args.json, show(checker_rows(args.seed), columns))
     return 0
@@ -231,6 +329,7 @@ def write_vectors(args: argparse.Namespace) -> int:
     """``vectors write``."""
     _need("certify")
     from refnet.check import vectors
+
     count = 0
 
     def count_one(name: str) -> None:
@@ -242,8 +341,7 @@ def write_vectors(args: argparse.Namespace) -> int:
     vectors.write(args.folder, progress=count_one)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    print(f"{count} cases in three encodings, and manifest.json, written to "
-          f"{cell(args.folder)}")
+    print(f"{count} cases in three encodings, and manifest.json, written to {cell(args.folder)}")
     return 0
 
 
@@ -251,22 +349,42 @@ def judge_vectors(args: argparse.Namespace) -> int:
     """``vectors judge``."""
     from refnet.check import vectors
     from refnet.check.verdict import UNJUDGED
+
     every = vectors.judge(args.folder, args.theirs)
-    verdicts = {name: verdict for name, verdict in every.items()
-                if not args.skip_missing or vectors.results(args.theirs, name)}
-    rows = [{"case": name, "dtype": verdict.dtype, "worst": verdict.worst.name,
-             "z": verdict.worst.z, "verdict": verdict.verdict, "convention": verdict.convention,
-             "note": verdict.note} for name, verdict in verdicts.items()]
-    show(rows, {"case": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0,
-                "note": 0})
+    verdicts = {
+        name: verdict
+        for name, verdict in every.items()
+        if not args.skip_missing or vectors.results(args.theirs, name)
+    }
+    rows = [
+        {
+            "case": name,
+            "dtype": verdict.dtype,
+            "worst": verdict.worst.name,
+            "z": verdict.worst.z,
+            "verdict": verdict.verdict,
+            "convention": verdict.convention,
+            "note": verdict.note,
+        }
+        for name, verdict in verdicts.items()
+    ]
+    show(
+        rows,
+        {"case": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0, "note": 0},
+    )
     passed = sum(verdict.passed for verdict in verdicts.values())
     skipped = len(every) - len(verdicts)
-    print(f"{passed} of {len(verdicts)} cases are explained by rounding"
-          + f"; {skipped} without a result were skipped" * bool(skipped))
+    print(
+        f"{passed} of {len(verdicts)} cases are explained by rounding"
+        + f"; {skipped} without a result were skipped" * bool(skipped)
+    )
     for file, advice in vectors.foreign(args.theirs, every).items():
-        print(cell(f"{file} is no result of a case and was not judged; {advice}"),
-              file=sys.stderr)
-    unnamed = any(verdict.verdict == UNJUDGED and not verdict.dtype
-                  for verdict in verdicts.values())
-    return 2 if unnamed else _status({
-        verdict.verdict for verdict in verdicts.values() if not verdict.passed})
+        print(cell(f"{file} is no result of a case and was not judged; {advice}"), file=sys.stderr)
+    unnamed = any(
+        verdict.verdict == UNJUDGED and not verdict.dtype for verdict in verdicts.values()
+    )
+    return (
+        2
+        if unnamed
+        else _status({verdict.verdict for verdict in verdicts.values() if not verdict.passed})
+    )

@@ -32,10 +32,9 @@ STEP = 1e6
 """What a step of a small net costs, in multiplications of a large one."""
 PAIRS = 5000
 """The most pairs of mistakes that are tried."""
-COARSER = (("float32", 2.0 ** -24), ("float16, TF32 or bfloat16", 2.0 ** -11),
-           ("bfloat16", 2.0 ** -8))
+COARSER = (("float32", 2.0**-24), ("float16, TF32 or bfloat16", 2.0**-11), ("bfloat16", 2.0**-8))
 """Coarser types that part of a computation may be in, with the least unit roundoff."""
-BY_CHANCE = 2.0 ** -24
+BY_CHANCE = 2.0**-24
 """The chance with which numbers may be those of a coarser type although they are not in it."""
 
 
@@ -46,15 +45,18 @@ class Readings:
     for two mistakes in one pass, which takes seconds.
     """
 
-    def __init__(self, certified: Certified, variants: dict[str, Params] | None = None,
-                 pairs: bool = True) -> None:
+    def __init__(
+        self, certified: Certified, variants: dict[str, Params] | None = None, pairs: bool = True
+    ) -> None:
         batch = certified.batch
         self.pairs = pairs
         self.certified, self.variants = certified, variants or {}
         self.net = certified.net
         self.params = {name: np.asarray(value, float) for name, value in certified.params.items()}
-        self.batch = batch._replace(x=np.asarray(batch.x, float), y=batch.y if batch.y.dtype.kind
-                                    in "iu" else np.asarray(batch.y, float))
+        self.batch = batch._replace(
+            x=np.asarray(batch.x, float),
+            y=batch.y if batch.y.dtype.kind in "iu" else np.asarray(batch.y, float),
+        )
         self.true = {name: value.value for name, value in certified.named().items()}
         self.mistakes: list[Any] = []
         self.found: list[tuple[str, Params]] = []
@@ -63,19 +65,37 @@ class Readings:
         if not self.found and isinstance(self.net, StackedNet):
             self._run(of_the_stack(self.net, self.params, self.batch))
         if not self.found and covers(self.net, self.params):
-            self._run(chain(mistakes(self.net, self.params, self.batch), faint(self.net),
-                            of_the_types(self.net, self.certified.batch)))
+            self._run(
+                chain(
+                    mistakes(self.net, self.params, self.batch),
+                    faint(self.net),
+                    of_the_types(self.net, self.certified.batch),
+                )
+            )
             with np.errstate(all="ignore"):
-                self.found += [(label, run(self.net, {**self.params, **{
-                    name: np.asarray(value, float) for name, value in other.items()}},
-                    self.batch)) for label, other in self.variants.items()]
+                self.found += [
+                    (
+                        label,
+                        run(
+                            self.net,
+                            {
+                                **self.params,
+                                **{name: np.asarray(value, float) for name, value in other.items()},
+                            },
+                            self.batch,
+                        ),
+                    )
+                    for label, other in self.variants.items()
+                ]
         return self.found
 
     def _run(self, every: Iterable[Any]) -> None:
         with np.errstate(all="ignore"):
             self.mistakes = list(islice(every, self.passes()))
-            self.found = [(mistake.name, mistake.run(self.net, self.params, self.batch))
-                          for mistake in self.mistakes]
+            self.found = [
+                (mistake.name, mistake.run(self.net, self.params, self.batch))
+                for mistake in self.mistakes
+            ]
 
     def passes(self) -> int:
         """How many passes WORK allows."""
@@ -84,8 +104,14 @@ class Readings:
         rows, steps = (x.shape[0] * x.shape[1], len(x)) if x.ndim == 3 else (len(x), 1)
         return int(WORK / (3 * rows * weights + STEP * steps))
 
-    def explain(self, given: Params, wrong: Iterable[str], sigma: Params, u: float,
-                rerolled: Callable[[float], bool] = lambda u: False) -> str:
+    def explain(
+        self,
+        given: Params,
+        wrong: Iterable[str],
+        sigma: Params,
+        u: float,
+        rerolled: Callable[[float], bool] = lambda u: False,
+    ) -> str:
         """The name of what explains the results ``given`` (finite float64 arrays), or "".
 
         ``wrong``: the names of those that are not rounding; ``sigma`` and the unit roundoff
@@ -97,36 +123,53 @@ class Readings:
             return ""
         with np.errstate(all="ignore"):
             search = _Search(self, given, wrong, sigma, u)
-            return (search.best(search.exact()) or search.best(search.fitted())
-                    or search.stored() or search.coarse(rerolled) or search.best(search.two()))
+            return (
+                search.best(search.exact())
+                or search.best(search.fitted())
+                or search.stored()
+                or search.coarse(rerolled)
+                or search.best(search.two())
+            )
 
-    def unseen(self, former: "Readings", given: Params, wrong: Iterable[str], sigma: Params,
-               u: float) -> str:
+    def unseen(
+        self, former: "Readings", given: Params, wrong: Iterable[str], sigma: Params, u: float
+    ) -> str:
         """The name of a mistake that explains the results ``given``, which need not be finite, and
         changes no result of ``former`` by more than rounding, or ""."""
         with np.errstate(all="ignore"):
             search = _Search(self, given, set(wrong) & set(given), sigma, u)
             before = _Search(former, former.true, set(), sigma, u)
             seen = {label for label, reading in former._computed() if before.whole(reading) > 1}
-            return search.best((label.format("the weight gradients"), reading)
-                               for label, reading in self._computed() if label not in seen)
+            return search.best(
+                (label.format("the weight gradients"), reading)
+                for label, reading in self._computed()
+                if label not in seen
+            )
 
 
 class _Search:
-    def __init__(self, readings: Readings, given: Params, wrong: set[str], sigma: Params, u: float
-                 ) -> None:
+    def __init__(
+        self, readings: Readings, given: Params, wrong: set[str], sigma: Params, u: float
+    ) -> None:
         self.all, self.given, self.wrong, self.sigma, self.u = readings, given, wrong, sigma, u
         self.true = readings.true
         self.spread = {name: _norm(sigma[name]) for name in self.true}
         size = {name: _norm(value) for name, value in self.true.items()}
-        known = {name: self.spread[name] / size[name] for name in size
-                 if size[name] > 0 and np.isfinite(self.spread[name])}
+        known = {
+            name: self.spread[name] / size[name]
+            for name in size
+            if size[name] > 0 and np.isfinite(self.spread[name])
+        }
         usual = max(known.values(), default=u)
         self.relative = {name: known.get(name, usual) for name in size}
-        self.endless = {name: bad for name, value in given.items()
-                        if (bad := ~np.isfinite(value)).any()}
-        self.gap = {name: self._in_sigmas(name, given[name] - self.true[name])
-                    for name in self.wrong if given[name].shape == self.true[name].shape}
+        self.endless = {
+            name: bad for name, value in given.items() if (bad := ~np.isfinite(value)).any()
+        }
+        self.gap = {
+            name: self._in_sigmas(name, given[name] - self.true[name])
+            for name in self.wrong
+            if given[name].shape == self.true[name].shape
+        }
 
     def _in_sigmas(self, name: str, off: Array) -> float:
         """The norm of a difference, each entry in its own sigma."""
@@ -143,8 +186,9 @@ class _Search:
         if theirs.shape != value.shape:
             return np.inf
         if name in self.endless:
-            theirs, value = (np.where(self.endless[name] & ~np.isfinite(one), 0, one)
-                             for one in (theirs, value))
+            theirs, value = (
+                np.where(self.endless[name] & ~np.isfinite(one), 0, one) for one in (theirs, value)
+            )
         size, left = _norm(value), _norm(theirs - value)
         enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
         if left == 0:
@@ -180,7 +224,7 @@ class _Search:
     def exact(self) -> Iterator[tuple[str, Params]]:
         """Readings without a free constant."""
         if len(self.wrong) == 1:
-            name, = self.wrong
+            (name,) = self.wrong
             for label, value in edits(name, self.true[name], self.all.certified):
                 yield label, {**self.true, name: value}
         for label, part in shared_edits(self.true, self.all.certified):
@@ -195,9 +239,10 @@ class _Search:
     def fitted(self) -> Iterator[tuple[str, Params]]:
         """Readings with one constant from the given arrays."""
         if len(self.wrong) == 1:
-            name, = self.wrong
-            for label, value in fitted_edits(name, self.true[name], self.given[name],
-                                             self.all.certified):
+            (name,) = self.wrong
+            for label, value in fitted_edits(
+                name, self.true[name], self.given[name], self.all.certified
+            ):
                 yield label, {**self.true, name: value}
         for label, part in shared_fitted_edits(self.given, self.true, self.all.certified):
             yield label, {**self.true, **part}
@@ -208,11 +253,16 @@ class _Search:
         if self._shaped():
             for kind in (arithmetic(name) for name in ("bfloat16", "float16", "float32")):
                 entries = sum(np.count_nonzero(self.given[name]) for name in self.wrong)
-                if (kind.u > self.u and (self.u / kind.u) ** entries <= BY_CHANCE
-                        and all(kind.holds(self.given[name]).all() for name in self.wrong)
-                        and all(self._within(6 * kind.u, name, kind.tiny) for name in self.given)):
-                    return (f"part of the computation is in {kind}: the differences have its size, "
-                            f"and all numbers are those of {kind}")
+                if (
+                    kind.u > self.u
+                    and (self.u / kind.u) ** entries <= BY_CHANCE
+                    and all(kind.holds(self.given[name]).all() for name in self.wrong)
+                    and all(self._within(6 * kind.u, name, kind.tiny) for name in self.given)
+                ):
+                    return (
+                        f"part of the computation is in {kind}: the differences have its size, "
+                        f"and all numbers are those of {kind}"
+                    )
         return ""
 
     def coarse(self, rerolled: Callable[[float], bool]) -> str:
@@ -223,20 +273,32 @@ class _Search:
         if not self._shaped() or not self.wrong & set(FORWARD):
             return ""
         for kind, u in COARSER:
-            if u > self.u and self.wrong == set(self.given) and all(
-                    self._within(6 * u, name) and self._typical(u, name) for name in self.given):
-                return (f"perhaps part of the computation is in {kind}: the differences have its "
+            if (
+                u > self.u
+                and self.wrong == set(self.given)
+                and all(self._within(6 * u, name) and self._typical(u, name) for name in self.given)
+            ):
+                return (
+                    (
+                        f"perhaps part of the computation is in {kind}: the differences have its "
                         "size, and come out anew where inputs differ by as much"
-                        ) if rerolled(u) else ""
-        if self.u != 2.0 ** -24 or not rerolled(2.0 ** -11):
+                    )
+                    if rerolled(u)
+                    else ""
+                )
+        if self.u != 2.0**-24 or not rerolled(2.0**-11):
             return ""
         sigma = spread(self.all.certified, "tf32")
         off = {name: abs(self.given[name] - self.true[name]) for name in self.given}
         z = {name: np.where(off[name] == 0, 0, off[name] / sigma[name]) for name in off}
-        if all((value <= 6).all() for value in z.values()) and max(
-                float(np.sqrt((z[name] ** 2).mean())) for name in self.wrong) >= 1 / 8:
-            return ("perhaps part of the computation is in float16 or TF32: judged as tf32 all of "
-                    "it is explained by rounding")
+        if (
+            all((value <= 6).all() for value in z.values())
+            and max(float(np.sqrt((z[name] ** 2).mean())) for name in self.wrong) >= 1 / 8
+        ):
+            return (
+                "perhaps part of the computation is in float16 or TF32: judged as tf32 all of "
+                "it is explained by rounding"
+            )
         return ""
 
     def _shaped(self) -> bool:
@@ -255,7 +317,7 @@ class _Search:
         chance."""
         size = self.given[name].size
         z = self._in_sigmas(name, self.given[name] - self.true[name]) * self.u / u
-        return bool((.125 if size > 9 else 0) <= z / max(size, 1) ** .5 <= 4)
+        return bool((0.125 if size > 9 else 0) <= z / max(size, 1) ** 0.5 <= 4)
 
     def two(self) -> Iterator[tuple[str, Params]]:
         """Two mistakes at once, of which one may be an edit of one quantity."""
@@ -264,14 +326,20 @@ class _Search:
         for label, reading in [("", self.true), *computed]:
             if not self.wrong <= set(reading):
                 continue
-            off = [name for name in self.given if name in reading
-                   and not self.ratio(name, reading[name]) <= 1]
+            off = [
+                name
+                for name in self.given
+                if name in reading and not self.ratio(name, reading[name]) <= 1
+            ]
             if len(off) > (1 if label else 2):
                 continue
             changed, names = dict(reading), [label.format("the weight gradients")] if label else []
             for name in off:
-                fits = [(edit, value) for edit, value in edits(name, reading[name], certified)
-                        if self.ratio(name, value) <= 1]
+                fits = [
+                    (edit, value)
+                    for edit, value in edits(name, reading[name], certified)
+                    if self.ratio(name, value) <= 1
+                ]
                 if fits:
                     edit, changed[name] = min(fits, key=lambda pair: self.ratio(name, pair[1]))
                     names.append(edit)
@@ -290,13 +358,19 @@ class _Search:
         forward = [mistake for mistake in common if mistake.forward]
         others = [mistake for mistake in common if not mistake.forward]
         fit = [mistake for mistake in forward if self._forward_fits(seen[mistake.name])]
-        pairs = [(first, second) for first in fit for second in (
-            *others, *(other for other in forward if other is not first))]
+        pairs = [
+            (first, second)
+            for first in fit
+            for second in (*others, *(other for other in forward if other is not first))
+        ]
         if self._forward_fits(self.true):
             pairs += combinations(others, 2)
         elif not fit:
-            pairs = [pair for pair in self._affordable(combinations(forward, 2))
-                     if self._forward_fits(self._together(*pair, backward=False))]
+            pairs = [
+                pair
+                for pair in self._affordable(combinations(forward, 2))
+                if self._forward_fits(self._together(*pair, backward=False))
+            ]
         for first, second in self._affordable(pairs):
             yield f"{first.label}; {second.label}", self._together(first, second)
 
@@ -313,14 +387,21 @@ class _Search:
 
     def _only_wrong(self, reading: Params) -> bool:
         """Whether a reading differs from the truth, and only where something is wrong."""
-        off = {name for name in self.given if name in reading
-               and reading[name].shape == self.true[name].shape and not
-               _norm(reading[name] - self.true[name]) <= 12 * self.spread[name]}
+        off = {
+            name
+            for name in self.given
+            if name in reading
+            and reading[name].shape == self.true[name].shape
+            and not _norm(reading[name] - self.true[name]) <= 12 * self.spread[name]
+        }
         return bool(off) and off <= self.wrong
 
     def _forward_fits(self, reading: Params) -> bool:
-        return all(name not in reading or self.ratio(name, reading[name]) <= 1
-                   for name in FORWARD if name in self.given)
+        return all(
+            name not in reading or self.ratio(name, reading[name]) <= 1
+            for name in FORWARD
+            if name in self.given
+        )
 
 
 def _norm(array: Array) -> float:

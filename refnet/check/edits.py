@@ -31,19 +31,28 @@ def edits(name: str, right: Array, certified: Certified) -> Edits:
     yield f"the gradient {name} is missing (zero)", np.zeros_like(right)
     if right.ndim == 2:
         yield f"{name} is transposed", right.T
-        yield (f"{name} is stored in the other memory order (column by column)",
-               right.T.reshape(right.shape))
+        yield (
+            f"{name} is stored in the other memory order (column by column)",
+            right.T.reshape(right.shape),
+        )
     timed = name == "dx" and right.ndim == 3
     if timed:
         yield f"{name} has batch and time swapped", right.swapaxes(0, 1)
         yield f"{name} is reversed in time", right[::-1]
         nothing = np.zeros_like(right[:1])
-        yield f"{name} is shifted by one step (later), zero first", np.concatenate(
-            [nothing, right[:-1]])
-        yield f"{name} is shifted by one step (earlier), zero last", np.concatenate(
-            [right[1:], nothing])
-    if (plain(name) == "dh0" and isinstance(certified.net, RecurrentNet)
-            and CELLS[certified.net.cell].STATES == 2):
+        yield (
+            f"{name} is shifted by one step (later), zero first",
+            np.concatenate([nothing, right[:-1]]),
+        )
+        yield (
+            f"{name} is shifted by one step (earlier), zero last",
+            np.concatenate([right[1:], nothing]),
+        )
+    if (
+        plain(name) == "dh0"
+        and isinstance(certified.net, RecurrentNet)
+        and CELLS[certified.net.cell].STATES == 2
+    ):
         nothing = np.zeros_like(right[0])
         yield f"{name} has those of h and c swapped", right[::-1]
         yield f"{name} has zero for h", np.stack([nothing, right[1]])
@@ -61,20 +70,21 @@ def edits(name: str, right: Array, certified: Certified) -> Edits:
 
 def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
     net = certified.net
-    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or (
-            plain(name) not in STACKED):
+    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or (plain(name) not in STACKED):
         return
     G = len(net.gates)
     if name.startswith("dWhh") and not net.projection:
-        yield f"each gate's block of {name} is transposed", np.concatenate(
-            [part.T for part in np.split(right, G)])
+        yield (
+            f"each gate's block of {name} is transposed",
+            np.concatenate([part.T for part in np.split(right, G)]),
+        )
     for order in permutations(range(G)):
         if order != tuple(range(G)):
             names = ", ".join(net.gates[n] for n in order)
             yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
     for n, gate in enumerate(net.gates):
         part = right.copy()
-        part[n * net.hidden:(n + 1) * net.hidden] = 0
+        part[n * net.hidden : (n + 1) * net.hidden] = 0
         yield f"{name} is zero for the gate {gate}", part
 
 
@@ -85,11 +95,15 @@ def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
     M = np.asarray(certified.params[name[1:]], float)
     if name.rpartition(".")[2] in getattr(certified.net.transition, "manifold", ()):
         inner = M.T @ right
-        yield (f"{name} is projected onto the tangent space: G - M sym(M'G)",
-               right - M @ (inner + inner.T) / 2)
+        yield (
+            f"{name} is projected onto the tangent space: G - M sym(M'G)",
+            right - M @ (inner + inner.T) / 2,
+        )
         if M.shape == right.shape:
-            yield (f"{name} is the tangent of the canonical metric: G - M G'M",
-                   right - M @ right.T @ M)
+            yield (
+                f"{name} is the tangent of the canonical metric: G - M G'M",
+                right - M @ right.T @ M,
+            )
     if right.shape[0] == right.shape[1]:
         yield f"{name} has its lower triangle alone", np.tril(right, -1)
         yield f"{name} has its upper triangle alone", np.triu(right, 1)
@@ -109,8 +123,10 @@ def fitted_edits(name: str, right: Array, theirs: Array, certified: Certified) -
         yield f"{name} is clipped at {bound:.6g}", np.clip(right, -bound, bound)
     decay = _decay({name: right}, {name: theirs}, certified.params)
     if decay is not None:
-        yield (f"{name} has {decay:.4g} times the parameter added (weight decay)",
-               right + decay * np.asarray(certified.params[name[1:]], float))
+        yield (
+            f"{name} has {decay:.4g} times the parameter added (weight decay)",
+            right + decay * np.asarray(certified.params[name[1:]], float),
+        )
     index = np.unravel_index(abs(theirs - right).argmax(), right.shape)
     alone = right.copy()
     alone[index] = theirs[index]
@@ -122,23 +138,28 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
     gradients = {name: value for name, value in right.items() if name.startswith("d")}
     yield "every gradient has the wrong sign", {name: -v for name, v in gradients.items()}
     yield "every gradient is missing (zero)", {name: 0 * v for name, v in gradients.items()}
-    yield "every weight matrix's gradient is transposed", {
-        name: value.T for name, value in gradients.items() if value.ndim == 2 and "W" in name}
+    yield (
+        "every weight matrix's gradient is transposed",
+        {name: value.T for name, value in gradients.items() if value.ndim == 2 and "W" in name},
+    )
     net = certified.net
     if isinstance(net, RecurrentNet) and len(net.gates) > 1:
-        gates = {name: value for name, value in gradients.items()
-                 if plain(name) in STACKED}
+        gates = {name: value for name, value in gradients.items() if plain(name) in STACKED}
         for order in permutations(range(len(net.gates))):
             names = ", ".join(net.gates[n] for n in order)
-            yield f"the gradients' gates are stacked in the order {names}", {
-                name: taken(order)(value) for name, value in gates.items()}
+            yield (
+                f"the gradients' gates are stacked in the order {names}",
+                {name: taken(order)(value) for name, value in gates.items()},
+            )
 
 
-def shared_fitted_edits(given: Params, right: Params, certified: Certified
-                        ) -> Iterator[tuple[str, Params]]:
+def shared_fitted_edits(
+    given: Params, right: Params, certified: Certified
+) -> Iterator[tuple[str, Params]]:
     """Edits of every gradient that is given, two at least, by one constant."""
-    names = [name for name in given
-             if name.startswith("d") and given[name].shape == right[name].shape]
+    names = [
+        name for name in given if name.startswith("d") and given[name].shape == right[name].shape
+    ]
     if len(names) < 2:
         return
     mine = np.concatenate([right[name].ravel() for name in names])
@@ -146,23 +167,37 @@ def shared_fitted_edits(given: Params, right: Params, certified: Certified
     factor = _factor(mine, theirs)
     if factor is not None:
         norm = float(np.linalg.norm(theirs))
-        known = next((n for n in (0.1, 0.25, 0.5, 1, 2, 5, 10, 100)
-                      if abs(norm / n - 1) < 1e-4), None) if 0 < factor < 1 else None
-        label = (f"the gradients are clipped to the norm {known:g}" if known else
-                 f"every gradient is {_times(factor, certified)} the right one")
+        known = (
+            next((n for n in (0.1, 0.25, 0.5, 1, 2, 5, 10, 100) if abs(norm / n - 1) < 1e-4), None)
+            if 0 < factor < 1
+            else None
+        )
+        label = (
+            f"the gradients are clipped to the norm {known:g}"
+            if known
+            else f"every gradient is {_times(factor, certified)} the right one"
+        )
         yield label, {name: factor * right[name] for name in names}
-        yield (f"the loss and every gradient are {_times(factor, certified)} the right ones",
-               {name: factor * right[name] for name in ("loss", *names)})
+        yield (
+            f"the loss and every gradient are {_times(factor, certified)} the right ones",
+            {name: factor * right[name] for name in ("loss", *names)},
+        )
     bound = abs(theirs).max()
     if (abs(mine) > bound).any():
-        yield f"every gradient is clipped at {bound:.6g}", {
-            name: np.clip(right[name], -bound, bound) for name in names}
+        yield (
+            f"every gradient is clipped at {bound:.6g}",
+            {name: np.clip(right[name], -bound, bound) for name in names},
+        )
     own = [name for name in names if name[1:] in certified.params]
     decay = _decay({name: right[name] for name in own}, given, certified.params)
     if decay is not None:
-        yield f"every gradient has {decay:.4g} times the parameter added (weight decay)", {
-            name: right[name] + decay * np.asarray(certified.params[name[1:]], float)
-            for name in own}
+        yield (
+            f"every gradient has {decay:.4g} times the parameter added (weight decay)",
+            {
+                name: right[name] + decay * np.asarray(certified.params[name[1:]], float)
+                for name in own
+            },
+        )
 
 
 def _factor(right: Array, theirs: Array) -> float | None:
@@ -179,9 +214,16 @@ def _times(factor: float, certified: Certified) -> str:
     sizes: dict[str, float] = {"B": x.shape[-2], "C": C}
     if x.ndim == 3:
         sizes |= {"T": len(x), "T B": len(x) * x.shape[1], "gain": getattr(net, "gain", 1)}
-    found = [text for name, size in sizes.items() if size != 1 for value, text in (
-        (size, name), (1 / size, f"1 / ({name})" if " " in name else f"1 / {name}"))
-        if abs(abs(factor) / value - 1) < 1e-4]
+    found = [
+        text
+        for name, size in sizes.items()
+        if size != 1
+        for value, text in (
+            (size, name),
+            (1 / size, f"1 / ({name})" if " " in name else f"1 / {name}"),
+        )
+        if abs(abs(factor) / value - 1) < 1e-4
+    ]
     if abs(abs(factor) - 1) < 1e-5:
         more = abs(factor) - 1
         return f"{'-' * (factor < 0)}(1 {'+' if more > 0 else '-'} {abs(more):.2g}) times"

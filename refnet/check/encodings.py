@@ -29,13 +29,17 @@ WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 def to_json(array: Array) -> dict[str, Any]:
     """shape, dtype and flat data in C order; NaN and infinities as the strings of WORDS."""
+
     def word(value: Any) -> Any:
         if isinstance(value, float) and not np.isfinite(value):
             return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         return value
 
-    return {"shape": list(array.shape), "dtype": str(array.dtype),
-            "data": [word(value) for value in array.ravel().tolist()]}
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "data": [word(value) for value in array.ravel().tolist()],
+    }
 
 
 def from_json(entry: Any) -> Array:
@@ -46,13 +50,18 @@ def from_json(entry: Any) -> Array:
     if not isinstance(dtype, str) or dtype not in TYPES:
         raise ValueError(f"dtype {str(dtype)[:80]!r} is none of {', '.join(TYPES)}")
     shape, data = entry["shape"], entry["data"]
-    if not isinstance(shape, list) or not isinstance(data, list) or \
-            not all(type(n) is int and n >= 0 for n in shape):
+    if (
+        not isinstance(shape, list)
+        or not isinstance(data, list)
+        or not all(type(n) is int and n >= 0 for n in shape)
+    ):
         raise ValueError("a shape is a list of integers, and data is one flat list")
     values = [WORDS.get(value, value) if isinstance(value, str) else value for value in data]
     if not all(isinstance(value, (int, float)) for value in values):
-        raise ValueError("data holds something that is not a number, NaN or Infinity; write one "
-                         "flat list in C order, without lists inside")
+        raise ValueError(
+            "data holds something that is not a number, NaN or Infinity; write one "
+            "flat list in C order, without lists inside"
+        )
     if len(values) != prod(shape):
         raise ValueError(f"data has {len(values)} numbers, which do not make shape {shape}")
     # a float32 may be written as 1e300, an int64 may not, nor as .5 or NaN
@@ -68,34 +77,47 @@ def encode(arrays: Params, encoding: str, about: dict[str, Any]) -> bytes:
     names = sorted(arrays)
     if encoding == "json":
         entries = {name: to_json(arrays[name]) for name in names}
-        return (json.dumps({**about, "arrays": entries}, sort_keys=True, allow_nan=False,
-                           separators=(",", ":")) + "\n").encode()
+        return (
+            json.dumps(
+                {**about, "arrays": entries}, sort_keys=True, allow_nan=False, separators=(",", ":")
+            )
+            + "\n"
+        ).encode()
     if encoding == "npz":
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name in names:
                 member = io.BytesIO()
-                np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]).reshape(
-                    arrays[name].shape), version=(1, 0), allow_pickle=False)
+                np.lib.format.write_array(
+                    member,
+                    np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape),
+                    version=(1, 0),
+                    allow_pickle=False,
+                )
                 info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
                 info.create_system = 3  # the same byte on Windows
                 archive.writestr(info, member.getvalue())
         return file.getvalue()
     # tobytes is in C order whatever the array's own is; writers that copy memory are not
-    blobs = {name: arrays[name].astype(arrays[name].dtype.newbyteorder("<")).tobytes(order="C")
-             for name in names}
+    blobs = {
+        name: arrays[name].astype(arrays[name].dtype.newbyteorder("<")).tobytes(order="C")
+        for name in names
+    }
     header, start = {}, 0
     for name in names:
         end = start + len(blobs[name])
-        header[name] = {"dtype": TYPES[str(arrays[name].dtype)],
-                        "shape": list(arrays[name].shape), "data_offsets": [start, end]}
+        header[name] = {
+            "dtype": TYPES[str(arrays[name].dtype)],
+            "shape": list(arrays[name].shape),
+            "data_offsets": [start, end],
+        }
         start = end
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + b"".join(blobs[name] for name in names)
 
 
-def decode(path: Path, limit: int = 2 ** 26) -> tuple[Params, dict[str, Any]]:
+def decode(path: Path, limit: int = 2**26) -> tuple[Params, dict[str, Any]]:
     """The arrays of a file in any of the three encodings, and what else its JSON holds.
 
     Raises ValueError, naming the file, on whatever is not one, and on a file of more than

@@ -49,8 +49,7 @@ def _tanh(a: Array, p: Params, alpha: float) -> Array:
     return np.asanyarray(1 - 2 / (1 + np.exp(2 * a)))
 
 
-def _softsign_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float
-                   ) -> tuple[Array, Params]:
+def _softsign_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
     """As automatic differentiation of a / (1 + |a|) has it."""
     size = 1 + a * np.where(a < 0, -1, 1)
     return dh / size - dh * (size - 1) / size / size, {}
@@ -79,7 +78,10 @@ def _log_sum_exp(logits: Array, labels: Array) -> Scored:
 
 
 _LOSSES: dict[str, Loss] = {
-    UNSHIFTED: _unshifted, LOG_SOFTMAX: _log_softmax, LOG_SUM_EXP: _log_sum_exp}
+    UNSHIFTED: _unshifted,
+    LOG_SOFTMAX: _log_softmax,
+    LOG_SUM_EXP: _log_sum_exp,
+}
 
 
 def forms(net: Net) -> Form:
@@ -91,8 +93,11 @@ def forms(net: Net) -> Form:
             found.append(MIX)
         if net.cell == "cifg":
             found.append(COUPLED)
-    found += [form for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh"), (SOFTSIGN, "softsign"))
-              if name in names]
+    found += [
+        form
+        for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh"), (SOFTSIGN, "softsign"))
+        if name in names
+    ]
     return (*found, *(_LOSSES if net.loss == "cross_entropy" else ()))
 
 
@@ -105,9 +110,15 @@ def combined(parts: Form) -> Iterator[Form]:
 
 
 def _net(net: Net, form: Form) -> Net:
-    own: dict[str, dict[str, Any]] = {name: how for name, how, part in (
-        ("sigmoid", {"value": _sigmoid}, SIGMOID), ("tanh", {"value": _tanh}, TANH),
-        ("softsign", {"pull": _softsign_pull}, SOFTSIGN)) if part in form}
+    own: dict[str, dict[str, Any]] = {
+        name: how
+        for name, how, part in (
+            ("sigmoid", {"value": _sigmoid}, SIGMOID),
+            ("tanh", {"value": _tanh}, TANH),
+            ("softsign", {"pull": _softsign_pull}, SOFTSIGN),
+        )
+        if part in form
+    }
 
     def formed(entry: Activation) -> Activation:
         return replace(entry, **own.get(entry.name, {}))
@@ -118,8 +129,12 @@ def _net(net: Net, form: Form) -> Net:
     gate = formed(net.gate)
     if MIX not in form:
         return replace(net, gate=gate)
-    return replace(net, gate=replace(gate, pull=lambda a, h, dh, p, alpha: gate.backward(
-        a, gate.forward(a, p), dh, p)))  # of a: the slope keeps its digits
+    return replace(
+        net,
+        gate=replace(
+            gate, pull=lambda a, h, dh, p, alpha: gate.backward(a, gate.forward(a, p), dh, p)
+        ),
+    )  # of a: the slope keeps its digits
 
 
 def _tapes(tape: Any) -> tuple[Any, ...]:
@@ -141,12 +156,22 @@ def _run(certified: Certified, form: Form, lifted: Lift) -> Params:
     counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     own = [_LOSSES[part] for part in form if part in _LOSSES]
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
-    loss, doutputs = score(net.loss, outputs, y, counted, divisor,
-                           {**LOSSES, "cross_entropy": (*own, LOSSES["cross_entropy"])[0]})
+    loss, doutputs = score(
+        net.loss,
+        outputs,
+        y,
+        counted,
+        divisor,
+        {**LOSSES, "cross_entropy": (*own, LOSSES["cross_entropy"])[0]},
+    )
     gradients = net.backward(params, tape, doutputs)
     gradients.pop("clipped", None)
-    return {"loss": loss, "outputs": outputs, **states(net, tape),
-            **{f"d{name}": value for name, value in gradients.items()}}
+    return {
+        "loss": loss,
+        "outputs": outputs,
+        **states(net, tape),
+        **{f"d{name}": value for name, value in gradients.items()},
+    }
 
 
 @dataclass(frozen=True)
@@ -177,8 +202,9 @@ def _once(key: _Same, form: Form, dtype: Any) -> Params:
     run = partial(_run, key.it, form) if form else key.it.run
     with np.errstate(all="ignore"):
         theirs = run(lambda array, name: np.asarray(array, dtype))
-        return {name: theirs[name].astype(float) - value.value
-                for name, value in key.it.named().items()}
+        return {
+            name: theirs[name].astype(float) - value.value for name, value in key.it.named().items()
+        }
 
 
 @lru_cache(maxsize=12)

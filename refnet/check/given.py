@@ -23,6 +23,7 @@ def by_name(theirs: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, An
     """``theirs`` by the names of ``known`` results: a gradient may have refnet's own name, "Whh"
     for "dWhh", and its count of clipped entries is no result. Raises NoneFits if no name fits,
     TypeError for a name that is no text and for what NumPy cannot read."""
+
     def own(name: Any) -> Any:
         full = f"d{name}"
         return full if name not in known and full in known and full not in theirs else name
@@ -30,8 +31,10 @@ def by_name(theirs: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, An
     _admit(theirs)
     found = {own(name): value for name, value in theirs.items()}
     if found and not known.keys() & found.keys():
-        raise NoneFits(f"no name fits: theirs has {', '.join(map(str, theirs))}; need names of "
-                       f"results, which are {', '.join(known)}")
+        raise NoneFits(
+            f"no name fits: theirs has {', '.join(map(str, theirs))}; need names of "
+            f"results, which are {', '.join(known)}"
+        )
     if "clipped" not in known:
         found.pop("clipped", None)
     return found
@@ -43,16 +46,18 @@ def constant(name: str) -> bool:
 
 
 def numbers(theirs: Any) -> Array | None:
-    """``theirs`` as float64, or None if it is not an array of real numbers, none of them masked.
-    """
+    """``theirs`` as float64, or None if it is not an array of real numbers, none of them masked."""
     try:
         array = np.asarray(theirs)
     except ValueError:
         return None
     if np.ma.is_masked(theirs):
         return None
-    known = (array.dtype.kind in "iu" or issubclass(array.dtype.type, np.floating)
-             or array.dtype.name in NAMED)
+    known = (
+        array.dtype.kind in "iu"
+        or issubclass(array.dtype.type, np.floating)
+        or array.dtype.name in NAMED
+    )
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # wider; signalling NaN
         return array.astype(np.float64) if known else None
 
@@ -68,8 +73,11 @@ def unreadable(theirs: Any) -> str:
     if theirs is None:
         return "None; need an array of floats"
     what = f"dtype {kind}" if isinstance(theirs, np.ndarray) else type(theirs).__name__
-    repair = {"c": "pass its .real", "O": "pass np.asarray(value, dtype=float)",
-              "b": "need numbers, not truth values"}
+    repair = {
+        "c": "pass its .real",
+        "O": "pass np.asarray(value, dtype=float)",
+        "b": "need numbers, not truth values",
+    }
     return f"{what}; {repair.get(kind.kind, 'need an array of floats')}"
 
 
@@ -82,8 +90,10 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
     """
     if dtype is not None:
         kind = asked(dtype)
-        return ({"": kind, **dict.fromkeys(theirs, kind)},
-                f"every array is judged as {kind}, as asked")
+        return (
+            {"": kind, **dict.fromkeys(theirs, kind)},
+            f"every array is judged as {kind}, as asked",
+        )
     own: dict[str, Any] = {}
     for name, value in theirs.items():
         if numbers(value) is not None:
@@ -95,15 +105,19 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
                 wider = np.finfo(array.dtype).eps < np.finfo(np.float64).eps
                 own[name] = np.dtype(float) if wider else array.dtype.newbyteorder("=")
     kinds = list(own.values())
-    usual = max(kinds, key=lambda kind: (kinds.count(kind), unit(kind)),
-                default=np.dtype(np.float64))
+    usual = max(
+        kinds, key=lambda kind: (kinds.count(kind), unit(kind)), default=np.dtype(np.float64)
+    )
     untyped = [name for name in theirs if name not in own]
-    text = [f"{kind}: {', '.join(name for name in own if own[name] == kind)}"
-            for kind in dict.fromkeys(kinds)]
+    text = [
+        f"{kind}: {', '.join(name for name in own if own[name] == kind)}"
+        for kind in dict.fromkeys(kinds)
+    ]
     if untyped:
         text.append(f"{usual}, as most arrays: {', '.join(untyped)} (of no type of their own)")
     return {"": usual, **dict.fromkeys(untyped, usual), **own}, (
-        "each array is judged by its own type, " + "; ".join(text))
+        "each array is judged by its own type, " + "; ".join(text)
+    )
 
 
 def asked(dtype: Kind) -> Any:
@@ -115,8 +129,10 @@ def asked(dtype: Kind) -> Any:
 def _admit(theirs: Mapping[str, Any]) -> None:
     for name, value in theirs.items():
         if not isinstance(name, str):
-            raise TypeError(f"theirs has the name {name!r}, which is {type(name).__name__}; need "
-                            "names of results, such as 'dWhh'")
+            raise TypeError(
+                f"theirs has the name {name!r}, which is {type(name).__name__}; need "
+                "names of results, such as 'dWhh'"
+            )
         try:
             np.asarray(value)
         except ValueError:  # rows of different lengths, which the verdict says
@@ -125,4 +141,5 @@ def _admit(theirs: Mapping[str, Any]) -> None:
             raise TypeError(
                 f"theirs[{name!r}] is {type(value).__name__}, which NumPy cannot read ({error}); "
                 "need an array of NumPy's: of a PyTorch tensor pass t.detach().cpu().numpy(), in "
-                "bfloat16 t.detach().cpu().float().numpy() and dtype='bfloat16'") from error
+                "bfloat16 t.detach().cpu().float().numpy() and dtype='bfloat16'"
+            ) from error

@@ -58,19 +58,31 @@ def permuted(net: Net, params: Params, batch: Batch) -> Params:
     units, examples = rng.permutation(net.hidden), rng.permutation(batch.x.shape[1])
     rows = np.concatenate([g * net.hidden + units for g in range(len(net.gates))])
     vectors = [name for name in ("bhn", *PEEPHOLES) if name in params]
-    turned = {**params, "Whh": params["Whh"][rows][:, units], "Wxh": params["Wxh"][rows],
-              "bh": params["bh"][rows], "Why": params["Why"][:, units],
-              **{name: params[name][units] for name in vectors}}
+    turned = {
+        **params,
+        "Whh": params["Whh"][rows][:, units],
+        "Wxh": params["Wxh"][rows],
+        "bh": params["bh"][rows],
+        "Why": params["Why"][:, units],
+        **{name: params[name][units] for name in vectors},
+    }
     axis = 1 if net.readout == "every" else 0
     mask = None if batch.mask is None else batch.mask[:, examples]
-    found = reference_results(net, turned, Batch(
-        batch.x[:, examples], np.take(batch.y, examples, axis), mask))
+    found = reference_results(
+        net, turned, Batch(batch.x[:, examples], np.take(batch.y, examples, axis), mask)
+    )
     back, order, inverse = np.argsort(rows), np.argsort(units), np.argsort(examples)
-    return {**found, "dWhh": found["dWhh"][back][:, order], "dWxh": found["dWxh"][back],
-            "dbh": found["dbh"][back], "dWhy": found["dWhy"][:, order],
-            "dx": found["dx"][:, inverse], "outputs": np.take(found["outputs"], inverse, axis),
-            "dh0": found["dh0"][..., inverse, :][..., order],
-            **{f"d{name}": found[f"d{name}"][order] for name in vectors}}
+    return {
+        **found,
+        "dWhh": found["dWhh"][back][:, order],
+        "dWxh": found["dWxh"][back],
+        "dbh": found["dbh"][back],
+        "dWhy": found["dWhy"][:, order],
+        "dx": found["dx"][:, inverse],
+        "outputs": np.take(found["outputs"], inverse, axis),
+        "dh0": found["dh0"][..., inverse, :][..., order],
+        **{f"d{name}": found[f"d{name}"][order] for name in vectors},
+    }
 
 
 def compiled(net: Net, params: Params, batch: Batch) -> Params:
@@ -89,8 +101,9 @@ def by_autograd(net: Net, params: Params, batch: Batch) -> Params:
     assert isinstance(net, RecurrentNet)
     (T, B, _), H, kind = batch.x.shape, net.hidden, batch.x.dtype.type
     counted, divisor = counted_predictions(
-        batch.mask, (T, B) if net.readout == "every" else (B,), net.reduction)
-    weights = np.ones(batch.y.shape[:2 if net.readout == "every" else 1], kind)
+        batch.mask, (T, B) if net.readout == "every" else (B,), net.reduction
+    )
+    weights = np.ones(batch.y.shape[: 2 if net.readout == "every" else 1], kind)
     if counted is not None:
         weights = counted.astype(kind)
     steps = np.full(B, T) if batch.mask is None else last_steps(batch.mask)
@@ -107,14 +120,17 @@ def by_autograd(net: Net, params: Params, batch: Batch) -> Params:
         if net.cell == "rnn":
             return act(z + u), c
         if net.cell == "lstm":
-            a = [z[:, n * H:(n + 1) * H] + u[:, n * H:(n + 1) * H] for n in range(4)]
+            a = [z[:, n * H : (n + 1) * H] + u[:, n * H : (n + 1) * H] for n in range(4)]
             i = s(a[0] + (p["Wpi"] * c if "Wpi" in p else 0))
             f = s(a[1] + (p["Wpf"] * c if "Wpf" in p else 0))
             c = f * c + i * act(a[2])
             return s(a[3] + (p["Wpo"] * c if "Wpo" in p else 0)) * act(c), c
-        r, q = s(z[:, :H] + u[:, :H]), s(z[:, H:2 * H] + u[:, H:2 * H])
-        n = z[:, 2 * H:] + (r * (u[:, 2 * H:] + p["bhn"]) if net.cell == "gru"
-                            else anp.dot(r * h, p["Whh"][2 * H:].T))
+        r, q = s(z[:, :H] + u[:, :H]), s(z[:, H : 2 * H] + u[:, H : 2 * H])
+        n = z[:, 2 * H :] + (
+            r * (u[:, 2 * H :] + p["bhn"])
+            if net.cell == "gru"
+            else anp.dot(r * h, p["Whh"][2 * H :].T)
+        )
         return q * h + (1 - q) * act(n), c
 
     def loss(p: Any) -> Any:
@@ -123,8 +139,11 @@ def by_autograd(net: Net, params: Params, batch: Batch) -> Params:
         for t in range(T):
             h, c = step(p, h, c, p["x"][t])
             states.append(h)
-        rows = (anp.concatenate(states[1:]) if net.readout == "every"
-                else anp.stack(states)[steps, np.arange(B)])
+        rows = (
+            anp.concatenate(states[1:])
+            if net.readout == "every"
+            else anp.stack(states)[steps, np.arange(B)]
+        )
         v = anp.dot(rows, p["Why"].T) + p["by"]
         y = batch.y.reshape(len(weights.ravel()), -1)
         if net.loss == "cross_entropy":
@@ -153,8 +172,15 @@ def by_jax(net: Net, params: Params, batch: Batch) -> Params:
 STRICT = ("-O2", "-ffp-contract=off")
 FUSED = ("-O2", "-mfma", "-ffp-contract=fast")
 # as -ffast-math, which would also set the processor to flush subnormal numbers from then on
-FREE = ("-O3", "-march=native", "-ffp-contract=fast", "-fassociative-math", "-fno-signed-zeros",
-        "-fno-trapping-math", "-freciprocal-math")
+FREE = (
+    "-O3",
+    "-march=native",
+    "-ffp-contract=fast",
+    "-fassociative-math",
+    "-fno-signed-zeros",
+    "-fno-trapping-math",
+    "-freciprocal-math",
+)
 
 
 @cache
@@ -163,16 +189,37 @@ def _library(flags: tuple[str, ...]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / f"cells{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
         if which("cc") is None:
-            raise ValueError("the implementations in C need a compiler called cc on the path; "
-                             "leave them out with --implementations")
-        subprocess.run(["cc", "-shared", "-fPIC", *flags,
-                        str(Path(__file__).with_name("cells.c")), "-o", str(made), "-lm"],
-                       check=True, capture_output=True)
+            raise ValueError(
+                "the implementations in C need a compiler called cc on the path; "
+                "leave them out with --implementations"
+            )
+        subprocess.run(
+            [
+                "cc",
+                "-shared",
+                "-fPIC",
+                *flags,
+                str(Path(__file__).with_name("cells.c")),
+                "-o",
+                str(made),
+                "-lm",
+            ],
+            check=True,
+            capture_output=True,
+        )
         return ctypes.CDLL(str(made)).net
 
 
-def in_c(net: Net, params: Params, batch: Batch, order: int = 0, join: int = 0, steps: int = 0,
-         form: int = 0, flags: tuple[str, ...] = STRICT) -> Params:
+def in_c(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    order: int = 0,
+    join: int = 0,
+    steps: int = 0,
+    form: int = 0,
+    flags: tuple[str, ...] = STRICT,
+) -> Params:
     """cells.c in one order of summation and form of the formulas, which its first lines list.
     Raises ValueError where there is no C compiler."""
     assert isinstance(net, RecurrentNet)
@@ -185,47 +232,106 @@ def in_c(net: Net, params: Params, batch: Batch, order: int = 0, join: int = 0, 
     peeps = [name for name in PEEPHOLES if name in params]
     p = {name: np.ascontiguousarray(value) for name, value in params.items()}
     given: list[Any] = [
-        np.array([T, B, D, H, C, cells.index(net.cell), every, net.activation.name == "relu",
-                  entropy], np.int64), float(divisor), step.astype(np.int64),
+        np.array(
+            [T, B, D, H, C, cells.index(net.cell), every, net.activation.name == "relu", entropy],
+            np.int64,
+        ),
+        float(divisor),
+        step.astype(np.int64),
         np.ones(N, np.uint8) if counted is None else counted.reshape(-1).astype(np.uint8),
-        np.ascontiguousarray(batch.x), batch.y.astype(np.int64) if entropy else None,
-        None if entropy else np.ascontiguousarray(batch.y), p["Whh"], p["Wxh"], p["bh"],
-        p.get("bhn"), np.concatenate([p[name] for name in peeps]) if peeps else None, p["Why"],
-        p["by"], net.initial_state(params, batch.x)]
+        np.ascontiguousarray(batch.x),
+        batch.y.astype(np.int64) if entropy else None,
+        None if entropy else np.ascontiguousarray(batch.y),
+        p["Whh"],
+        p["Wxh"],
+        p["bh"],
+        p.get("bhn"),
+        np.concatenate([p[name] for name in peeps]) if peeps else None,
+        p["Why"],
+        p["by"],
+        net.initial_state(params, batch.x),
+    ]
     lstm = net.cell == "lstm"
-    shapes = {"loss": (), "outputs": (T, B, C) if every else (B, C), "h": (T + 1, B, H),
-              "c": (T + 1, B, H), "dWhh": (G * H, H), "dWxh": (G * H, D), "dbh": (G * H,),
-              "dbhn": (H,), "dpeep": (3, H), "dWhy": (C, H), "dby": (C,),
-              "dh0": (2, B, H) if lstm else (B, H), "dx": (T, B, D)}
+    shapes = {
+        "loss": (),
+        "outputs": (T, B, C) if every else (B, C),
+        "h": (T + 1, B, H),
+        "c": (T + 1, B, H),
+        "dWhh": (G * H, H),
+        "dWxh": (G * H, D),
+        "dbh": (G * H,),
+        "dbhn": (H,),
+        "dpeep": (3, H),
+        "dWhy": (C, H),
+        "dby": (C,),
+        "dh0": (2, B, H) if lstm else (B, H),
+        "dx": (T, B, D),
+    }
     made = {name: np.zeros(shape, kind) for name, shape in shapes.items()}
-    room = [np.zeros(shape, kind) for shape in (
-        (T, B, G * H), (T, B, G * H), (T, B, H), (T, B, H), (T, B, G * H), (T, B, G * H), (N, C),
-        (N, H), (T + 1, B, H))]
-    function = _library((*flags, f"-DREAL={'float' if kind.itemsize == 4 else 'double'}",
-                         f"-DORDER={order}", f"-DJOIN={join}", f"-DSTEPS={steps}",
-                         f"-DFORM={form}"))
-    function(*(ctypes.c_double(value) if isinstance(value, float) else None if value is None
-               else ctypes.c_void_p(value.ctypes.data) for value in
-               (*given, *made.values(), *room)))
+    room = [
+        np.zeros(shape, kind)
+        for shape in (
+            (T, B, G * H),
+            (T, B, G * H),
+            (T, B, H),
+            (T, B, H),
+            (T, B, G * H),
+            (T, B, G * H),
+            (N, C),
+            (N, H),
+            (T + 1, B, H),
+        )
+    ]
+    function = _library(
+        (
+            *flags,
+            f"-DREAL={'float' if kind.itemsize == 4 else 'double'}",
+            f"-DORDER={order}",
+            f"-DJOIN={join}",
+            f"-DSTEPS={steps}",
+            f"-DFORM={form}",
+        )
+    )
+    function(
+        *(
+            ctypes.c_double(value)
+            if isinstance(value, float)
+            else None
+            if value is None
+            else ctypes.c_void_p(value.ctypes.data)
+            for value in (*given, *made.values(), *room)
+        )
+    )
     peep = made.pop("dpeep")
     lost = {"c"} - ({"c"} if lstm else set()) | ({"dbhn"} - {f"d{name}" for name in params})
-    return {**{name: value for name, value in made.items() if name not in lost},
-            **{f"d{name}": value for name, value in zip(peeps, peep)}}
+    return {
+        **{name: value for name, value in made.items() if name not in lost},
+        **{f"d{name}": value for name, value in zip(peeps, peep)},
+    }
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    "reference": reference_results, "permuted": permuted, "compiled": compiled,
-    "loops BLAS": _naive, "loops fused": partial(_naive, fused=True),
+    "reference": reference_results,
+    "permuted": permuted,
+    "compiled": compiled,
+    "loops BLAS": _naive,
+    "loops fused": partial(_naive, fused=True),
     "loops sequential": partial(_naive, product=_sequential),
     "loops sequential fused": partial(_naive, product=_sequential, fused=True),
     "loops backwards": partial(_naive, product=_backwards),
     "loops pairwise": partial(_naive, product=_pairwise),
-    "C bias-first": in_c, "C bias-first fma": partial(in_c, flags=FUSED),
-    "C backwards": partial(in_c, order=1), "C four-lanes fma": partial(in_c, order=2, flags=FUSED),
-    "C pairwise": partial(in_c, order=3), "C compensated": partial(in_c, order=4),
-    "autograd": by_autograd, "PyTorch": torch_nets.results, "JAX": by_jax,
+    "C bias-first": in_c,
+    "C bias-first fma": partial(in_c, flags=FUSED),
+    "C backwards": partial(in_c, order=1),
+    "C four-lanes fma": partial(in_c, order=2, flags=FUSED),
+    "C pairwise": partial(in_c, order=3),
+    "C compensated": partial(in_c, order=4),
+    "autograd": by_autograd,
+    "PyTorch": torch_nets.results,
+    "JAX": by_jax,
     "onnxruntime": onnx_forward,
-    "ONNX reference": partial(onnx_forward, runtime="onnx reference")}
+    "ONNX reference": partial(onnx_forward, runtime="onnx reference"),
+}
 FRAMEWORKS = ("PyTorch", "JAX", "onnxruntime", "ONNX reference")
 
 
@@ -251,5 +357,6 @@ def refused(name: str, net: Net, params: Params, batch: Batch) -> bool:
     if name == "ONNX reference" and net.activation.name != "tanh":
         return True
     # ONNX Runtime's RNN has a tanh that is accurate only absolutely: 570 units roundoff off at 1e-3
-    return name == "onnxruntime" and (batch.x.dtype != np.float32 or (
-        net.cell == "rnn" and net.activation.name == "tanh"))
+    return name == "onnxruntime" and (
+        batch.x.dtype != np.float32 or (net.cell == "rnn" and net.activation.name == "tanh")
+    )

@@ -51,30 +51,41 @@ class Case:
         return hash(self.digest)
 
 
-def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progress | None
-            ) -> Case:
+def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progress | None) -> Case:
     """The case; raises TypeError for what is neither a net nor a function."""
     if isinstance(what, Net):
         if len(inputs) != 2 or not isinstance(inputs[0], Mapping):
-            raise TypeError("judge: a net is judged with its parameters and a batch: judge(net, "
-                            "theirs, params, batch)")
+            raise TypeError(
+                "judge: a net is judged with its parameters and a batch: judge(net, "
+                "theirs, params, batch)"
+            )
         if cotangent is not None:
-            raise TypeError("judge: a net is judged with its loss, and cotangent would have no "
-                            "effect; give the cotangents as y of a net with loss='none'")
+            raise TypeError(
+                "judge: a net is judged with its loss, and cotangent would have no "
+                "effect; give the cotangents as y of a net with loss='none'"
+            )
         if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3):
-            raise TypeError(f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
-                            "with a mask Batch(x, y, mask)")
+            raise TypeError(
+                f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
+                "with a mask Batch(x, y, mask)"
+            )
         inputs = dict(inputs[0]), Batch(*inputs[1])
         if 0 in (shape := np.shape(inputs[1].x)):
-            raise ValueError(f"judge: the batch's x has shape {shape}; need at least one step, "
-                             "one sequence and one input, because nothing follows from none")
+            raise ValueError(
+                f"judge: the batch's x has shape {shape}; need at least one step, "
+                "one sequence and one input, because nothing follows from none"
+            )
     else:
         if not callable(what):
-            raise TypeError(f"judge: {type(what).__name__} is neither a net of refnet nor a "
-                            "function written in NumPy")
+            raise TypeError(
+                f"judge: {type(what).__name__} is neither a net of refnet nor a "
+                "function written in NumPy"
+            )
         if inputs and not any(np.size(value) for value in inputs):
-            raise ValueError("judge: the function's arrays have no entries, so that it has no "
-                             "gradient; need at least one number")
+            raise ValueError(
+                "judge: the function's arrays have no entries, so that it has no "
+                "gradient; need at least one number"
+            )
     cotangent = None if cotangent is None else np.array(cotangent)
     own = described(what if isinstance(what, Net) else (what, inputs))
     digest = sha256()
@@ -98,32 +109,54 @@ def certificate(case: Case) -> Certified | CertifiedFunction:
     if arrays is not None:
         return _remade(case, arrays)
     if isinstance(case.what, Net):
-        made: Certified | CertifiedFunction = certify(case.what, *case.inputs,
-                                                      progress=case.progress)
+        made: Certified | CertifiedFunction = certify(
+            case.what, *case.inputs, progress=case.progress
+        )
     else:
-        made = certify_function(case.what, *case.inputs, cotangent=case.cotangent,
-                                progress=case.progress)
+        made = certify_function(
+            case.what, *case.inputs, cotangent=case.cotangent, progress=case.progress
+        )
     if key is not None and made.seconds > WORTH and made.kind == "ball":
-        keep(key, {"bits": np.array(made.bits), "constants": np.array(
-            getattr(made, "constants", ()), float), **{
-            f"{part} {name}": getattr(one, part) for name, one in made.named().items()
-            for part in ("value", "radius")}})
+        keep(
+            key,
+            {
+                "bits": np.array(made.bits),
+                "constants": np.array(getattr(made, "constants", ()), float),
+                **{
+                    f"{part} {name}": getattr(one, part)
+                    for name, one in made.named().items()
+                    for part in ("value", "radius")
+                },
+            },
+        )
     return made
 
 
 def _remade(case: Case, arrays: Params) -> Certified | CertifiedFunction:
     none = np.empty(0, object)
-    named = {name: Enclosure(none, value, arrays[f"radius {name}"]) for part, name, value in (
-        (*full.partition(" ")[::2], value) for full, value in arrays.items()) if part == "value"}
+    named = {
+        name: Enclosure(none, value, arrays[f"radius {name}"])
+        for part, name, value in (
+            (*full.partition(" ")[::2], value) for full, value in arrays.items()
+        )
+        if part == "value"
+    }
     bits = int(arrays["bits"])
     if isinstance(case.what, Net):
         params, batch = case.inputs
         return certified_of(case.what, params, batch, named, "ball", bits, 0.0)
     value = named.pop("value")
     return CertifiedFunction(
-        case.what, arguments_of(case.what, case.inputs), case.cotangent, value,
-        {name[1:]: one for name, one in named.items()}, tuple(arrays["constants"].tolist()),
-        "ball", bits, 0.0)
+        case.what,
+        arguments_of(case.what, case.inputs),
+        case.cotangent,
+        value,
+        {name[1:]: one for name, one in named.items()},
+        tuple(arrays["constants"].tolist()),
+        "ball",
+        bits,
+        0.0,
+    )
 
 
 @lru_cache(2 * KEPT)

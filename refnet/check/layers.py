@@ -65,9 +65,14 @@ RELU = {"cell": "rnn", "activation": "relu"}
 
 
 def _torch(case: Case) -> Params:
-    return torch_layers.layer_results(case.net, case.params, case.batch,
-                                      case.variant == "batch_first", case.variant != "no bias",
-                                      case.dtype)
+    return torch_layers.layer_results(
+        case.net,
+        case.params,
+        case.batch,
+        case.variant == "batch_first",
+        case.variant != "no bias",
+        case.dtype,
+    )
 
 
 def _on_jax(framework: str, case: Case) -> Params:
@@ -75,59 +80,123 @@ def _on_jax(framework: str, case: Case) -> Params:
 
 
 TABLES = (
-    Table("PyTorch", "torch",
-          {"nn.RNN tanh": {"cell": "rnn"}, "nn.RNN relu": RELU, "nn.LSTM": {"cell": "lstm"},
-           "nn.LSTM proj_size": {"cell": "lstm", "projection": 2}, "nn.GRU": {"cell": "gru"}},
-          ("", "batch_first", "no bias", "two biases and h0", "learned h0", "lengths"), _torch),
-    Table("Flax", "flax",
-          {"nnx.SimpleCell tanh": {"cell": "rnn"}, "nnx.SimpleCell relu": RELU,
-           "nnx.OptimizedLSTMCell": {"cell": "lstm"}, "nnx.GRUCell": {"cell": "gru"}},
-          ("", "batch_first", "h0", "learned h0", "lengths"), partial(_on_jax, "Flax"),
-          absent=("bhn",)),
-    Table("Flax", "flax", {"nnx.LSTMCell": {"cell": "lstm"}}, ("LSTMCell",),
-          partial(_on_jax, "Flax")),
-    Table("Equinox", "equinox", {"nn.LSTMCell": {"cell": "lstm"}, "nn.GRUCell": {"cell": "gru"}},
-          ("", "h0"), partial(_on_jax, "Equinox"), directions=1),
-    Table("Keras", "keras",
-          {"SimpleRNN tanh": {"cell": "rnn"}, "SimpleRNN relu": RELU, "LSTM": {"cell": "lstm"},
-           "GRU reset_after": {"cell": "gru"}, "GRU reset before": {"cell": "gru_before"}},
-          ("", "no bias", "h0", "learned h0", "lengths"), partial(_on_jax, "Keras")),
-    Table("Keras", "keras", {"LSTM": {"cell": "lstm"}, "GRU reset_after": {"cell": "gru"}},
-          ("go_backwards",), partial(_on_jax, "Keras"), directions=1, depths=(1,)),
+    Table(
+        "PyTorch",
+        "torch",
+        {
+            "nn.RNN tanh": {"cell": "rnn"},
+            "nn.RNN relu": RELU,
+            "nn.LSTM": {"cell": "lstm"},
+            "nn.LSTM proj_size": {"cell": "lstm", "projection": 2},
+            "nn.GRU": {"cell": "gru"},
+        },
+        ("", "batch_first", "no bias", "two biases and h0", "learned h0", "lengths"),
+        _torch,
+    ),
+    Table(
+        "Flax",
+        "flax",
+        {
+            "nnx.SimpleCell tanh": {"cell": "rnn"},
+            "nnx.SimpleCell relu": RELU,
+            "nnx.OptimizedLSTMCell": {"cell": "lstm"},
+            "nnx.GRUCell": {"cell": "gru"},
+        },
+        ("", "batch_first", "h0", "learned h0", "lengths"),
+        partial(_on_jax, "Flax"),
+        absent=("bhn",),
+    ),
+    Table(
+        "Flax", "flax", {"nnx.LSTMCell": {"cell": "lstm"}}, ("LSTMCell",), partial(_on_jax, "Flax")
+    ),
+    Table(
+        "Equinox",
+        "equinox",
+        {"nn.LSTMCell": {"cell": "lstm"}, "nn.GRUCell": {"cell": "gru"}},
+        ("", "h0"),
+        partial(_on_jax, "Equinox"),
+        directions=1,
+    ),
+    Table(
+        "Keras",
+        "keras",
+        {
+            "SimpleRNN tanh": {"cell": "rnn"},
+            "SimpleRNN relu": RELU,
+            "LSTM": {"cell": "lstm"},
+            "GRU reset_after": {"cell": "gru"},
+            "GRU reset before": {"cell": "gru_before"},
+        },
+        ("", "no bias", "h0", "learned h0", "lengths"),
+        partial(_on_jax, "Keras"),
+    ),
+    Table(
+        "Keras",
+        "keras",
+        {"LSTM": {"cell": "lstm"}, "GRU reset_after": {"cell": "gru"}},
+        ("go_backwards",),
+        partial(_on_jax, "Keras"),
+        directions=1,
+        depths=(1,),
+    ),
 )
 
 
-def cases(table: Table, sizes: tuple[int, int, int] = SIZES[0],
-          dtypes: Dtypes = DTYPES, seed: int = 0) -> Iterator[Case]:
+def cases(
+    table: Table, sizes: tuple[int, int, int] = SIZES[0], dtypes: Dtypes = DTYPES, seed: int = 0
+) -> Iterator[Case]:
     """Every layer of a framework in every form; the read-outs take turns. ``sizes``: T, H, B."""
     T, H, B = sizes
-    every = product(table.layers.items(), table.depths, range(table.directions), table.variants,
-                    dtypes)
+    every = product(
+        table.layers.items(), table.depths, range(table.directions), table.variants, dtypes
+    )
     for turn, ((name, options), depth, both, variant, dtype) in enumerate(every):
         if options.get("projection", 0) >= H:  # it makes the state smaller
             continue
         readout = READOUTS[turn // len(dtypes) % 3]
         alone: dict[str, Any] = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
         width = (1 + both) * options.get("projection", H)
-        net = StackedNet(3, H, width if readout == "none" else 5, **{
-            **options, **alone, "readout": readout, "layers": depth, "bidirectional": bool(both),
-            "learn_h0": variant == "learned h0"})
+        net = StackedNet(
+            3,
+            H,
+            width if readout == "none" else 5,
+            **{
+                **options,
+                **alone,
+                "readout": readout,
+                "layers": depth,
+                "bidirectional": bool(both),
+                "learn_h0": variant == "learned h0",
+            },
+        )
         params, batch = _drawn(table, net, variant, dtype, T, B, [seed, turn])
-        what = ", ".join(filter(None, (name, f"{depth} layer{'s' * (depth > 1)}",
-                                       "both directions" if both else "", variant, readout)))
+        what = ", ".join(
+            filter(
+                None,
+                (
+                    name,
+                    f"{depth} layer{'s' * (depth > 1)}",
+                    "both directions" if both else "",
+                    variant,
+                    readout,
+                ),
+            )
+        )
         yield Case(what, net, params, batch, dtype, variant)
 
 
-def _drawn(table: Table, net: StackedNet, variant: str, dtype: Any, T: int, B: int,
-           entropy: list[int]) -> tuple[Params, Batch]:
+def _drawn(
+    table: Table, net: StackedNet, variant: str, dtype: Any, T: int, B: int, entropy: list[int]
+) -> tuple[Params, Batch]:
     """Parameters and a batch; others where all outputs are 0, as of small layers of relu, whose
     gradients would show nothing."""
     rng, kind = np.random.default_rng(entropy), stored(dtype)
     params, batch = random_params(net, rng, kind), random_batch(net, rng, kind, T, B)
     zero = (*table.absent, *(("bh",) if variant == "no bias" else ()))
     if zero:
-        params = {key: value * 0 if key.startswith(zero) else value
-                  for key, value in params.items()}
+        params = {
+            key: value * 0 if key.startswith(zero) else value for key, value in params.items()
+        }
     added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
     params = with_drawn(net, params, added.get(variant, ()), rng, B)
     params, batch = held(arithmetic(dtype), params, batch)
@@ -138,8 +207,9 @@ def _drawn(table: Table, net: StackedNet, variant: str, dtype: Any, T: int, B: i
     return _drawn(table, net, variant, dtype, T, B, [*entropy, 1])
 
 
-def rows(table: Table, sizes: tuple[int, int, int] = SIZES[0],
-         dtypes: Dtypes = DTYPES, seed: int = 0) -> Rows:
+def rows(
+    table: Table, sizes: tuple[int, int, int] = SIZES[0], dtypes: Dtypes = DTYPES, seed: int = 0
+) -> Rows:
     """A row for every case of a framework."""
     for case in cases(table, sizes, dtypes, seed):
         x = case.batch.x
@@ -154,21 +224,31 @@ def rows(table: Table, sizes: tuple[int, int, int] = SIZES[0],
         lacks = (*table.absent, *(("bh",) if case.variant == "no bias" else ()))
         lacks = tuple(f"d{name}" for name in lacks)
         theirs = {name: value for name, value in theirs.items() if not name.startswith(lacks)}
-        required = tuple(f"d{name}" for name in case.params
-                         if not f"d{name}".startswith(lacks))
-        yield row(table.framework, table.package, case.what, compare(
-            theirs, certify(case.net, case.params, case.batch), dtype=case.dtype,
-            required=required), **facts)
+        required = tuple(f"d{name}" for name in case.params if not f"d{name}".startswith(lacks))
+        yield row(
+            table.framework,
+            table.package,
+            case.what,
+            compare(
+                theirs,
+                certify(case.net, case.params, case.batch),
+                dtype=case.dtype,
+                required=required,
+            ),
+            **facts,
+        )
 
 
-def onnx_rows(dtype: Any = np.float32, sizes: tuple[int, int, int] = SIZES[0], seed: int = 0
-              ) -> Rows:
+def onnx_rows(
+    dtype: Any = np.float32, sizes: tuple[int, int, int] = SIZES[0], seed: int = 0
+) -> Rows:
     """ONNX's operators with every input and attribute, forward, by both runtimes."""
     for case in onnx_layers.cases(dtype, sizes, seed):
         certified = certify(case.net, case.params, case.batch)
         values = {name: value.value for name, value in certified.states.items()}
-        true, sigma = (onnx_layers.views(case, found) for found in (
-            values, spread(certified, dtype)))
+        true, sigma = (
+            onnx_layers.views(case, found) for found in (values, spread(certified, dtype))
+        )
         T, B, _ = case.batch.x.shape
         for runtime, package in zip(RUNTIMES, ("onnxruntime", "onnx")):
             facts = {"T": T, "H": case.net.hidden, "B": B}
@@ -177,5 +257,10 @@ def onnx_rows(dtype: Any = np.float32, sizes: tuple[int, int, int] = SIZES[0], s
             except Exception as error:  # runtimes have no common one
                 yield refused(runtime, package, case.what, dtype, error, **facts)
                 continue
-            yield row(runtime, package, case.what, compare_values(
-                theirs, true, sigma, dtype, tuple(true)), **facts)
+            yield row(
+                runtime,
+                package,
+                case.what,
+                compare_values(theirs, true, sigma, dtype, tuple(true)),
+                **facts,
+            )

@@ -24,8 +24,9 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
     """
     path, _, name = place.rpartition(":")
     if not path or not name or not Path(path).is_file():
-        raise ValueError(f"{place}: need FILE.py:NAME, such as mine.py:gradients, with a file that "
-                         "exists")
+        raise ValueError(
+            f"{place}: need FILE.py:NAME, such as mine.py:gradients, with a file that exists"
+        )
     spec = spec_from_file_location(f"own_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{place}: {path} is not a Python file; its name must end in .py")
@@ -40,10 +41,14 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
         raise _explained(place, path, error) from error
     function = getattr(module, name, None)
     if not callable(function):
-        own = [key for key, value in vars(module).items() if callable(value)
-               and getattr(value, "__module__", "") == spec.name]
-        raise ValueError(f"{place}: {path} has no function {name}; it has "
-                         f"{', '.join(own) or 'none'}")
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", "") == spec.name
+        ]
+        raise ValueError(
+            f"{place}: {path} has no function {name}; it has {', '.join(own) or 'none'}"
+        )
 
     def call(*arguments: Any) -> Any:
         try:
@@ -54,6 +59,7 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
             return checked(result)
         except ValueError as error:
             raise ValueError(f"{place} returned {error}") from None
+
     return call
 
 
@@ -69,8 +75,10 @@ def one_number(result: Any) -> Any:
 def arrays_by_name(result: Any) -> dict[str, Any]:
     """A dict of arrays, or of what NumPy makes arrays of: tensors come from their device."""
     if not isinstance(result, Mapping):
-        raise ValueError(f"{type(result).__name__}; need a dict of arrays by name: loss, outputs, "
-                         "dWhh, dx and so on")
+        raise ValueError(
+            f"{type(result).__name__}; need a dict of arrays by name: loss, outputs, "
+            "dWhh, dx and so on"
+        )
     return {str(name): _array(str(name), value) for name, value in result.items()}
 
 
@@ -81,8 +89,9 @@ def _array(name: str, value: Any) -> Any:
             return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
         return np.asanyarray(value) if hasattr(value, "__array__") else value
     except Exception as error:  # frameworks have no common one
-        raise ValueError(f"{name} as {type(value).__name__}, which NumPy cannot read: "
-                         f"{_said(error)}") from None
+        raise ValueError(
+            f"{name} as {type(value).__name__}, which NumPy cannot read: {_said(error)}"
+        ) from None
 
 
 def _explained(place: str, path: str, error: BaseException, params: Any = None) -> ValueError:
@@ -91,13 +100,19 @@ def _explained(place: str, path: str, error: BaseException, params: Any = None) 
     if isinstance(error, SyntaxError):
         where = f"{error.filename or path}:{error.lineno or 1}"
     else:
-        lines = [frame for frame in extract_tb(error.__traceback__)
-                 if Path(frame.filename).resolve() == Path(path).resolve()]
+        lines = [
+            frame
+            for frame in extract_tb(error.__traceback__)
+            if Path(frame.filename).resolve() == Path(path).resolve()
+        ]
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
         if not lines and isinstance(error, TypeError):  # the call itself
             where += "; it gets p, x, y, and with --mask a fourth, the mask"
-    if isinstance(error, KeyError) and isinstance(params, Mapping) and not any(
-            str(name) in params for name in error.args):
+    if (
+        isinstance(error, KeyError)
+        and isinstance(params, Mapping)
+        and not any(str(name) in params for name in error.args)
+    ):
         where += f"; p has {', '.join(params)}"
     return ValueError(f"{place}: {type(error).__name__}: {_said(error)} (at {where})")
 

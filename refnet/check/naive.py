@@ -36,14 +36,40 @@ __all__ = ["Change", "FORWARD", "Pass", "covers", "run"]
 
 Change = Mapping[str, Callable[[Any, "Pass"], Any]]
 Product = Callable[[Array, Array], Array]
-FORWARD = frozenset(("product", "p", "x", "y", "mask", "h0", "sigmoid", "act", "g", "k", "a",
-                     "peep", "h", "steps", "rows", "each", "divisor"))
+FORWARD = frozenset(
+    (
+        "product",
+        "p",
+        "x",
+        "y",
+        "mask",
+        "h0",
+        "sigmoid",
+        "act",
+        "g",
+        "k",
+        "a",
+        "peep",
+        "h",
+        "steps",
+        "rows",
+        "each",
+        "divisor",
+    )
+)
 """The places whose change may show in the outputs or the loss."""
 PEEPHOLES = {"Wpi": 0, "Wpf": 1, "Wpo": 3}
 
 
-def run(net: Net, params: Params, batch: Batch, *changes: Change,
-        product: Product = np.matmul, fused: bool = False, backward: bool = True) -> Params:
+def run(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    *changes: Change,
+    product: Product = np.matmul,
+    fused: bool = False,
+    backward: bool = True,
+) -> Params:
     """Loss, outputs, states and gradients by the names of ``Certified.named``, in the dtype of x.
 
     ``product``: what multiplies matrices; ``fused``: inputs, state and bias in one product;
@@ -58,10 +84,17 @@ def run(net: Net, params: Params, batch: Batch, *changes: Change,
 
 def covers(net: Net, params: Params) -> bool:
     """Whether ``run`` knows this net: one layer, of four cells, with sigmoid gates and a loss."""
-    return net.loss != "none" and (isinstance(net, FeedforwardNet) or (
-        type(net) is RecurrentNet and net.cell in ("rnn", "lstm", "gru", "gru_before")
-        and net.gate.name == "sigmoid" and net.clip_forward is None and not net.projection
-        and "bhh" not in params))
+    return net.loss != "none" and (
+        isinstance(net, FeedforwardNet)
+        or (
+            type(net) is RecurrentNet
+            and net.cell in ("rnn", "lstm", "gru", "gru_before")
+            and net.gate.name == "sigmoid"
+            and net.clip_forward is None
+            and not net.projection
+            and "bhh" not in params
+        )
+    )
 
 
 class _Enough(Exception):
@@ -98,8 +131,15 @@ class Pass:
     own: Params
     t: int
 
-    def __init__(self, net: Net, params: Params, batch: Batch, changes: tuple[Change, ...],
-                 product: Product, fused: bool) -> None:
+    def __init__(
+        self,
+        net: Net,
+        params: Params,
+        batch: Batch,
+        changes: tuple[Change, ...],
+        product: Product,
+        fused: bool,
+    ) -> None:
         self.net, self.params, self.batch, self.changes = net, params, batch, changes
         self.product: Product = self.at("product", product)
         self.own, self.t, self.fused = {}, 0, fused
@@ -140,17 +180,29 @@ class Pass:
                 blocks = np.split(grads.pop("Whh"), len(net.slots))
                 grads |= dict(zip(net.slots, blocks))
         grads = pulled(net, self.params, tapes, grads, None)
-        states = ({"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
-                  if recurrent else {f"h{n}": h for n, h in enumerate(self.h) if n})
-        found: Params = self.at("report", {
-            "loss": self.loss, "outputs": self.outputs, **states,
-            **{f"d{name}": value for name, value in grads.items()}})
+        states = (
+            {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
+            if recurrent
+            else {f"h{n}": h for n, h in enumerate(self.h) if n}
+        )
+        found: Params = self.at(
+            "report",
+            {
+                "loss": self.loss,
+                "outputs": self.outputs,
+                **states,
+                **{f"d{name}": value for name, value in grads.items()},
+            },
+        )
         return found
 
     def _gained(self, p: Params) -> Params:
         gain = getattr(self.net, "gain", 1)
-        return p if gain == 1 else {
-            name: value * gain if name in GAINED else value for name, value in p.items()}
+        return (
+            p
+            if gain == 1
+            else {name: value * gain if name in GAINED else value for name, value in p.items()}
+        )
 
     def _own(self) -> Params:
         """The activation's own parameters (of this layer)."""
@@ -178,7 +230,7 @@ class Pass:
         """Set the loss; its gradient in the outputs v (..., C)."""
         net, lead, C = self.net, v.shape[:-1], v.shape[-1]
         self.outputs = v
-        flat, y = v.reshape(-1, C), self.y.reshape(-1, *self.y.shape[len(lead):])
+        flat, y = v.reshape(-1, C), self.y.reshape(-1, *self.y.shape[len(lead) :])
         counted, divisor = counted_predictions(self.mask, lead, net.reduction)
         if net.loss == "cross_entropy":
             top = flat - flat.max(axis=1, keepdims=True)
@@ -188,8 +240,9 @@ class Pass:
             each, dv = np.log(total[:, 0]) - (top * one).sum(axis=1), e / total - one
         else:
             each, dv = ((flat - y) ** 2).sum(axis=1) / C, 2 * (flat - y) / C
-        weights: Array = np.ones(len(flat), v.dtype) if counted is None else \
-            counted.reshape(-1).astype(v.dtype)
+        weights: Array = (
+            np.ones(len(flat), v.dtype) if counted is None else counted.reshape(-1).astype(v.dtype)
+        )
         self.raw = each, dv, weights
         each, dv = self.at("each", (each * weights, dv * weights[:, None]))
         divisor = self.at("divisor", divisor)
@@ -204,8 +257,9 @@ class Pass:
         last = net.depth + 1
         self.h, self.a, self.c = [self.x], [self.x], []
         for self.t in range(1, last):
-            self.a.append(self.at("a", self.linear([(self.h[-1], p[f"W{self.t}"])],
-                                                   p[f"b{self.t}"])))
+            self.a.append(
+                self.at("a", self.linear([(self.h[-1], p[f"W{self.t}"])], p[f"b{self.t}"]))
+            )
             self.h.append(self.at("h", self.act(self.a[-1])))
         self.t = last
         self.a.append(self.linear([(self.h[-1], p[f"W{last}"])], p[f"b{last}"]))
@@ -253,8 +307,11 @@ class Pass:
             parts, self.da, rec, carry = backward(self)
             dx[self.t] = self.product(self.da.reshape(B, -1), p["Wxh"])
             rows, flat = rec.reshape(B, -1), self.da.reshape(B, -1)
-            parts = {**parts, "Wxh": self.product(flat.T, self.at("seen", self.x[self.t])),
-                     "bh": flat.sum(axis=0)}
+            parts = {
+                **parts,
+                "Wxh": self.product(flat.T, self.at("seen", self.x[self.t])),
+                "bh": flat.sum(axis=0),
+            }
             if "Whh" not in parts:
                 parts["Whh"] = self.product(rows.T, self.at("past", self.h[self.t]))
                 carry = carry + self.product(rows, self.at("W", p["Whh"]))
@@ -263,8 +320,13 @@ class Pass:
             carry, self.q = self.at("carry", (carry, self.q))
             self.e = carry + direct[self.t]
         start = np.stack([self.e, self.q]) if net.cell == "lstm" else self.e
-        return {**grads, "Why": self.product(dv.T, self.rows), "by": dv.sum(axis=0), "h0": start,
-                "x": dx}
+        return {
+            **grads,
+            "Why": self.product(dv.T, self.rows),
+            "by": dv.sum(axis=0),
+            "h0": start,
+            "x": dx,
+        }
 
     def clipped(self, da: Array) -> Array:
         """``da`` within the bound of the recursion's clipping, if it has one."""
@@ -324,8 +386,9 @@ def _lstm_back(s: Pass) -> Step:
         if name in p:
             s.q = s.q + p[name] * da[:, n]
     cells = {"Wpi": c, "Wpf": c, "Wpo": s.c[t + 1]}
-    parts = {name: (da[:, n] * cells[name]).sum(axis=0) for name, n in PEEPHOLES.items()
-             if name in p}
+    parts = {
+        name: (da[:, n] * cells[name]).sum(axis=0) for name, n in PEEPHOLES.items() if name in p
+    }
     return parts, da, s.at("rec", da), 0
 
 
@@ -335,8 +398,8 @@ def _gru(s: Pass) -> Array:
     H = h.shape[1]
     a = s.linear([(s.x[s.t], p["Wxh"])], p["bh"])
     a = a.reshape(len(a), 3, H)
-    W, bhn = p["Whh"][2 * H:], p.get("bhn")
-    a[:, :2] += s.product(h, p["Whh"][:2 * H].T).reshape(-1, 2, H)
+    W, bhn = p["Whh"][2 * H :], p.get("bhn")
+    a[:, :2] += s.product(h, p["Whh"][: 2 * H].T).reshape(-1, 2, H)
     a = s.at("a", a)
     v = np.stack([s.sigmoid(a[:, 0]), s.sigmoid(a[:, 1]), 0 * h], axis=1)
     u = s.product(h, W.T) + bhn if after else h
@@ -356,7 +419,7 @@ def _gru_back(s: Pass) -> Step:
     da[:, 2] = s.act_pull(a[:, 2], n, (1 - z) * e)
     da = s.clipped(da)
     W = s.at("W", p["Whh"])
-    w = da[:, 2] if after else s.product(da[:, 2], W[2 * H:])
+    w = da[:, 2] if after else s.product(da[:, 2], W[2 * H :])
     da[:, 1] = s.sigmoid_pull(a[:, 1], z, (h - n) * e)
     da[:, 0] = s.sigmoid_pull(a[:, 0], r, u * w)
     s.da = da = s.at("da", s.clipped(da))
@@ -367,9 +430,12 @@ def _gru_back(s: Pass) -> Step:
     past = s.at("past", h)
     pair = rec[:, :2].reshape(B, 2 * H)
     whole = np.concatenate([s.product(pair.T, past), s.product(rec[:, 2].T, r * past)])
-    return {"Whh": whole}, da, rec, z * e + r * w + s.product(pair, W[:2 * H])
+    return {"Whh": whole}, da, rec, z * e + r * w + s.product(pair, W[: 2 * H])
 
 
 _CELLS: dict[str, tuple[Callable[[Pass], Array], Callable[[Pass], Step]]] = {
-    "rnn": (_rnn, _rnn_back), "lstm": (_lstm, _lstm_back), "gru": (_gru, _gru_back),
-    "gru_before": (_gru, _gru_back)}
+    "rnn": (_rnn, _rnn_back),
+    "lstm": (_lstm, _lstm_back),
+    "gru": (_gru, _gru_back),
+    "gru_before": (_gru, _gru_back),
+}

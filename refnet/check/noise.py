@@ -36,19 +36,29 @@ def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
     # a loss y is the cotangent of the outputs, and nothing else is random in what it enters. Nor is
     # there in the sum of two biases, whose terms a program may add apart
     made = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
-    return lambda array, name: (noisy(array) if made or name in ("x", "y") or name.startswith("bhh")
-                                else np.asarray(array, float))
+    return lambda array, name: (
+        noisy(array)
+        if made or name in ("x", "y") or name.startswith("bhh")
+        else np.asarray(array, float)
+    )
 
 
-def _passes(certified: Certified | CertifiedFunction, dtype: Kind, seed: int, columns: Array,
-            runs: int, clock: Clock) -> Params:
+def _passes(
+    certified: Certified | CertifiedFunction,
+    dtype: Kind,
+    seed: int,
+    columns: Array,
+    runs: int,
+    clock: Clock,
+) -> Params:
     """Every quantity in the given runs, (R, *shape); runs that part at a kink go on alone."""
     source = Source(dtype, seed, columns, runs, clock.tick)
     try:
         with running(source), np.errstate(all="ignore"):
             found = certified.run(_lift(certified, source))
-            return {name: np.moveaxis(runs_of(noisy(value)), -1, 0)
-                    for name, value in found.items()}
+            return {
+                name: np.moveaxis(runs_of(noisy(value)), -1, 0) for name, value in found.items()
+            }
     except Split as split:
         left = split.left
     sides = [_passes(certified, dtype, seed, columns[side], runs, clock) for side in (left, ~left)]
@@ -56,22 +66,31 @@ def _passes(certified: Certified | CertifiedFunction, dtype: Kind, seed: int, co
     return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
 
 
-def _all_passes(certified: Certified | CertifiedFunction, dtype: Kind, runs: int, seed: int,
-                clock: Clock) -> Params:
+def _all_passes(
+    certified: Certified | CertifiedFunction, dtype: Kind, runs: int, seed: int, clock: Clock
+) -> Params:
     """Every quantity in every run, (R, *shape). Long computations are done in two halves, side by
     side on two cores: the same bits with one."""
     every = np.arange(runs)
     if sum(one.value.size for one in certified.named().values()) < LARGE:
         return _passes(certified, dtype, seed, every, runs, clock)
     first, second = side_by_side(
-        lambda: _passes(certified, dtype, seed, every[:runs // 2], runs, clock),
-        lambda: _passes(certified, dtype, seed, every[runs // 2:], runs, clock),
-        packed_floats, unpacked_floats, lambda: clock.tick(0))
+        lambda: _passes(certified, dtype, seed, every[: runs // 2], runs, clock),
+        lambda: _passes(certified, dtype, seed, every[runs // 2 :], runs, clock),
+        packed_floats,
+        unpacked_floats,
+        lambda: clock.tick(0),
+    )
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 
 
-def spread(certified: Certified | CertifiedFunction, dtype: Kind, runs: int = RUNS, seed: int = 0,
-           progress: Progress | None = None) -> Params:
+def spread(
+    certified: Certified | CertifiedFunction,
+    dtype: Kind,
+    runs: int = RUNS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Params:
     """The standard deviation that rounding in ``dtype`` explains, entry by entry.
 
     Keys and shapes are those of ``certified.named()``; float64. Deviations are taken from

@@ -80,8 +80,14 @@ class Source:
     """Where the runs in ``columns``, of ``runs`` in all, take their random numbers from; a run's
     own numbers do not depend on which others run beside it. ``tick`` is called at every product."""
 
-    def __init__(self, dtype: Any, seed: int, columns: Array, runs: int,
-                 tick: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        dtype: Any,
+        seed: int,
+        columns: Array,
+        runs: int,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         kind = arithmetic(dtype)
         self.coarse = kind.u > arithmetic(np.float32).u
         self.u, self.sums, self.operands, self.tiny = kind.u, kind.sums, kind.operands, kind.tiny
@@ -89,14 +95,14 @@ class Source:
         self.tick = tick
         self.rng = np.random.default_rng([seed, kind.bits])
         # in the order of the columns' own memory, of which draws are views
-        self.pool = np.ascontiguousarray(
-            self.rng.standard_normal((POOL // runs, runs))[:, columns])
+        self.pool = np.ascontiguousarray(self.rng.standard_normal((POOL // runs, runs))[:, columns])
         self.holds = kind.holds
         self.constants: dict[tuple[float, float], Array] = {}
         self.shared: dict[np.ufunc, Array] = {}
         self.counted: dict[tuple[int, ...], tuple[Array, Array]] = {}  # the last of each shape
-        self.dtype = np.dtype([("v", float, len(columns)), ("terms", float), ("norm", float),
-                               ("summed", float)])
+        self.dtype = np.dtype(
+            [("v", float, len(columns)), ("terms", float), ("norm", float), ("summed", float)]
+        )
 
     def normal(self, size: int) -> Iterator[tuple[slice, Array]]:
         """Draws from N(0, 1), (size, R), piece by piece: rows of the pool from a random one on."""
@@ -104,7 +110,7 @@ class Source:
         for done in range(0, max(size, 1), most):
             rows = min(size - done, most)
             first = int(self.rng.integers(len(self.pool) - rows))
-            yield slice(done, done + rows), self.pool[first:first + rows]
+            yield slice(done, done + rows), self.pool[first : first + rows]
 
     def constant(self, array: Array) -> Noisy:
         """Numbers that a program holds: where the type does not, rounded once in each run."""
@@ -118,7 +124,7 @@ class Source:
         for n in np.flatnonzero(~holds(values)):
             key = float(values[n]), u
             if key not in self.constants:
-                (_, draws), = self.normal(1)
+                ((_, draws),) = self.normal(1)
                 self.constants[key] = values[n] * (1 + SINGLE * u * draws[0])
             out[n] = self.constants[key]
         return self.array(out[places.reshape(np.shape(array))])
@@ -148,7 +154,7 @@ class Source:
         if self.coarse:
             return self.rounded(function, (value,), 1)
         if function not in self.shared:
-            (_, draws), = self.normal(1)
+            ((_, draws),) = self.normal(1)
             self.shared[function] = 1 + SHARED * self.u * draws[0]
         made = self.rounded(function, (value,), ELEMENTARY)
         np.asarray(made)["v"] *= self.shared[function]
@@ -208,8 +214,9 @@ class Noisy(np.ndarray[Any, Any]):
     Indexing, reshaping, joining and the like are NumPy's own; arithmetic is here.
     """
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
-                        **options: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
+    ) -> Any:
         if method != "__call__" or ufunc not in _OPERATIONS:
             raise TypeError(f"noisy numbers have no {ufunc.__name__}.{method}")
         result = _OPERATIONS[ufunc](*inputs)
@@ -299,14 +306,20 @@ def _add(a: Any, b: Any) -> Noisy:
     size = abs(one[..., 0] + other[..., 0])
     sigma = SINGLE * size
     for first, start, own, terms, norm in (
-            (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
-            (size_b, np.where(terms_b > 1, norm_b, 0), size_a, terms_a, norm_a)):
+        (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
+        (size_b, np.where(terms_b > 1, norm_b, 0), size_a, terms_a, norm_a),
+    ):
         # what the partial sums of ``terms`` are longer by than those of a sum that starts at 0
         longer = np.maximum(size, np.hypot(first, start))
         longer = np.sqrt(terms * np.maximum((longer - own) * (longer + own), 0))
-        sigma = np.maximum(sigma, np.where(
-            terms_a + terms_b > 2, np.minimum(longer * (source.sums / source.u), norm / source.u),
-            0))
+        sigma = np.maximum(
+            sigma,
+            np.where(
+                terms_a + terms_b > 2,
+                np.minimum(longer * (source.sums / source.u), norm / source.u),
+                0,
+            ),
+        )
     made = source.room(size.shape, terms_a + terms_b, np.hypot(norm_a, norm_b))
     np.add(one, other, out=runs_of(made))
     return source.perturbed(made, source.u * sigma)
@@ -332,8 +345,9 @@ def _elementary(function: np.ufunc) -> Callable[[Any], Noisy]:
 
 
 def _exact(function: np.ufunc) -> Callable[[Any], Noisy]:
-    return lambda a: _SOURCE.get().array(function(runs_of(a)), np.asarray(a)["terms"],
-                                         np.asarray(a)["norm"])
+    return lambda a: _SOURCE.get().array(
+        function(runs_of(a)), np.asarray(a)["terms"], np.asarray(a)["norm"]
+    )
 
 
 def power_of_two(size: Array) -> Array:
@@ -360,15 +374,16 @@ def _count(rows: Array, u: float) -> Array:
     rank = place - np.maximum.accumulate(np.where(new, place, 0), axis=1)
     counted = keys != 0
     # 1 + 3 + 5 + ... is the square of how many there are
-    return np.asarray(((2 * rank + 1) * counted).sum(axis=1)
-                      / np.maximum(counted.sum(axis=1), 1))
+    return np.asarray(((2 * rank + 1) * counted).sum(axis=1) / np.maximum(counted.sum(axis=1), 1))
 
 
-def _variance(left: Array, right: Array | None, u: float, norms: Array | None = None,
-              inner: Any = 1) -> tuple[Array, Array]:
+def _variance(
+    left: Array, right: Array | None, u: float, norms: Array | None = None, inner: Any = 1
+) -> tuple[Array, Array]:
     """V, for a product with Q added, in units of u^2 / 3, and Q: of ``left @ right``, (M, K) and
     (K, N), or of the rows' sums (M,), whose terms may be sums of ``inner`` (M,) terms with the
     roots ``norms`` (M, K) of the sums of their squares."""
+
     def part(a: Array, b: Array | None, terms: slice) -> Array:
         return a[:, terms].sum(axis=1) if b is None else np.asarray(a[:, terms] @ b[terms])
 
@@ -413,9 +428,16 @@ def _product(a: Any, b: Any) -> Noisy:
         some = max(SOME // max(left[..., 0].size, right[..., 0].size, 1), 1)
         for first in range(0, total.shape[2], some):
             runs = slice(first, first + some)
-            total[..., runs] = np.moveaxis(np.matmul(*(
-                _by_run(one if one.shape[2] == 1 else one[..., runs]) for one in (left, right))),
-                0, -1)
+            total[..., runs] = np.moveaxis(
+                np.matmul(
+                    *(
+                        _by_run(one if one.shape[2] == 1 else one[..., runs])
+                        for one in (left, right)
+                    )
+                ),
+                0,
+                -1,
+            )
     left, right = left[..., 0], right[..., 0]
     # rows and columns are brought to about 1: squares of vanishing gradients would underflow
     rows = power_of_two(abs(left).max(axis=1, initial=0))
@@ -443,22 +465,40 @@ def _sum(a: Array) -> Noisy:
     scale = power_of_two(abs(terms).max(axis=1, initial=0))
     rows = terms / scale[:, None]
     inner = np.where(sums, records["summed"], 1).sum(axis=1) / max(len(runs), 1)
-    V, Q = _variance(rows, None, source.sums,
-                     np.where(sums, records["norm"], terms) / scale[:, None], inner)
+    V, Q = _variance(
+        rows, None, source.sums, np.where(sums, records["norm"], terms) / scale[:, None], inner
+    )
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
-    made = source.array(runs.sum(axis=0), np.where(sums, records["terms"], 1).sum(axis=1),
-                        np.sqrt(Q) * scale)
+    made = source.array(
+        runs.sum(axis=0), np.where(sums, records["terms"], 1).sum(axis=1), np.sqrt(Q) * scale
+    )
     np.asarray(made)["summed"] = len(runs) * inner * np.maximum(_alike(rows, source.sums), 1)
     return source.perturbed(made, sigma)
 
 
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
-    np.add: _add, np.matmul: _product,
+    np.add: _add,
+    np.matmul: _product,
     **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
     **{ufunc: _rounded(ufunc, SINGLE) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
-    **{ufunc: _elementary(ufunc) for ufunc in (
-        np.exp, np.expm1, np.log, np.log1p, np.tanh, np.cos, np.sin, np.cosh, np.sinh, np.arctan,
-        erf)},
-    **{ufunc: _agreed(ufunc) for ufunc in (np.less, np.less_equal, np.greater,
-                                           np.greater_equal, np.equal, np.not_equal)},
+    **{
+        ufunc: _elementary(ufunc)
+        for ufunc in (
+            np.exp,
+            np.expm1,
+            np.log,
+            np.log1p,
+            np.tanh,
+            np.cos,
+            np.sin,
+            np.cosh,
+            np.sinh,
+            np.arctan,
+            erf,
+        )
+    },
+    **{
+        ufunc: _agreed(ufunc)
+        for ufunc in (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+    },
 }

@@ -27,8 +27,11 @@ NEAR = 0.01
 def results(function: Theirs, inputs: tuple[Any, ...]) -> Any:
     """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
     found = function(*deepcopy(inputs))
-    return {name: _copy(value) for name, value in found.items()} if isinstance(
-        found, Mapping) else found
+    return (
+        {name: _copy(value) for name, value in found.items()}
+        if isinstance(found, Mapping)
+        else found
+    )
 
 
 def _copy(value: Any) -> Any:
@@ -48,8 +51,13 @@ def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Any]:
 
 def _read(arrays: Mapping[str, Any], true: Params) -> Params:
     """Results as float64, those that can be compared with ``true``."""
-    return {name: value for name, given in arrays.items() if name in true
-            and (value := numbers(given)) is not None and value.shape == np.shape(true[name])}
+    return {
+        name: value
+        for name, given in arrays.items()
+        if name in true
+        and (value := numbers(given)) is not None
+        and value.shape == np.shape(true[name])
+    }
 
 
 def _numbers(function: Theirs, inputs: Inputs, true: Params) -> Params:
@@ -66,8 +74,10 @@ def other_inputs(case: Case) -> Iterator[tuple[str, Inputs]]:
     # not the parts of a transition: half of an orthogonal matrix is none
     half = {name: value if "." in name else _half(value) for name, value in params.items()}
     yield "half of the parameters and inputs", (half, batch._replace(x=_half(batch.x)))
-    yield "other targets", (params, _other_targets(
-        batch, certificate(case).named()["outputs"].value.shape[-1]))
+    yield (
+        "other targets",
+        (params, _other_targets(batch, certificate(case).named()["outputs"].value.shape[-1])),
+    )
 
 
 def _other_targets(batch: Batch, classes: int) -> Batch:
@@ -96,8 +106,11 @@ def _half(value: Any) -> Array:
 
 
 def _true(net: Net, params: Params, batch: Batch) -> Params:
-    return reference_results(net, {name: _wide(value) for name, value in params.items()},
-                             batch._replace(x=_wide(batch.x), y=_wide(batch.y)))
+    return reference_results(
+        net,
+        {name: _wide(value) for name, value in params.items()},
+        batch._replace(x=_wide(batch.x), y=_wide(batch.y)),
+    )
 
 
 def _wide(value: Any) -> Array:
@@ -111,9 +124,11 @@ def strays(case: Case, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params)
     way to the first one, in the norm."""
     former = {name: value.value for name, value in certificate(case).named().items()}
     true = _true(case.what, *inputs)
-    return any(_moves(true[name], former[name], sigma[name]) and not _norm(
-        value - true[name]) <= _norm(true[name] - former[name]) / 20
-        for name, value in _read(arrays, true).items())
+    return any(
+        _moves(true[name], former[name], sigma[name])
+        and not _norm(value - true[name]) <= _norm(true[name] - former[name]) / 20
+        for name, value in _read(arrays, true).items()
+    )
 
 
 def _moves(true: Array, former: Array, sigma: Array) -> bool:
@@ -126,12 +141,14 @@ def _norm(array: Array) -> float:
 
 
 def _right(found: Params, true: Params) -> bool:
-    return bool(found) and all(_norm(value - true[name]) <= NEAR * _norm(true[name])
-                               for name, value in found.items())
+    return bool(found) and all(
+        _norm(value - true[name]) <= NEAR * _norm(true[name]) for name, value in found.items()
+    )
 
 
-def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params
-          ) -> str:
+def keeps(
+    case: Case, function: Theirs, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params
+) -> str:
     """What proves that a function keeps something, which was right at the inputs of the case, and
     then gave ``arrays`` at others, where it was wrong; "" if nothing does.
 
@@ -147,21 +164,29 @@ def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Mapping[str, Any
         return "the first inputs now give another result"
     before = _read(arrays, there)
     again = _numbers(function, inputs, there)
-    if any(not np.array_equal(value, before[name], equal_nan=True)
-           and not _norm(value - before[name]) <= NEAR * _norm(value)
-           for name, value in again.items() if name in before):
+    if any(
+        not np.array_equal(value, before[name], equal_nan=True)
+        and not _norm(value - before[name]) <= NEAR * _norm(value)
+        for name, value in again.items()
+        if name in before
+    ):
         return "the same inputs then give another result"
     longer = (params, _longer(net, batch))
-    if np.ndim(batch.x) == 3 and _right(_numbers(function, longer, made := _true(net, *longer)),
-                                        made):
+    if np.ndim(batch.x) == 3 and _right(
+        _numbers(function, longer, made := _true(net, *longer)), made
+    ):
         return "with one more step it is right at once"
-    unread = [what for what, mixed in _one_at_a_time(case, inputs)
-              if _unmoved(net, function, mixed, first, former, sigma)]
+    unread = [
+        what
+        for what, mixed in _one_at_a_time(case, inputs)
+        if _unmoved(net, function, mixed, first, former, sigma)
+    ]
     return unread and f"{', '.join(unread)} of the first call is used" or ""
 
 
 def _longer(net: Net, batch: Batch) -> Batch:
     """With the last step twice or, with a mask, one more that it leaves out."""
+
     def more(part: Array) -> Array:
         return np.concatenate([part, part[-1:]])
 
@@ -185,20 +210,27 @@ def _one_at_a_time(case: Case, inputs: Inputs) -> Iterator[tuple[str, list[Input
         values = [value]
         if name == "y" and first.dtype.kind in "iu":
             C = certificate(case).named()["outputs"].value.shape[-1]
-            values += [np.where(first < 0, first, (first + by) % C).astype(first.dtype)
-                       for by in range(1, min(C, 9))]
+            values += [
+                np.where(first < 0, first, (first + by) % C).astype(first.dtype)
+                for by in range(1, min(C, 9))
+            ]
         yield name, [(params, batch._replace(**{name: value})) for value in values]
 
 
-def _unmoved(net: Net, function: Theirs, mixed: list[Inputs], first: Params, former: Params,
-             sigma: Params) -> bool:
+def _unmoved(
+    net: Net, function: Theirs, mixed: list[Inputs], first: Params, former: Params, sigma: Params
+) -> bool:
     """Whether a result stays as it was at all of these inputs, although the right one moves."""
     names = set(first)
     for inputs in mixed:
         true = _true(net, *inputs)
         found = _numbers(function, inputs, true)
-        names &= {name for name in found if _moves(true[name], former[name], sigma[name]) and _norm(
-            found[name] - first[name]) <= _norm(true[name] - former[name]) / 100}
+        names &= {
+            name
+            for name in found
+            if _moves(true[name], former[name], sigma[name])
+            and _norm(found[name] - first[name]) <= _norm(true[name] - former[name]) / 100
+        }
     return bool(names)
 
 
@@ -212,27 +244,43 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
 
     def near(value: Array, by: float) -> Array:
         value = np.asarray(value)
-        moved = value * (1 + by * rng.uniform(-1, 1, value.shape)) if value.dtype.kind == "f" else \
-            value
+        moved = (
+            value * (1 + by * rng.uniform(-1, 1, value.shape)) if value.dtype.kind == "f" else value
+        )
         return np.asarray(moved, value.dtype)
 
     def errors(by: float) -> tuple[Params, Params]:
-        at = ({name: value if "." in name else near(value, by) for name, value in params.items()},
-              batch._replace(x=near(batch.x, by)))
+        at = (
+            {name: value if "." in name else near(value, by) for name, value in params.items()},
+            batch._replace(x=near(batch.x, by)),
+        )
         true = _true(case.what, *at)
-        return {name: value - true[name] for name, value in _numbers(
-            function, at, true).items()}, true
+        return {
+            name: value - true[name] for name, value in _numbers(function, at, true).items()
+        }, true
 
     def alike(off: Params) -> float:
         with np.errstate(all="ignore"):
-            return float(np.mean([(off[name] * value).sum() / (_norm(off[name]) * _norm(value))
-                                  for name, value in here.items() if name in off]))
+            return float(
+                np.mean(
+                    [
+                        (off[name] * value).sum() / (_norm(off[name]) * _norm(value))
+                        for name, value in here.items()
+                        if name in off
+                    ]
+                )
+            )
 
     here, right = errors(0)
     here = {name: value for name, value in here.items() if value.any()}
     if not here or not alike(errors(0)[0]) > 0.999:
         return False
     others = [errors(16 * u) for _ in range(draws)]
-    moved = np.median([_norm(true[name] - right[name]) / _norm(right[name]) for _, true in others
-                       for name in here])
+    moved = np.median(
+        [
+            _norm(true[name] - right[name]) / _norm(right[name])
+            for _, true in others
+            for name in here
+        ]
+    )
     return bool(moved < 0.1 and np.mean([alike(off) for off, _ in others]) < 0.7)

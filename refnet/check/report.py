@@ -29,13 +29,21 @@ from refnet.nets.recurrent import RecurrentNet
 __all__ = ["report"]
 
 
-def report(verdict: Verdict, theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
-           sigma: Params, smallest: Shrunk | None) -> str:
+def report(
+    verdict: Verdict,
+    theirs: Mapping[str, Any],
+    certified: Certified | CertifiedFunction,
+    sigma: Params,
+    smallest: Shrunk | None,
+) -> str:
     """The text about a verdict that is not explained by rounding."""
     are = "" if verdict.verdict == UNJUDGED else "are "
-    lines = [f"gradients in {verdict.dtype} {are}{verdict.verdict}", *_quantities(verdict),
-             f"z = |theirs - certified| / sigma: up to {LIMITS[0]} is rounding, above "
-             f"{LIMITS[1]} is not; {TAILS} times as much where rounding explains zeros, too"]
+    lines = [
+        f"gradients in {verdict.dtype} {are}{verdict.verdict}",
+        *_quantities(verdict),
+        f"z = |theirs - certified| / sigma: up to {LIMITS[0]} is rounding, above "
+        f"{LIMITS[1]} is not; {TAILS} times as much where rounding explains zeros, too",
+    ]
     if verdict.note and not verdict.worst.note:
         lines.append(verdict.note)
     if isinstance(certified, CertifiedFunction) and verdict.verdict != UNJUDGED:
@@ -44,8 +52,11 @@ def report(verdict: Verdict, theirs: Mapping[str, Any], certified: Certified | C
         lines.append(f"the mistake that explains it: {verdict.convention}")
     lines += _parting(verdict, theirs, certified, sigma)
     if smallest is not None:
-        lines += [f"the smallest sizes at which it still shows, of {smallest.tried} tried: "
-                  f"{smallest.sizes}", *_quantities(smallest.verdict)]
+        lines += [
+            f"the smallest sizes at which it still shows, of {smallest.tried} tried: "
+            f"{smallest.sizes}",
+            *_quantities(smallest.verdict),
+        ]
     return "\n".join(lines)
 
 
@@ -61,12 +72,18 @@ def _entry(part: Judgement) -> str:
         return f": {part.note}"
     if part.verdict not in (SUSPICIOUS, NOT_ROUNDING) or part.index is None:
         return ""
-    return (f", worst at {list(part.index)}: theirs {part.theirs:.9g}, certified "
-            f"{part.certified:.9g}, sigma {part.sigma:.2g}")
+    return (
+        f", worst at {list(part.index)}: theirs {part.theirs:.9g}, certified "
+        f"{part.certified:.9g}, sigma {part.sigma:.2g}"
+    )
 
 
-def _parting(verdict: Verdict, theirs: Mapping[str, Any],
-             certified: Certified | CertifiedFunction, sigma: Params) -> list[str]:
+def _parting(
+    verdict: Verdict,
+    theirs: Mapping[str, Any],
+    certified: Certified | CertifiedFunction,
+    sigma: Params,
+) -> list[str]:
     """The first step, forward in time for states and outputs and backward for dx, at which a
     recurrent net's part from what is certified."""
     if not isinstance(certified, Certified) or not isinstance(certified.net, RecurrentNet):
@@ -76,18 +93,25 @@ def _parting(verdict: Verdict, theirs: Mapping[str, Any],
     found = []
     for name in (*certified.states, "outputs", "dx"):
         values = numbers(theirs[name]) if name in theirs else None
-        if values is None or values.shape != true[name].value.shape or (
-                values.shape[:1] not in ((steps,), (steps + 1,))) or (
-                name == "outputs" and certified.net.readout == "last"):
+        if (
+            values is None
+            or values.shape != true[name].value.shape
+            or (values.shape[:1] not in ((steps,), (steps + 1,)))
+            or (name == "outputs" and certified.net.readout == "last")
+        ):
             continue
         off = _off(values, true[name].value, sigma[name], limit)
         if off.any() and name == "dx":
-            found.append(f"going back in time, dx parts first at dx[{np.flatnonzero(off)[-1]}], "
-                         f"of {steps} steps")
+            found.append(
+                f"going back in time, dx parts first at dx[{np.flatnonzero(off)[-1]}], "
+                f"of {steps} steps"
+            )
         elif off.any():
             own = ", in the order in which it runs" if name.endswith("_reverse") else ""
-            found.append(f"going forward in time, {name} parts first at "
-                         f"{name}[{np.flatnonzero(off)[0]}]{own}, of {steps} steps")
+            found.append(
+                f"going forward in time, {name} parts first at "
+                f"{name}[{np.flatnonzero(off)[0]}]{own}, of {steps} steps"
+            )
     return found
 
 

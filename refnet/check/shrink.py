@@ -50,12 +50,19 @@ class Shrunk:
     tried: int
 
 
-def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
-           dtype: Kind | None = None, required: tuple[str, ...] | None = None,
-           seconds: float = SECONDS) -> Shrunk | None:
+def shrunk(
+    case: Case,
+    theirs: Theirs,
+    verdict: Verdict,
+    fine: Collection[str],
+    dtype: Kind | None = None,
+    required: tuple[str, ...] | None = None,
+    seconds: float = SECONDS,
+) -> Shrunk | None:
     """The smallest sizes at which a gradient (or, if none was, another quantity) that was not
     ``fine`` in ``verdict`` still is not, and nothing else that was is not; None if that shows at no
     size below those of ``case``, or none was found in ``seconds``."""
+
     def off(judged: Verdict) -> set[str]:
         return {part.name for part in judged.parts if part.verdict not in fine}
 
@@ -75,8 +82,11 @@ def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
             except Exception:  # of their function too: it does not run at these sizes
                 pass
         found = tried[key]
-        return found is not None and _unread(found) <= _unread(verdict) and (
-            off(found) <= off(verdict) and bool(off(found) & wrong))
+        return (
+            found is not None
+            and _unread(found) <= _unread(verdict)
+            and (off(found) <= off(verdict) and bool(off(found) & wrong))
+        )
 
     now = cut.sizes
     for most in _rising(max(now.values(), default=0)):
@@ -88,8 +98,10 @@ def shrunk(case: Case, theirs: Theirs, verdict: Verdict, fine: Collection[str],
     while before != now:
         before = now
         for name in now:
-            now = next((smaller for size in _rising(now[name])
-                        if shows(smaller := {**now, name: size})), now)
+            now = next(
+                (smaller for size in _rising(now[name]) if shows(smaller := {**now, name: size})),
+                now,
+            )
     found = tried.get(tuple(now.values()))
     return None if found is None else Shrunk(cut.text(now), found, len(tried))
 
@@ -107,16 +119,25 @@ def _rising(end: int) -> Iterator[int]:
         size += 1 if size < 4 else (size & -size) // (1 if size & (size - 1) else 2)
 
 
-def _verdict(certified: Certified | CertifiedFunction, inputs: tuple[Any, ...], theirs: Theirs,
-             dtype: Kind | None, required: tuple[str, ...] | None) -> Verdict:
+def _verdict(
+    certified: Certified | CertifiedFunction,
+    inputs: tuple[Any, ...],
+    theirs: Theirs,
+    dtype: Kind | None,
+    required: tuple[str, ...] | None,
+) -> Verdict:
     named = certified.named()
     arrays = by_name(theirs(*deepcopy(inputs)), named)
     types, _ = judged_types(arrays, dtype)
     spreads = {kind: spread(certified, kind, RUNS) for kind in set(types.values())}
     sigma = {name: spreads[types.get(name, types[""])][name] for name in named}
     return compare_values(
-        arrays, {name: one.value for name, one in named.items()}, sigma, types[""],
-        tuple(f"d{name}" for name in certified.params) if required is None else required)
+        arrays,
+        {name: one.value for name, one in named.items()},
+        sigma,
+        types[""],
+        tuple(f"d{name}" for name in certified.params) if required is None else required,
+    )
 
 
 class NetCut:
@@ -134,9 +155,13 @@ class NetCut:
             if net.readout == "none":
                 del self.sizes["C"]
         else:
-            self.sizes = {"B": len(self.batch.x), "D": net.widths[0],
-                          "H": max(net.widths[1:-1], default=0), "C": net.widths[-1],
-                          "layers": net.depth}
+            self.sizes = {
+                "B": len(self.batch.x),
+                "D": net.widths[0],
+                "H": max(net.widths[1:-1], default=0),
+                "C": net.widths[-1],
+                "layers": net.depth,
+            }
             if not net.depth:  # a linear net
                 del self.sizes["H"], self.sizes["layers"]
 
@@ -150,9 +175,14 @@ class NetCut:
             params, batch = self._drawn(net, T or 0, B)
         x, y = (self._sliced(part, T, B) for part in batch[:2])
         batch = Batch(x, y, None if batch.mask is None else batch.mask[:T, :B])
-        params = {name: value[..., :B, :] if _stem(name) == "h0" and value.shape[-2:-1] == (
-            self.sizes["B"],) and value.ndim == max(map(len, net.shapes[name])) else value
-            for name, value in params.items()}
+        params = {
+            name: value[..., :B, :]
+            if _stem(name) == "h0"
+            and value.shape[-2:-1] == (self.sizes["B"],)
+            and value.ndim == max(map(len, net.shapes[name]))
+            else value
+            for name, value in params.items()
+        }
         return certify(net, params, batch, max_seconds=seconds), (params, batch)
 
     def _narrower(self, widths: Sizes) -> Net:
@@ -202,12 +232,16 @@ class _FunctionCut:
 
     def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, tuple[Any, ...]]:
         inputs = tuple(self._cut(one, sizes) for one in self.case.inputs)
-        return certify_function(self.case.what, *inputs, cotangent=self.case.cotangent,
-                                check=False, max_seconds=seconds), inputs
+        return certify_function(
+            self.case.what, *inputs, cotangent=self.case.cotangent, check=False, max_seconds=seconds
+        ), inputs
 
     def text(self, sizes: Sizes) -> str:
-        shapes = [str(self._cut(one, sizes).shape) for one in self.case.inputs
-                  if isinstance(one, np.ndarray)]
+        shapes = [
+            str(self._cut(one, sizes).shape)
+            for one in self.case.inputs
+            if isinstance(one, np.ndarray)
+        ]
         return f"arguments of shape {', '.join(shapes)}"
 
 

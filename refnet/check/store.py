@@ -38,8 +38,19 @@ LARGEST = MOST // 4
 PLAIN = (bool, int, float, str, type(None))
 TRUSTED = ("numpy", "scipy", "math", "refnet")
 """What a function may take from modules: their versions, or refnet's own code, are in the hash."""
-OUTSIDE = {"open", "eval", "exec", "globals", "__import__", "load", "loadtxt", "genfromtxt",
-           "fromfile", "memmap", "random"}
+OUTSIDE = {
+    "open",
+    "eval",
+    "exec",
+    "globals",
+    "__import__",
+    "load",
+    "loadtxt",
+    "genfromtxt",
+    "fromfile",
+    "memmap",
+    "random",
+}
 """Names of what reads from elsewhere; no hash covers it."""
 
 
@@ -105,11 +116,15 @@ def _described_by_name(value: Any, found: list[bytes]) -> bool:
     """Functions and classes of the trusted modules: what their name leads to. Objects that were
     made, such as np.vectorize(f), hold more than their name says."""
     name = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
-    homes = ("numpy", "scipy.special") if isinstance(value, np.ufunc) else (
-        str(getattr(value, "__module__", None)),)
+    homes = (
+        ("numpy", "scipy.special")
+        if isinstance(value, np.ufunc)
+        else (str(getattr(value, "__module__", None)),)
+    )
     for home in homes:
         if home.split(".")[0] in (*TRUSTED, "builtins") and value is getattr(
-                sys.modules.get(home), name, None):
+            sys.modules.get(home), name, None
+        ):
             found.append(f"{home}.{name}".encode())
             return True
     return False
@@ -129,17 +144,33 @@ def _describe_function(function: FunctionType, found: list[bytes], seen: dict[in
     names: set[str] = set()
     for code in _codes(function.__code__):
         if OUTSIDE & {*code.co_names} or any(
-                one.opname == "IMPORT_NAME" and one.argval.split(".")[0] not in TRUSTED
-                for one in get_instructions(code)):
+            one.opname == "IMPORT_NAME" and one.argval.split(".")[0] not in TRUSTED
+            for one in get_instructions(code)
+        ):
             return False
-        found += [code.co_code, *(repr(part).encode() for part in (
-            code.co_names, code.co_varnames, code.co_argcount,
-            [one for one in code.co_consts if not isinstance(one, CodeType)]))]
+        found += [
+            code.co_code,
+            *(
+                repr(part).encode()
+                for part in (
+                    code.co_names,
+                    code.co_varnames,
+                    code.co_argcount,
+                    [one for one in code.co_consts if not isinstance(one, CodeType)],
+                )
+            ),
+        ]
         names |= {*code.co_names}
-    return all(_describe(one, found, seen) for one in (
-        function.__defaults__, function.__kwdefaults__, vars(function),
-        *held, *(function.__globals__[name] for name in sorted(names)
-                 if name in function.__globals__)))
+    return all(
+        _describe(one, found, seen)
+        for one in (
+            function.__defaults__,
+            function.__kwdefaults__,
+            vars(function),
+            *held,
+            *(function.__globals__[name] for name in sorted(names) if name in function.__globals__),
+        )
+    )
 
 
 def _codes(code: CodeType) -> Iterable[CodeType]:
@@ -207,8 +238,10 @@ def keep(key: str, arrays: Params) -> None:
 
 def _bound(home: Path) -> None:
     """Remove the files that were used longest ago until the rest is small enough."""
-    files = sorted(((path.stat().st_mtime, path.stat().st_size, path)
-                    for path in home.glob("*.npz")), reverse=True)
+    files = sorted(
+        ((path.stat().st_mtime, path.stat().st_size, path) for path in home.glob("*.npz")),
+        reverse=True,
+    )
     total = 0
     for _, size, path in files:
         total += size

@@ -24,8 +24,18 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["DTYPES", "SIZES", "Rows", "jax_rows", "judge_function", "model_rows", "onnx_rows",
-           "refused", "row", "torch_rows"]
+__all__ = [
+    "DTYPES",
+    "SIZES",
+    "Rows",
+    "jax_rows",
+    "judge_function",
+    "model_rows",
+    "onnx_rows",
+    "refused",
+    "row",
+    "torch_rows",
+]
 
 Sizes = tuple[tuple[int, int, int], ...]
 SIZES: Sizes = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
@@ -36,45 +46,71 @@ Dtypes = tuple[Any, ...]
 DTYPES: Dtypes = (np.float32, np.float64)
 
 
-def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any
-        ) -> dict[str, Any]:
+def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any) -> dict[str, Any]:
     """One line of the table: the worst quantity with both numbers; and every quantity.
     ``package``: what is installed, or "" for a function of one's own."""
     worst = verdict.worst
-    return {"framework": framework, "version": version(package) if package else "", "what": what,
-            "dtype": verdict.dtype, **facts, "z": worst.z, "rms": max(
-                part.rms for part in verdict.parts), "worst": worst.name,
-            "index": worst.index, "theirs": worst.theirs, "certified": worst.certified,
-            "sigma": worst.sigma, "note": verdict.note, "verdict": verdict.verdict,
-            "convention": verdict.convention,
-            "quantities": [asdict(part) for part in verdict.parts]}
+    return {
+        "framework": framework,
+        "version": version(package) if package else "",
+        "what": what,
+        "dtype": verdict.dtype,
+        **facts,
+        "z": worst.z,
+        "rms": max(part.rms for part in verdict.parts),
+        "worst": worst.name,
+        "index": worst.index,
+        "theirs": worst.theirs,
+        "certified": worst.certified,
+        "sigma": worst.sigma,
+        "note": verdict.note,
+        "verdict": verdict.verdict,
+        "convention": verdict.convention,
+        "quantities": [asdict(part) for part in verdict.parts],
+    }
 
 
-def refused(framework: str, package: str, what: str, dtype: Any, error: Exception, **facts: Any
-            ) -> dict[str, Any]:
+def refused(
+    framework: str, package: str, what: str, dtype: Any, error: Exception, **facts: Any
+) -> dict[str, Any]:
     """One line of the table for what a framework does not run, with what it says."""
     said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    return {"framework": framework, "version": version(package), "what": what,
-            "dtype": str(arithmetic(dtype)), **facts, "verdict": "refused", "note": said}
+    return {
+        "framework": framework,
+        "version": version(package),
+        "what": what,
+        "dtype": str(arithmetic(dtype)),
+        **facts,
+        "verdict": "refused",
+        "note": said,
+    }
 
 
 def _case(net: Net, dtype: Any, T: int, B: int, seed: int) -> tuple[Params, Batch]:
     rng, kind = np.random.default_rng(seed), stored(dtype)
-    return held(arithmetic(dtype), random_params(net, rng, kind),
-                random_batch(net, rng, kind, T, B))
+    return held(
+        arithmetic(dtype), random_params(net, rng, kind), random_batch(net, rng, kind, T, B)
+    )
 
 
-def judge_function(net: Net, function: Callable[[Params, Batch], Params], dtype: Any,
-                   T: int, B: int, seed: int = 0, progress: Progress | None = None
-                   ) -> tuple[Verdict, Certified]:
+def judge_function(
+    net: Net,
+    function: Callable[[Params, Batch], Params],
+    dtype: Any,
+    T: int,
+    B: int,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Verdict, Certified]:
     """Judge any implementation: ``function(params, batch)`` gives arrays by refnet's names."""
     params, batch = _case(net, dtype, T, B, seed)
     certified = certify(net, params, batch, progress=progress)
     return compare(function(params, batch), certified, dtype=dtype), certified
 
 
-def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None,
-               dtypes: Dtypes = DTYPES) -> Rows:
+def torch_rows(
+    sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None, dtypes: Dtypes = DTYPES
+) -> Rows:
     """torch.nn.RNN (tanh, relu), LSTM, GRU, Linear stacks, orthogonal parametrisations (these with
     two steps at least, and at the first of ``sizes`` at several norms)."""
     for T, H, B in sizes:
@@ -84,8 +120,7 @@ def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = 
             "nn.LSTM": RecurrentNet(3, H, 5, cell="lstm", readout="every"),
             "nn.GRU": RecurrentNet(3, H, 5, cell="gru", readout="every"),
             "nn.Linear x 4, Tanh": FeedforwardNet((8, H, H, H, 5)),
-            "nn.Linear x 4, ReLU": FeedforwardNet((8, H, H, H, 5),
-                                                  activation=ACTIVATIONS["relu"]),
+            "nn.Linear x 4, ReLU": FeedforwardNet((8, H, H, H, 5), activation=ACTIVATIONS["relu"]),
         }
         for dtype in dtypes:
             for what, net in nets.items():
@@ -107,12 +142,20 @@ def torch_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = 
             if arithmetic(dtype).u > 2.0**-24:  # torch has no factorisations in 16 bits
                 continue
             norms = NORMS if (T, H, B) == sizes[0] else ()
-            yield from _orthogonal_rows(RecurrentNet(3, H, 5), dtype, max(T, 2), B, seed, norms,
-                                        progress)
+            yield from _orthogonal_rows(
+                RecurrentNet(3, H, 5), dtype, max(T, 2), B, seed, norms, progress
+            )
 
 
-def _orthogonal_rows(net: RecurrentNet, dtype: Any, T: int, B: int, seed: int,
-                     norms: tuple[float, ...], progress: Progress | None) -> Rows:
+def _orthogonal_rows(
+    net: RecurrentNet,
+    dtype: Any,
+    T: int,
+    B: int,
+    seed: int,
+    norms: tuple[float, ...],
+    progress: Progress | None,
+) -> Rows:
     """torch's orthogonal parametrisations of Whh, T >= 2: in one step, from h0 = 0, nothing
     depends on it; and the exponential of matrices of the 1-norms ``norms``."""
     each = [(name, None) for name in ("matrix_exp", "cayley", "householder")]
@@ -121,8 +164,13 @@ def _orthogonal_rows(net: RecurrentNet, dtype: Any, T: int, B: int, seed: int,
         what, facts = f"orthogonal, {map_name}", {"T": T, "H": net.hidden, "B": B}
         if norm is not None:
             turned = replace(net, transition=transition("expm"))
-            params["Whh"] = random_params(turned, np.random.default_rng(seed), stored(dtype),
-                                          norm=norm, recurrent="orthogonal")["Whh.A"]
+            params["Whh"] = random_params(
+                turned,
+                np.random.default_rng(seed),
+                stored(dtype),
+                norm=norm,
+                recurrent="orthogonal",
+            )["Whh.A"]
             what += f" at 1-norm {norm:g}"
         try:
             judged, params, theirs = torch_nets.orthogonal_results(net, params, batch, map_name)
@@ -134,8 +182,9 @@ def _orthogonal_rows(net: RecurrentNet, dtype: Any, T: int, B: int, seed: int,
         yield row("PyTorch", "torch", what, verdict, **facts)
 
 
-def jax_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None,
-             dtypes: Dtypes = DTYPES) -> Rows:
+def jax_rows(
+    sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None, dtypes: Dtypes = DTYPES
+) -> Rows:
     """Jitted scans of the three cells."""
     for T, H, B in sizes:
         for dtype in dtypes:
@@ -160,12 +209,14 @@ def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = N
                 sigma = spread(certified, dtype)
                 made = onnx_nets.model(net, params, dtype)
                 name = {"gru": "GRU reset after", "gru_before": "GRU reset before"}.get(
-                    cell, cell.upper())
+                    cell, cell.upper()
+                )
                 yield from _by_runtimes(made, name, batch, certified, sigma, H)
 
 
-def _by_runtimes(made: Any, what: str, batch: Batch, certified: Certified, sigma: Params, H: int
-                 ) -> Rows:
+def _by_runtimes(
+    made: Any, what: str, batch: Batch, certified: Certified, sigma: Params, H: int
+) -> Rows:
     """A row for each runtime; one that refuses a valid model is a finding too."""
     T, B = batch.x.shape[:2]
     facts = {"T": T, "H": H, "B": B}
@@ -175,12 +226,16 @@ def _by_runtimes(made: Any, what: str, batch: Batch, certified: Certified, sigma
         except Exception as error:  # runtimes have no common one
             yield refused(runtime, package, what, batch.x.dtype, error, **facts)
             continue
-        yield row(runtime, package, what, compare(
-            theirs, certified, dtype=batch.x.dtype.type, sigma=sigma, required=("h",)), **facts)
+        yield row(
+            runtime,
+            package,
+            what,
+            compare(theirs, certified, dtype=batch.x.dtype.type, sigma=sigma, required=("h",)),
+            **facts,
+        )
 
 
-def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None
-               ) -> Rows:
+def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None) -> Rows:
     """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
     made, net, params = onnx_nets.read(path)
     dtype = params["Whh"].dtype

@@ -32,8 +32,12 @@ def show(rows: Iterable[dict[str, Any]], columns: dict[str, int]) -> list[dict[s
         if not kept:
             print("  ".join(name.ljust(width) for name, width in columns.items()).rstrip())
         kept.append(row)
-        print("  ".join(cell(row.get(name, "")).ljust(width)
-                        for name, width in columns.items()).rstrip(), flush=True)
+        print(
+            "  ".join(
+                cell(row.get(name, "")).ljust(width) for name, width in columns.items()
+            ).rstrip(),
+            flush=True,
+        )
     return kept
 
 
@@ -65,7 +69,8 @@ def target(name: str) -> Path:
     except OSError as error:
         raise argparse.ArgumentTypeError(
             f"{name} cannot be written ({error.strerror or 'it is a folder'}); need a file in a "
-            "folder that exists") from None
+            "folder that exists"
+        ) from None
     return path if is_special(path) else path.absolute()  # what runs in between may change folders
 
 
@@ -73,6 +78,7 @@ def save(path: Path | None, rows: list[dict[str, Any]], **facts: Any) -> None:
     """Write the rows as JSON, with the environment and ``facts``, if there is a path."""
     if path is not None:
         from refnet.runs.rows import environment, plain
+
         content = {"environment": environment(), **facts, "rows": rows}
         text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
         write_named(path, lambda file: file.write(text.encode(errors="backslashreplace")))
@@ -88,27 +94,49 @@ def junit(path: Path | None, rows: list[dict[str, Any]], fine: Collection[str]) 
     seconds = [row.get("seconds", 0.0) for row in rows]
     root = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(
-        root, "testsuite", name="refnet check", package="refnet.check", id="0",
-        hostname=node() or "localhost", timestamp=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}",
-        tests=str(len(rows)), failures=str(sum(failed)), errors="0", skipped=str(sum(skipped)),
-        time=f"{sum(seconds):.3f}")
+        root,
+        "testsuite",
+        name="refnet check",
+        package="refnet.check",
+        id="0",
+        hostname=node() or "localhost",
+        timestamp=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}",
+        tests=str(len(rows)),
+        failures=str(sum(failed)),
+        errors="0",
+        skipped=str(sum(skipped)),
+        time=f"{sum(seconds):.3f}",
+    )
     ElementTree.SubElement(suite, "properties")
     for row, bad, left_out, time in zip(rows, failed, skipped, seconds):
         sizes = ", ".join(f"{name} = {row[name]}" for name in ("T", "H", "B") if name in row)
         case = ElementTree.SubElement(
-            suite, "testcase", classname=f"refnet.check.{row['framework']}", time=f"{time:.3f}",
-            name=_clean(", ".join(filter(None, (row["what"], row["dtype"], sizes)))))
+            suite,
+            "testcase",
+            classname=f"refnet.check.{row['framework']}",
+            time=f"{time:.3f}",
+            name=_clean(", ".join(filter(None, (row["what"], row["dtype"], sizes)))),
+        )
         if left_out:
             ElementTree.SubElement(case, "skipped", message=_clean(row.get("note", "")))
         elif bad:
             worst = f"{row['worst']}: z = {cell(row['z'])}"
             said = row.get("convention") or row.get("note") or ""
-            failure = ElementTree.SubElement(case, "failure", type=row["verdict"], message=_clean(
-                f"{worst}; {said}" if said else worst))
-            failure.text = _clean("\n".join(
-                f"{part['name']}: z = {cell(part['z'])}, {part['verdict']}; index {part['index']}, "
-                f"theirs {part['theirs']!r}, certified {part['certified']!r}, sigma "
-                f"{cell(part['sigma'])} {part['note']}".rstrip() for part in row["quantities"]))
+            failure = ElementTree.SubElement(
+                case,
+                "failure",
+                type=row["verdict"],
+                message=_clean(f"{worst}; {said}" if said else worst),
+            )
+            failure.text = _clean(
+                "\n".join(
+                    f"{part['name']}: z = {cell(part['z'])}, {part['verdict']}; "
+                    f"index {part['index']}, "
+                    f"theirs {part['theirs']!r}, certified {part['certified']!r}, sigma "
+                    f"{cell(part['sigma'])} {part['note']}".rstrip()
+                    for part in row["quantities"]
+                )
+            )
     for name in ("system-out", "system-err"):
         ElementTree.SubElement(suite, name)
     ElementTree.indent(root)
@@ -119,5 +147,8 @@ def junit(path: Path | None, rows: list[dict[str, Any]], fine: Collection[str]) 
 
 def _clean(text: str) -> str:
     """Without the characters that XML has none for."""
-    return "".join(c for c in text if c in "\t\n" or c >= " " and not 0xd800 <= ord(c) < 0xe000
-                   and c not in "\ufffe\uffff")
+    return "".join(
+        c
+        for c in text
+        if c in "\t\n" or c >= " " and not 0xD800 <= ord(c) < 0xE000 and c not in "\ufffe\uffff"
+    )

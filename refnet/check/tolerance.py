@@ -28,8 +28,13 @@ class Tolerance(NamedTuple):
 
 
 @serial_blas
-def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Kind | None = None,
-               cotangent: Any = None, progress: Progress | None = None) -> dict[str, Tolerance]:
+def tolerances(
+    what: Net | Callable[..., Any],
+    *inputs: Any,
+    dtype: Kind | None = None,
+    cotangent: Any = None,
+    progress: Progress | None = None,
+) -> dict[str, Tolerance]:
     """Of each quantity the rtol and atol that rounding in ``dtype`` warrants at these inputs.
 
     ``what``, ``inputs`` and ``cotangent`` as in ``refnet.check.judge``; ``dtype``: by default
@@ -57,18 +62,29 @@ def tolerances(what: Net | Callable[..., Any], *inputs: Any, dtype: Kind | None 
     case = case_of(what, inputs, cotangent, progress)
     kind = arithmetic(_kind(inputs) if dtype is None else dtype)
     sigma = sigma_of(case, kind)
-    return {name: _fitted(abs(one.value), LIMITS[0] * sigma[name] + kind.u * abs(one.value)
-                          + kind.tiny)
-            for name, one in certificate(case).named().items()}
+    return {
+        name: _fitted(abs(one.value), LIMITS[0] * sigma[name] + kind.u * abs(one.value) + kind.tiny)
+        for name, one in certificate(case).named().items()
+    }
 
 
 def _kind(inputs: tuple[Any, ...]) -> np.dtype[Any]:
     """The widest float type among the inputs."""
-    arrays = [one for part in inputs for one in (
-        part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple)
-        else (part,))]
-    return np.result_type(np.float16, *(one.dtype for one in arrays if isinstance(
-        one, np.ndarray) and one.dtype.kind == "f"))
+    arrays = [
+        one
+        for part in inputs
+        for one in (
+            part.values()
+            if isinstance(part, Mapping)
+            else part
+            if isinstance(part, tuple)
+            else (part,)
+        )
+    ]
+    return np.result_type(
+        np.float16,
+        *(one.dtype for one in arrays if isinstance(one, np.ndarray) and one.dtype.kind == "f"),
+    )
 
 
 def _fitted(size: Array, need: Array) -> Tolerance:
@@ -84,8 +100,11 @@ def _fitted(size: Array, need: Array) -> Tolerance:
         return Tolerance(0.0, atol(0))
     # the objective is convex in rtol; the steepest line that may be needed has atol 0
     scale = float(need.max()) / mean
-    found = minimize_scalar(lambda r: (atol(r * scale) / scale + r * mean) / mean,
-                            bounds=(0, float((need / np.maximum(size, 1e-9 * mean)).max() / scale)),
-                            method="bounded", options={"xatol": 1e-6})
+    found = minimize_scalar(
+        lambda r: (atol(r * scale) / scale + r * mean) / mean,
+        bounds=(0, float((need / np.maximum(size, 1e-9 * mean)).max() / scale)),
+        method="bounded",
+        options={"xatol": 1e-6},
+    )
     best = min((0.0, float(found.x)), key=lambda r: atol(r * scale) + r * scale * mean) * scale
     return Tolerance(best, atol(best) * (1 + 1e-12))

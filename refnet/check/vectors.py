@@ -50,9 +50,20 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) ->
     return (rng.integers(-1023, 1024, shape) * (scale / 1024)).astype(np.float32)
 
 
-def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs: float = 1,
-          head: float = 1, mask: bool = False, h0: bool = False, kink: bool = False,
-          biases: bool = False, **options: Any) -> Case:
+def _case(
+    name: str,
+    net: Net,
+    T: int = 6,
+    B: int = 3,
+    scale: float = 1,
+    inputs: float = 1,
+    head: float = 1,
+    mask: bool = False,
+    h0: bool = False,
+    kink: bool = False,
+    biases: bool = False,
+    **options: Any,
+) -> Case:
     rng = np.random.default_rng(list(name.encode()))
     # for the names and shapes alone; every transition takes an orthogonal start
     start = net.init(np.random.default_rng(0), np.float32, weights=orthogonal, **options)
@@ -74,8 +85,9 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
         params["bh"] = np.zeros_like(params["bh"])
         x[:, 0] = 0
     shape = (T, B) if every else (B,)
-    y: Array = (rng.integers(0, C, shape) if net.loss == "cross_entropy"
-                else _draw(rng, (*shape, C), 2))
+    y: Array = (
+        rng.integers(0, C, shape) if net.loss == "cross_entropy" else _draw(rng, (*shape, C), 2)
+    )
     lengths = rng.integers(1, T + 1, B)
     lengths[0] = T
     kept = np.arange(T)[:, None] < lengths if mask else None
@@ -85,8 +97,12 @@ def _case(name: str, net: Net, T: int = 6, B: int = 3, scale: float = 1, inputs:
 def _turned(case: Case, factor: float) -> Case:
     """The case with another 1-norm of the matrix whose exponential is taken."""
     name, net, params, batch = case
-    return (f"{name}-times-{factor:.3g}", net,
-            {**params, "Whh.A": params["Whh.A"] * np.float32(factor)}, batch)
+    return (
+        f"{name}-times-{factor:.3g}",
+        net,
+        {**params, "Whh.A": params["Whh.A"] * np.float32(factor)},
+        batch,
+    )
 
 
 def catalogue() -> Iterator[Case]:
@@ -106,8 +122,9 @@ def catalogue() -> Iterator[Case]:
     for name, act in ACTIVATIONS.items():
         net = replace(plain, activation=act)
         yield _case(f"rnn-{name}", net)
-        yield _case(f"rnn-{name}-squared-every", replace(net, loss="squared_error",
-                                                         readout="every"))
+        yield _case(
+            f"rnn-{name}-squared-every", replace(net, loss="squared_error", readout="every")
+        )
         yield _case(f"feedforward-{name}", FeedforwardNet((3, 4, 4, 2), activation=act), B=4)
         if not act.smooth:
             yield _case(f"rnn-{name}-kink", net, kink=True)
@@ -122,12 +139,17 @@ def catalogue() -> Iterator[Case]:
     yield _case("gru-gain", replace(plain, cell="gru", gain=1.25))
     yield _case("lstm-svd", replace(plain, cell="lstm", transition=transition("svd")))
     for reduction in ("sum", "batch_mean"):
-        yield _case(f"rnn-{reduction}", replace(plain, reduction=reduction, readout="every"),
-                    mask=True)
+        yield _case(
+            f"rnn-{reduction}", replace(plain, reduction=reduction, readout="every"), mask=True
+        )
     yield _case("rnn-huge-logits", plain, head=2.0**14)
     yield _case("rnn-vanishing", replace(plain, hidden=2), T=100, scale=2.0**-6)
-    yield _case("rnn-exploding", replace(plain, activation=ACTIVATIONS["identity"],
-                                         loss="squared_error"), T=30, scale=4)
+    yield _case(
+        "rnn-exploding",
+        replace(plain, activation=ACTIVATIONS["identity"], loss="squared_error"),
+        T=30,
+        scale=4,
+    )
     yield _case("rnn-gain", replace(plain, gain=1.25))
     yield _case("rnn-wide", RecurrentNet(8, 32, 10), T=20, B=4)
     for cell in ("rnn", "lstm", "gru"):
@@ -135,11 +157,18 @@ def catalogue() -> Iterator[Case]:
         yield from _stacked(cell)
     for readout in ("last", "every"):
         yield _case(f"cifg-{readout}", replace(plain, cell="cifg", readout=readout), mask=True)
-        yield _case(f"lstm-projected-{readout}", replace(
-            plain, cell="lstm", projection=2, readout=readout), h0=True)
+        yield _case(
+            f"lstm-projected-{readout}",
+            replace(plain, cell="lstm", projection=2, readout=readout),
+            h0=True,
+        )
     yield _case("cifg-peepholes", replace(plain, cell="cifg"), peepholes=True)
-    yield _case("stacked-lstm-projected", StackedNet(
-        2, 4, 3, cell="lstm", projection=3, layers=2, bidirectional=True), mask=True, h0=True)
+    yield _case(
+        "stacked-lstm-projected",
+        StackedNet(2, 4, 3, cell="lstm", projection=3, layers=2, bidirectional=True),
+        mask=True,
+        h0=True,
+    )
     yield _case("feedforward-linear", FeedforwardNet((3, 2)), B=2)
     yield _case("feedforward-deep", FeedforwardNet((8, *(8,) * 10, 4)), B=4)
     yield _case("feedforward-squared", FeedforwardNet((3, 5, 2), loss="squared_error"), B=1)
@@ -148,8 +177,9 @@ def catalogue() -> Iterator[Case]:
 def _stacked(cell: str) -> Iterator[Case]:
     """Layers on top of each other, in one direction and both; a cotangent in place of a loss."""
     two = StackedNet(2, 4, 3, cell=cell, layers=2, bidirectional=True)
-    alone = StackedNet(2, 4, 8, cell=cell, bidirectional=True, readout="none", loss="none",
-                       reduction="sum")
+    alone = StackedNet(
+        2, 4, 8, cell=cell, bidirectional=True, readout="none", loss="none", reduction="sum"
+    )
     tiny = StackedNet(1, 2, 2, cell=cell, layers=2, bidirectional=True, readout="every")
     yield _case(f"stacked-{cell}-tiny", tiny, T=2, B=1)
     yield _case(f"stacked-{cell}-tiny-lengths", tiny, T=2, B=2, mask=True)
@@ -162,20 +192,32 @@ def _stacked(cell: str) -> Iterator[Case]:
     yield _case(f"bidirectional-{cell}-cotangent", alone)
     yield _case(f"bidirectional-{cell}-cotangent-lengths", alone, mask=True)
     both = cell == "rnn"  # the others take twice as long
-    yield _case(f"stacked-{cell}-784", replace(
-        alone, hidden=2, outputs=2 + 2 * both, bidirectional=both), T=784, B=1)
+    yield _case(
+        f"stacked-{cell}-784",
+        replace(alone, hidden=2, outputs=2 + 2 * both, bidirectional=both),
+        T=784,
+        B=1,
+    )
 
 
 def _describe(net: Net) -> dict[str, Any]:
     """The net in words and numbers, as the manifest explains them."""
     made: dict[str, Any] | None = None
     if net.transition is not None:
-        made = {"name": next(name for name, known in TRANSITIONS.items()
-                             if known is type(net.transition))}
+        made = {
+            "name": next(
+                name for name, known in TRANSITIONS.items() if known is type(net.transition)
+            )
+        }
         if hasattr(net.transition, "margin"):
             made["margin"] = net.transition.margin
-    common = {"transition": made, "activation": net.activation.name, "alpha": net.activation.alpha,
-              "loss": net.loss, "reduction": net.reduction}
+    common = {
+        "transition": made,
+        "activation": net.activation.name,
+        "alpha": net.activation.alpha,
+        "loss": net.loss,
+        "reduction": net.reduction,
+    }
     if isinstance(net, FeedforwardNet):
         return {"kind": "feedforward", "widths": list(net.widths), **common}
     if isinstance(net, StackedNet):
@@ -183,8 +225,16 @@ def _describe(net: Net) -> dict[str, Any]:
     if net.projection:
         common["projection"] = net.projection
     kind = "stacked" if isinstance(net, StackedNet) else "recurrent"
-    return {"kind": kind, "cell": net.cell, "inputs": net.inputs, "hidden": net.hidden,
-            "outputs": net.outputs, "readout": net.readout, "gain": net.gain, **common}
+    return {
+        "kind": kind,
+        "cell": net.cell,
+        "inputs": net.inputs,
+        "hidden": net.hidden,
+        "outputs": net.outputs,
+        "readout": net.readout,
+        "gain": net.gain,
+        **common,
+    }
 
 
 def _net(about: dict[str, Any]) -> Net:
@@ -222,8 +272,11 @@ def _arrays(case: Case) -> Params:
     return arrays
 
 
-def write(folder: Path | str, cases: Iterator[Case] | None = None,
-          progress: Callable[[str], None] = lambda name: None) -> None:
+def write(
+    folder: Path | str,
+    cases: Iterator[Case] | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> None:
     """Write every case in the three encodings, and manifest.json with the sha256 of each.
 
     The same bytes on every machine. An existing folder's files of these names are replaced.
@@ -242,11 +295,19 @@ def write(folder: Path | str, cases: Iterator[Case] | None = None,
             data = encode(arrays, encoding, about)
             hashes[f"{name}.{encoding}"] = hashlib.sha256(data).hexdigest()
             write_atomically(folder / f"{name}.{encoding}", lambda file: file.write(data))
-        entries[name] = {"net": about["net"], "sha256": hashes,
-                         "arrays": {key: [str(value.dtype), list(value.shape)]
-                                    for key, value in sorted(arrays.items())}}
-    manifest = {"format": "refnet golden vectors", "version": 1, "conventions": CONVENTIONS,
-                "cases": entries}
+        entries[name] = {
+            "net": about["net"],
+            "sha256": hashes,
+            "arrays": {
+                key: [str(value.dtype), list(value.shape)] for key, value in sorted(arrays.items())
+            },
+        }
+    manifest = {
+        "format": "refnet golden vectors",
+        "version": 1,
+        "conventions": CONVENTIONS,
+        "cases": entries,
+    }
     text = json.dumps(manifest, sort_keys=True, indent=1) + "\n"
     write_atomically(folder / "manifest.json", lambda file: file.write(text.encode()))
 
@@ -264,15 +325,18 @@ def _entries(folder: Path) -> dict[str, Any]:
     """What the manifest says of every case."""
     path = folder / "manifest.json"
     try:
-        manifest = json_of(contents(path, 2 ** 24))
+        manifest = json_of(contents(path, 2**24))
         known = manifest["format"] == "refnet golden vectors" and repr(manifest["version"]) == "1"
         cases = dict(manifest["cases"])
     except (OSError, KeyError, TypeError, *DAMAGE) as error:
-        raise ValueError(f"{path} is not a manifest of golden vectors ({error}); write them with: "
-                         "refnet vectors write DIR") from None
+        raise ValueError(
+            f"{path} is not a manifest of golden vectors ({error}); write them with: "
+            "refnet vectors write DIR"
+        ) from None
     if not known:
-        raise ValueError(f"{path} is of another format or version; write it again with: "
-                         "refnet vectors write DIR")
+        raise ValueError(
+            f"{path} is of another format or version; write it again with: refnet vectors write DIR"
+        )
     return cases
 
 
@@ -285,13 +349,17 @@ def _case_of(folder: Path, name: str, entry: Any) -> tuple[Certified, Params]:
     try:
         net, expected = _net(entry["net"]), str(entry["sha256"][file.name])
     except (KeyError, TypeError, AttributeError, *DAMAGE) as error:
-        raise ValueError(f"{folder / 'manifest.json'}: case {name[:80]!r} lacks something, or has "
-                         f"it in another form ({type(error).__name__}: {error}); write the "
-                         "vectors again with: refnet vectors write DIR") from None
-    found = hashlib.sha256(contents(file, 2 ** 26)).hexdigest()
+        raise ValueError(
+            f"{folder / 'manifest.json'}: case {name[:80]!r} lacks something, or has "
+            f"it in another form ({type(error).__name__}: {error}); write the "
+            "vectors again with: refnet vectors write DIR"
+        ) from None
+    found = hashlib.sha256(contents(file, 2**26)).hexdigest()
     if found != expected:
-        raise ValueError(f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
-                         f"{expected[:12]}...; write the vectors again")
+        raise ValueError(
+            f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
+            f"{expected[:12]}...; write the vectors again"
+        )
     try:
         case, sigma = _certified(net, decode(file)[0])
     except KeyError as error:
@@ -303,16 +371,18 @@ def _case_of(folder: Path, name: str, entry: Any) -> tuple[Certified, Params]:
 
 def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
     def part(prefix: str) -> Params:
-        return {name[len(prefix):]: value for name, value in arrays.items()
-                if name.startswith(prefix)}
+        return {
+            name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)
+        }
 
     params, values, radius = part("in."), part("out."), part("radius.")
     batch = Batch(params.pop("x"), params.pop("y"), params.pop("mask", None))
     found = {name: Enclosure(value, value, radius[name]) for name, value in values.items()}
     gradients = {name[1:]: found.pop(name) for name in list(found) if name.startswith("d")}
     loss, outputs = found.pop("loss"), found.pop("outputs")
-    return Certified(net, params, batch, loss, outputs, found, gradients, "ball", 0, 0.0
-                     ), part("sigma.")
+    return Certified(net, params, batch, loss, outputs, found, gradients, "ball", 0, 0.0), part(
+        "sigma."
+    )
 
 
 def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
@@ -327,12 +397,13 @@ def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
     """
     folder, theirs = Path(folder), Path(theirs)
     if not theirs.is_dir():
-        raise ValueError(f"{theirs} is not a folder; it has to hold results such as "
-                         "rnn-last.json")
+        raise ValueError(f"{theirs} is not a folder; it has to hold results such as rnn-last.json")
     entries = _entries(folder)
     if not any(results(theirs, name) for name in entries):
-        raise ValueError(f"{theirs} holds no result of any case; name the files after the cases, "
-                         f"such as {next(iter(entries), 'rnn-last')}.json")
+        raise ValueError(
+            f"{theirs} holds no result of any case; name the files after the cases, "
+            f"such as {next(iter(entries), 'rnn-last')}.json"
+        )
     return {name: _judged(folder, name, entry, theirs) for name, entry in entries.items()}
 
 
@@ -349,8 +420,11 @@ def foreign(theirs: Path, names: Iterable[str]) -> dict[str, str]:
     for path in sorted(theirs.iterdir()):
         if path.name not in known and path.suffix[1:].lower() in ENCODINGS:
             near = get_close_matches(path.stem, names, 1)
-            found[path.name] = f"did you mean {near[0]}{path.suffix.lower()}?" if near else (
-                "name files after the cases")
+            found[path.name] = (
+                f"did you mean {near[0]}{path.suffix.lower()}?"
+                if near
+                else ("name files after the cases")
+            )
     return found
 
 
@@ -363,7 +437,7 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
     try:
         certified, sigma = _case_of(folder, name, entry)
         numbers = sum(np.size(found.value) for found in certified.named().values())
-        arrays, about = decode(paths[0], 2 ** 20 + 64 * numbers)
+        arrays, about = decode(paths[0], 2**20 + 64 * numbers)
         return _verdict(certified, sigma, arrays, about.get("dtype"))
     except NoneFits as error:
         return _refused(f"{paths[0].name}: {error}", UNJUDGED)
@@ -380,24 +454,35 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
     types, _ = judged_types(arrays, dtype)
     # below float32's smallest number there are float64's, of which the file says nothing
     least = arithmetic(np.float32).tiny
-    small = {name: (value == least) & (certified.named()[name].value != 0)
-             for name, value in sigma.items()}
-    finer = spread(certified, np.float64) if any(
-        one.any() and arithmetic(types.get(name, types[""])).tiny < least
-        for name, one in small.items()) else {}
+    small = {
+        name: (value == least) & (certified.named()[name].value != 0)
+        for name, value in sigma.items()
+    }
+    finer = (
+        spread(certified, np.float64)
+        if any(
+            one.any() and arithmetic(types.get(name, types[""])).tiny < least
+            for name, one in small.items()
+        )
+        else {}
+    )
 
     def own(name: str, value: Array) -> Array:
         # to first order, spreads grow with u, and end at the smallest number
         if name in finer:
-            value = np.where(small[name], finer[name] * (unit(np.float32) / unit(np.float64)),
-                             value)
+            value = np.where(
+                small[name], finer[name] * (unit(np.float32) / unit(np.float64)), value
+            )
         kind = arithmetic(types.get(name, types[""]))
         grown = np.where(value, np.maximum(value * (kind.u / unit(np.float32)), kind.tiny), 0)
-        return np.asarray(np.maximum(grown, unit(np.float64) * abs(
-            certified.named()[name].value)))
+        return np.asarray(np.maximum(grown, unit(np.float64) * abs(certified.named()[name].value)))
 
-    return compare(arrays, certified, dtype=dtype,
-                   sigma={name: own(name, value) for name, value in sigma.items()})
+    return compare(
+        arrays,
+        certified,
+        dtype=dtype,
+        sigma={name: own(name, value) for name, value in sigma.items()},
+    )
 
 
 def _refused(note: str, verdict: str = NOT_ROUNDING) -> Verdict:

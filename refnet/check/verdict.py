@@ -29,8 +29,20 @@ from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
-__all__ = ["AS_WRITTEN", "EXPLAINED", "NOT_ROUNDING", "RULE", "SHOWS_NOTHING", "SUSPICIOUS",
-           "UNJUDGED", "Judgement", "Verdict", "compare", "compare_values", "judgement"]
+__all__ = [
+    "AS_WRITTEN",
+    "EXPLAINED",
+    "NOT_ROUNDING",
+    "RULE",
+    "SHOWS_NOTHING",
+    "SUSPICIOUS",
+    "UNJUDGED",
+    "Judgement",
+    "Verdict",
+    "compare",
+    "compare_values",
+    "judgement",
+]
 
 EXPLAINED = "explained by rounding"
 SHOWS_NOTHING = "shows nothing"
@@ -50,17 +62,21 @@ gate's block of a stacked gradient, more than the few entries that cancel by cha
 SHOWS = 1000
 """How many sigma off a form has to be for its loss to show. A program that uses it is then within
 LIMITS[0] sigma by chance in one entry of 200, and never in most of them."""
-RULE = ("z = |theirs - certified| / sigma, where sigma is the spread of the reference run with "
-        "a random relative perturbation of one unit roundoff at every operation; the worst z "
-        f"up to {LIMITS[0]} is {EXPLAINED}, above {LIMITS[1]} {NOT_ROUNDING}, between "
-        f"{SUSPICIOUS}; both are {TAILS} times as wide for a quantity that shows nothing, because "
-        "rounding explains zeros in its place. This is statistics, apart from the certified "
-        "radius, which is proof.")
-AS_WRITTEN = (" Of a function, sigma belongs to the algorithm as it is written, forward and back: "
-              "a form that keeps fewer digits, such as E[x^2] - E[x]^2 for a variance, or a "
-              "formula for the gradient without a cancellation that the reverse pass has, is not "
-              "explained by it. In float64 a wrong term shows that hides in the rounding of "
-              "float32.")
+RULE = (
+    "z = |theirs - certified| / sigma, where sigma is the spread of the reference run with "
+    "a random relative perturbation of one unit roundoff at every operation; the worst z "
+    f"up to {LIMITS[0]} is {EXPLAINED}, above {LIMITS[1]} {NOT_ROUNDING}, between "
+    f"{SUSPICIOUS}; both are {TAILS} times as wide for a quantity that shows nothing, because "
+    "rounding explains zeros in its place. This is statistics, apart from the certified "
+    "radius, which is proof."
+)
+AS_WRITTEN = (
+    " Of a function, sigma belongs to the algorithm as it is written, forward and back: "
+    "a form that keeps fewer digits, such as E[x^2] - E[x]^2 for a variance, or a "
+    "formula for the gradient without a cancellation that the reverse pass has, is not "
+    "explained by it. In float64 a wrong term shows that hides in the rounding of "
+    "float32."
+)
 
 
 @dataclass(frozen=True)
@@ -135,21 +151,38 @@ class Verdict:
         of the entries or more."""
         parts = [part for part in self.parts if not constant(part.name)]
         zero = [part for part in parts if part.blind and part.certified == 0]
-        mend = ("write it without the overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), "
-                "or" if AS_WRITTEN in self.rule else "judge")
-        hidden = ", ".join(part.name if part.blind else f"{100 * part.hidden:.3g}% of {part.name}"
-                           for part in parts if part.hidden >= HIDDEN and part not in zero
-                           and part.endless is None)
+        mend = (
+            "write it without the overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), or"
+            if AS_WRITTEN in self.rule
+            else "judge"
+        )
+        hidden = ", ".join(
+            part.name if part.blind else f"{100 * part.hidden:.3g}% of {part.name}"
+            for part in parts
+            if part.hidden >= HIDDEN and part not in zero and part.endless is None
+        )
         zeros = ", ".join(part.name for part in zero)
-        endless = ", ".join(f"{part.name}{list(part.endless) or ''}" for part in self.parts
-                            if part.endless is not None)
-        return self.worst.note or "; ".join(filter(None, (
-            endless and f"of {endless} this shows nothing: the reference, computed as it is "
-            f"written, overflows there, and any number would do; {mend} at smaller numbers",
-            hidden and f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, "
-            "too; judge in a wider type, or at smaller sizes",
-            zeros and f"of {zeros} this shows nothing: zero is right here; judge at other sizes, "
-            "with other parameters")))
+        endless = ", ".join(
+            f"{part.name}{list(part.endless) or ''}"
+            for part in self.parts
+            if part.endless is not None
+        )
+        return self.worst.note or "; ".join(
+            filter(
+                None,
+                (
+                    endless
+                    and f"of {endless} this shows nothing: the reference, computed as it is "
+                    f"written, overflows there, and any number would do; {mend} at smaller numbers",
+                    hidden
+                    and f"of {hidden} this shows nothing: in {self.dtype} rounding explains zeros, "
+                    "too; judge in a wider type, or at smaller sizes",
+                    zeros
+                    and f"of {zeros} this shows nothing: zero is right here; judge at other sizes, "
+                    "with other parameters",
+                ),
+            )
+        )
 
 
 def _names(what: str, value: Any) -> None:
@@ -162,8 +195,9 @@ NAMES = Rule(_names, (None, 1.5, object(), (1,), ([],)))
 _RANK = {SHOWS_NOTHING: 0, EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
 
 
-def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Array | None = None
-              ) -> Judgement:
+def judgement(
+    name: str, theirs: Any, certified: Array, sigma: Array, form: Array | None = None
+) -> Judgement:
     """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
 
     An entry with sigma 0 must be equal. Of one whose sigma is not finite, because runs overflow,
@@ -190,11 +224,16 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
         if _swapped(theirs, certified, sigma):
             return refuse(SWAPPED)
         index = tuple(int(i) for i in np.argwhere(bad)[0])
-        return refuse(f"has {int(bad.sum())} entries that are not finite, the first at "
-                      f"{list(index)}: {values[index]}; certified is {certified[index]}", index)
+        return refuse(
+            f"has {int(bad.sum())} entries that are not finite, the first at "
+            f"{list(index)}: {values[index]}; certified is {certified[index]}",
+            index,
+        )
     if constant(name) and values.any() and not certified.any():
-        return refuse("belongs to a part that is constant, so that its gradient is 0; detach that "
-                      "part (.detach(), jax.lax.stop_gradient)")
+        return refuse(
+            "belongs to a part that is constant, so that its gradient is 0; detach that "
+            "part (.detach(), jax.lax.stop_gradient)"
+        )
     difference = abs(values - certified)
     over = ~np.isfinite(sigma)
     sigma = np.where(over, np.inf, sigma)
@@ -214,31 +253,55 @@ def judgement(name: str, theirs: Any, certified: Array, sigma: Array, form: Arra
     verdict = fine if far <= LIMITS[0] else SUSPICIOUS if far <= LIMITS[1] else NOT_ROUNDING
     endless = tuple(int(i) for i in np.argwhere(over)[0]) if over.any() else None
     note = SWAPPED if verdict == NOT_ROUNDING and _swapped(theirs, certified, sigma) else ""
-    return Judgement(name, verdict, worst, rms, index, float(values[index]),
-                     float(certified[index]), float(sigma[index]), note, hidden=hidden,
-                     endless=endless)
+    return Judgement(
+        name,
+        verdict,
+        worst,
+        rms,
+        index,
+        float(values[index]),
+        float(certified[index]),
+        float(sigma[index]),
+        note,
+        hidden=hidden,
+        endless=endless,
+    )
 
 
-SWAPPED = ("is right with the bytes of each number in reverse: big-endian numbers were read as "
-           "little-endian ones, or the other way round")
+SWAPPED = (
+    "is right with the bytes of each number in reverse: big-endian numbers were read as "
+    "little-endian ones, or the other way round"
+)
 
 
 def _swapped(theirs: Any, certified: Array, sigma: Array) -> bool:
     values = numbers(np.asarray(theirs).byteswap())
     with np.errstate(over="ignore", invalid="ignore"):
         room = LIMITS[0] * sigma
-        return values is not None and bool((abs(values - certified) <= room).all() and (
-            abs(certified) > room).any())
+        return values is not None and bool(
+            (abs(values - certified) <= room).all() and (abs(certified) > room).any()
+        )
 
 
-@takes(theirs=instance(Mapping, "a dict of arrays by name"),
-       certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"),
-       required=optional(NAMES), runs=count(2, 4096), seed=count(0, SEED))
-def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction, *,
-            dtype: Kind | None = None, required: tuple[str, ...] | None = None,
-            sigma: Params | None = None, runs: int = RUNS, seed: int = 0,
-            variants: dict[str, Params] | None = None, readings: Readings | None = None
-            ) -> Verdict:
+@takes(
+    theirs=instance(Mapping, "a dict of arrays by name"),
+    certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"),
+    required=optional(NAMES),
+    runs=count(2, 4096),
+    seed=count(0, SEED),
+)
+def compare(
+    theirs: Mapping[str, Any],
+    certified: Certified | CertifiedFunction,
+    *,
+    dtype: Kind | None = None,
+    required: tuple[str, ...] | None = None,
+    sigma: Params | None = None,
+    runs: int = RUNS,
+    seed: int = 0,
+    variants: dict[str, Params] | None = None,
+    readings: Readings | None = None,
+) -> Verdict:
     """Judge another implementation's results by the certified ones.
 
     ``theirs``: arrays by the names of ``certified.named()``: loss, outputs, h, dWhh, dx, ...; of
@@ -295,21 +358,29 @@ def compare(theirs: Mapping[str, Any], certified: Certified | CertifiedFunction,
         finite = _finite(theirs, true)
         if finite.keys() == theirs.keys() & true.keys():  # nothing explains what is no number
             convention = (readings or Readings(certified, variants)).explain(
-                finite, wrong, sigma, min(unit(types.get(name, usual)) for name in wrong))
+                finite, wrong, sigma, min(unit(types.get(name, usual)) for name in wrong)
+            )
     parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
     judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
     return Verdict(verdict, parts, convention, ", ".join(sorted(judged)), rule, assumed)
 
 
-def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Kind,
-                   required: tuple[str, ...]) -> Verdict:
+def compare_values(
+    theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Kind, required: tuple[str, ...]
+) -> Verdict:
     """The verdict alone, from certified values and their sigma."""
-    parts = [judgement(name, theirs[name], true[name], sigma[name]) if name in true else
-             Judgement(name, NOT_ROUNDING, np.inf, np.inf, note=_no_result(name, true))
-             for name in theirs]
-    parts += [Judgement(name, NOT_ROUNDING, np.inf, np.inf, note="is missing")
-              for name in required if name not in theirs]
+    parts = [
+        judgement(name, theirs[name], true[name], sigma[name])
+        if name in true
+        else Judgement(name, NOT_ROUNDING, np.inf, np.inf, note=_no_result(name, true))
+        for name in theirs
+    ]
+    parts += [
+        Judgement(name, NOT_ROUNDING, np.inf, np.inf, note="is missing")
+        for name in required
+        if name not in theirs
+    ]
     if not parts:
         parts = [Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note="is missing")]
     return Verdict(_worst(parts), tuple(parts), "", str(asked(dtype)))
@@ -317,28 +388,41 @@ def compare_values(theirs: Mapping[str, Any], true: Params, sigma: Params, dtype
 
 def _no_result(name: str, known: Params) -> str:
     near = get_close_matches(name, known, 1)
-    return (f"is not the name of a result; these are {', '.join(known)}"
-            + f": did you mean {''.join(near)}?" * bool(near))
+    return (
+        f"is not the name of a result; these are {', '.join(known)}"
+        + f": did you mean {''.join(near)}?" * bool(near)
+    )
 
 
 def _worst(parts: Sequence[Judgement]) -> str:
     gradients = [part for part in parts if part.name.startswith("d")] or parts
     if any(_RANK[part.verdict] for part in parts):
         return max((part.verdict for part in parts), key=_RANK.__getitem__)
-    return UNJUDGED if all(part.verdict == SHOWS_NOTHING for part in gradients) or any(
-        part.endless is not None for part in gradients) else EXPLAINED
+    return (
+        UNJUDGED
+        if all(part.verdict == SHOWS_NOTHING for part in gradients)
+        or any(part.endless is not None for part in gradients)
+        else EXPLAINED
+    )
 
 
 def _finite(theirs: Mapping[str, Any], true: Params) -> Params:
     """The arrays of ``theirs`` that can be compared with anything."""
     known = {name: numbers(theirs[name]) for name in theirs if name in true}
-    return {name: value for name, value in known.items()
-            if value is not None and np.isfinite(value).all()}
+    return {
+        name: value
+        for name, value in known.items()
+        if value is not None and np.isfinite(value).all()
+    }
 
 
-def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any],
-            certified: Certified | CertifiedFunction, sigma: Params, types: Mapping[str, Any]
-            ) -> tuple[tuple[Judgement, ...], str]:
+def _formed(
+    parts: tuple[Judgement, ...],
+    theirs: Mapping[str, Any],
+    certified: Certified | CertifiedFunction,
+    sigma: Params,
+    types: Mapping[str, Any],
+) -> tuple[tuple[Judgement, ...], str]:
     """The judgements with a form's own spread for sigma, and the name of that form, if it
     explains all of them. What overflows where the reference does in the same type shows nothing.
     Otherwise the judgements as they are."""
@@ -348,10 +432,12 @@ def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any],
     endless = {part.name for part in doubtful if part.note and part.index is not None}
     plain = once(certified, (), types[""]) if endless else {}
     if endless and endless <= _overflowing(plain):
-        parts = tuple(replace(part, verdict=SHOWS_NOTHING, z=0.0, rms=0.0, note="",
-                              endless=part.index) if part.name in endless
-                      and _overflow_of(plain[part.name], theirs[part.name]) else part
-                      for part in parts)
+        parts = tuple(
+            replace(part, verdict=SHOWS_NOTHING, z=0.0, rms=0.0, note="", endless=part.index)
+            if part.name in endless and _overflow_of(plain[part.name], theirs[part.name])
+            else part
+            for part in parts
+        )
         return parts, f"the right result is beyond the range of {types['']} here"
     if isinstance(certified, CertifiedFunction):
         return parts, ""
@@ -363,22 +449,35 @@ def _formed(parts: tuple[Judgement, ...], theirs: Mapping[str, Any],
             return parts, f"{one}, which overflows here"
         # one run tells whether the form goes far enough at all
         enough = all(part.z < np.inf for part in doubtful) and any(
-            abs(far[part.name]).max() * 100 > part.z * part.sigma for part in doubtful)
-        if enough and not any(_kept(values[name] - true[name], sigma[name], far[name])
-                              for name in values):
+            abs(far[part.name]).max() * 100 > part.z * part.sigma for part in doubtful
+        )
+        if enough and not any(
+            _kept(values[name] - true[name], sigma[name], far[name]) for name in values
+        ):
             possible.append(one)
     for form in combined(tuple(possible)):
         own = {kind: deviation(certified, form, kind) for kind in set(types.values())}
-        again = tuple(part if part not in doubtful else judgement(
-            part.name, theirs[part.name], true[part.name], sigma[part.name],
-            own[types.get(part.name, types[""])][part.name]) for part in parts)
+        again = tuple(
+            part
+            if part not in doubtful
+            else judgement(
+                part.name,
+                theirs[part.name],
+                true[part.name],
+                sigma[part.name],
+                own[types.get(part.name, types[""])][part.name],
+            )
+            for part in parts
+        )
         if _worst(again) in (EXPLAINED, UNJUDGED):
             worst = max(doubtful, key=lambda part: part.z)
             kind = types.get(worst.name, types[""])
             ulp = float(np.spacing(np.abs(np.asarray(worst.certified, kind))))
             lost = abs(worst.theirs - worst.certified) / ulp
-            return again, (f"explained if {' and '.join(form)}, which loses {lost:.2g} ulp at "
-                           f"{worst.name}{list(worst.index or ())}")
+            return again, (
+                f"explained if {' and '.join(form)}, which loses {lost:.2g} ulp at "
+                f"{worst.name}{list(worst.index or ())}"
+            )
     return parts, ""
 
 

@@ -25,6 +25,7 @@ def info() -> dict[str, Any]:
     from refnet.compiled import vector
     from refnet.compiled._jit import JIT, cache_place
     from refnet.maths.threads import get_threads
+
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "machine": platform.machine(),

@@ -27,7 +27,7 @@ from refnet.runs.files import sweep, user_cache, write_atomically
 
 __all__ = ["KernelCache", "cache_folder", "kernel_sources"]
 
-LIMIT = 2 ** 28
+LIMIT = 2**28
 """Bytes that all kernels together may take."""
 
 VERSIONS = 3
@@ -77,8 +77,10 @@ def _prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = os.lstat(folder)
     if not stat.S_ISDIR(status.st_mode) or not _mine(status):
-        raise PermissionError("it belongs to another user, or is not a folder; remove it, or set "
-                              "NUMBA_CACHE_DIR to a folder of your own")
+        raise PermissionError(
+            "it belongs to another user, or is not a folder; remove it, or set "
+            "NUMBA_CACHE_DIR to a folder of your own"
+        )
     if os.name == "posix" and stat.S_IMODE(status.st_mode) != 0o700:
         if status.st_mode & 0o022:  # others could write here
             for path in folder.iterdir():
@@ -89,8 +91,13 @@ def _prepare(folder: Path) -> None:
 def _read(path: Path) -> bytes:
     """The bytes of a regular file of this user; b"" if there is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
-                             | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(
+            path,
+            os.O_RDONLY
+            | getattr(os, "O_NOFOLLOW", 0)
+            | getattr(os, "O_BINARY", 0)
+            | getattr(os, "O_NONBLOCK", 0),
+        )
     except FileNotFoundError:
         return b""
     with open(descriptor, "rb") as file:
@@ -104,13 +111,17 @@ def _bound(folder: Path) -> None:
     """Remove the kernels of old versions, the oldest ones beyond ``LIMIT`` bytes, and what a kill
     left half-written; another process may do so at the same time."""
     sweep(folder)
-    versions = [path for path in folder.parent.iterdir()
-                if re.fullmatch("[0-9a-f]{16}", path.name) and _mine(os.lstat(path))]
+    versions = [
+        path
+        for path in folder.parent.iterdir()
+        if re.fullmatch("[0-9a-f]{16}", path.name) and _mine(os.lstat(path))
+    ]
     versions.sort(key=lambda path: (path == folder, path.stat().st_mtime), reverse=True)
     left = LIMIT
     for rank, version in enumerate(versions):
-        kernels = [(path.stat(), path) for path in version.iterdir()
-                   if path.suffix in (".nbc", ".nbi")]
+        kernels = [
+            (path.stat(), path) for path in version.iterdir() if path.suffix in (".nbc", ".nbi")
+        ]
         for status, path in sorted(kernels, key=lambda kernel: -kernel[0].st_mtime):
             left -= status.st_size
             if left < 0 or rank >= VERSIONS:
@@ -125,10 +136,18 @@ def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
     code = function.__code__
     constants = [value for value in code.co_consts if not hasattr(value, "co_code")]
     closure = [cell.cell_contents for cell in function.__closure__ or ()]
-    return (function.__module__, function.__qualname__, code.co_firstlineno, code.co_code,
-            code.co_names, repr(constants),
-            *(_described(value.py_func) if hasattr(value, "py_func") else
-              serialize.dumps(value) for value in closure))
+    return (
+        function.__module__,
+        function.__qualname__,
+        code.co_firstlineno,
+        code.co_code,
+        code.co_names,
+        repr(constants),
+        *(
+            _described(value.py_func) if hasattr(value, "py_func") else serialize.dumps(value)
+            for value in closure
+        ),
+    )
 
 
 class KernelCache(caching._Cache):  # type: ignore[misc]
@@ -145,8 +164,15 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def _place(self, signature: Any, codegen: Any) -> tuple[Path, bytes]:
         """A kernel's file and its key."""
-        key = repr((_version(), self._function, signature, codegen.magic_tuple(),
-                    bool(numba.config.BOUNDSCHECK))).encode()
+        key = repr(
+            (
+                _version(),
+                self._function,
+                signature,
+                codegen.magic_tuple(),
+                bool(numba.config.BOUNDSCHECK),
+            )
+        ).encode()
         module, name = self._function[:2]
         name = re.sub(r"\W+", "-", f"{module.rpartition('.')[2]}.{name}")
         return cache_folder() / f"{name[-60:]}-{hashlib.sha256(key).hexdigest()[:16]}.nbc", key

@@ -27,21 +27,37 @@ from numba.extending import intrinsic
 from refnet.forked import Forked, may_fork
 from refnet.maths.threads import set_threads
 
-__all__ = ["JIT", "cache_place", "cgutils", "compiled_kernels", "in_blocks", "inlined", "inner",
-           "jit", "populate_array", "run"]
+__all__ = [
+    "JIT",
+    "cache_place",
+    "cgutils",
+    "compiled_kernels",
+    "in_blocks",
+    "inlined",
+    "inner",
+    "jit",
+    "populate_array",
+    "run",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _unknown(error: Exception, but: str) -> None:
-    warnings.warn(f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels {but}. "
-                  "Install Numba 0.61 to 0.68", RuntimeWarning, stacklevel=3)
+    warnings.warn(
+        f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels {but}. "
+        "Install Numba 0.61 to 0.68",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 for _feature in (numba.config.CPU_FEATURES or "+").split(","):
     if _feature[:1] not in ("+", "-"):  # LLVM would abort the process
-        raise ValueError(f"NUMBA_CPU_FEATURES has {_feature!r}; need each feature with a sign, "
-                         "such as NUMBA_CPU_FEATURES=+avx2,-avx512f")
+        raise ValueError(
+            f"NUMBA_CPU_FEATURES has {_feature!r}; need each feature with a sign, "
+            "such as NUMBA_CPU_FEATURES=+avx2,-avx512f"
+        )
 
 JIT: bool = not numba.config.DISABLE_JIT
 try:  # what the intrinsics are written with
@@ -59,8 +75,11 @@ _PRIVATE = {
     "numba.core.caching:_Cache": ("load_overload", "save_overload"),
     "numba.core.compiler:CompileResult": ("_rebuild", "_reduce", "entry_point"),
     "numba.core.codegen:JITCodeLibrary": (
-        "_finalize_final_module", "_finalize_dynamic_globals", "serialize_using_bitcode",
-        "serialize_using_object_code"),
+        "_finalize_final_module",
+        "_finalize_dynamic_globals",
+        "serialize_using_bitcode",
+        "serialize_using_object_code",
+    ),
     "numba.core.codegen:JITCPUCodegen": ("_library_class",),
     "numba.core:serialize": ("dumps",),
     "numba.core:compiler_lock": ("global_compiler_lock",),
@@ -92,8 +111,10 @@ _CACHE: Any = _kernel_cache() if JIT else None
 
 
 def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda args, kws: resolve(tuple(map(types.unliteral, args)),
-                                     {name: types.unliteral(kind) for name, kind in kws.items()})
+    return lambda args, kws: resolve(
+        tuple(map(types.unliteral, args)),
+        {name: types.unliteral(kind) for name, kind in kws.items()},
+    )
 
 
 def _compiling(kernel: Any, inner: bool) -> Callable[..., Any]:
@@ -103,6 +124,7 @@ def _compiling(kernel: Any, inner: bool) -> Callable[..., Any]:
     from numba.core.compiler_lock import global_compiler_lock
 
     from refnet.compiled._library import InnerLibrary, JITCodeLibrary
+
     compile_, codegen = kernel.compile, kernel.targetctx.codegen()
 
     def call(*arguments: Any) -> Any:
@@ -148,6 +170,7 @@ def cache_place() -> str:
     if _CACHE is None:
         return "none"
     from refnet.compiled._cache import cache_folder
+
     try:
         return str(cache_folder())
     except FileNotFoundError:
@@ -156,14 +179,17 @@ def cache_place() -> str:
 
 def compiled_kernels() -> list[str]:
     """The kernels compiled or loaded so far."""
-    return [f"{kernel.py_func.__module__}.{kernel.__name__}" for kernel in _KERNELS
-            if kernel.signatures]
+    return [
+        f"{kernel.py_func.__module__}.{kernel.__name__}" for kernel in _KERNELS if kernel.signatures
+    ]
 
 
 if JIT:
+
     @intrinsic  # type: ignore[untyped-decorator]
     def _read(context: Any, mail: Any) -> Any:
         """``mail[0]``, read from memory at every call."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             place = ctx.make_array(mail)(ctx, builder, args[0]).data
             return builder.load_atomic(place, "monotonic", 8)
@@ -183,6 +209,7 @@ if JIT:
                 break
         return x
 else:
+
     def _watch(mail: Any, seen: int, rounds: int) -> float:
         """Return at once: interpreted kernels hold the lock all the time."""
         return 0.0
@@ -272,8 +299,9 @@ def _after_first_call(kernel: Any, dtype: Any) -> Any:
     return kernel
 
 
-def run(kernel: Any, blocks: int, spaces: Any, *arguments: Any,
-        then: Callable[[], Any] | None = None) -> None:
+def run(
+    kernel: Any, blocks: int, spaces: Any, *arguments: Any, then: Callable[[], Any] | None = None
+) -> None:
     """``kernel(first, last, space, *arguments)`` over the blocks of rows, a run of blocks and a
     row of ``spaces`` (threads, numbers), of the dtype of its arrays, to work in for each thread.
     ``then`` calls those kernels that will be needed next; only to have them compiled.
@@ -305,8 +333,9 @@ def in_blocks(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
     crew = _crew(os.getpid())
     edges = [blocks * n // threads for n in range(threads + 1)]
     done: SimpleQueue[Any] = SimpleQueue()
-    sign = crew.call([(kernel, (*edges[n:n + 2], spaces[n], *arguments), done)
-                      for n in range(1, threads)])
+    sign = crew.call(
+        [(kernel, (*edges[n : n + 2], spaces[n], *arguments), done) for n in range(1, threads)]
+    )
     try:
         kernel(0, edges[1], spaces[0], *arguments)
         for _ in range(100):

@@ -19,31 +19,49 @@ from refnet.maths.activations import Activation
 
 __all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 
-CODES = {name: code for code, name in enumerate(
-    ("identity", "tanh", "sigmoid", "softsign", "relu", "leaky_relu", "prelu", "elu", "oplu",
-     "modrelu"))}
+CODES = {
+    name: code
+    for code, name in enumerate(
+        (
+            "identity",
+            "tanh",
+            "sigmoid",
+            "softsign",
+            "relu",
+            "leaky_relu",
+            "prelu",
+            "elu",
+            "oplu",
+            "modrelu",
+        )
+    )
+}
 IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU = range(10)
 
 
 def needs_a(act: Activation) -> bool:
     """Whether the slope needs the pre-activation, because it cannot be had from ``h`` (accurately,
     for elu: h + alpha cancels)."""
-    return (act.name in ("softsign", "prelu", "elu", "oplu", "modrelu")
-            or act.name == "leaky_relu" and not act.alpha > 0)
+    return (
+        act.name in ("softsign", "prelu", "elu", "oplu", "modrelu")
+        or act.name == "leaky_relu"
+        and not act.alpha > 0
+    )
 
 
 def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
     """The activation's own parameter for every unit, padded: (width,)."""
     q = np.zeros(lay.width, lay.dtype)
     for name, *_ in act.start:
-        q[:lay.H] = p[name]
+        q[: lay.H] = p[name]
     return q
 
 
 def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
     """The gradients of the activation's own parameters from the blocks' (blocks, width)."""
-    return {name: np.asarray(dq[:, :H].sum(axis=0 if p[name].ndim else None))
-            for name, *_ in act.start}
+    return {
+        name: np.asarray(dq[:, :H].sum(axis=0 if p[name].ndim else None)) for name, *_ in act.start
+    }
 
 
 @inner
@@ -99,8 +117,9 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int, stride: i
 
 
 @inner
-def pull(code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int
-         ) -> None:
+def pull(
+    code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int
+) -> None:
     """``g = f'(a) g``; the gradients of the activation's own parameters are added to ``dq``. ``a``
     is read only where ``needs_a`` says so."""
     n = rows * width
@@ -165,6 +184,8 @@ def clamp(da: Any, limit: Any, rows: int, width: int, H: int) -> int:
 def settings(act: Activation, dtype: Any) -> tuple[int, Any]:
     """The code and the constant of an activation, as the kernels take them."""
     if act.name not in CODES:
-        raise ValueError(f"activation {act.name} has no compiled kernel; use backend 'reference' "
-                         "(--backend reference)")
+        raise ValueError(
+            f"activation {act.name} has no compiled kernel; use backend 'reference' "
+            "(--backend reference)"
+        )
     return CODES[act.name], act.alpha if dtype.char == "O" else float(act.alpha)

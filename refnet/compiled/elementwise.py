@@ -20,7 +20,7 @@ SUMS = 256
 """The number of sums that are made side by side: enough for whole vectors, few enough for the
 nearest cache."""
 
-BLOCK = 2 ** 14
+BLOCK = 2**14
 """Numbers that one thread takes at least."""
 
 
@@ -73,9 +73,16 @@ def descended(values: list[Array], rates: list[float], directions: list[Array]) 
     return _made(_descend, rates, (values, directions), 1)
 
 
-def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squares: list[Array],
-            decay: float, rest: float, eps: float, inside: bool
-            ) -> tuple[list[Array], list[Array]]:
+def rmsprop(
+    values: list[Array],
+    rates: list[float],
+    gradients: list[Array],
+    squares: list[Array],
+    decay: float,
+    rest: float,
+    eps: float,
+    inside: bool,
+) -> tuple[list[Array], list[Array]]:
     """``r <- decay r + rest g^2`` and ``value - rate g / sqrt(r + eps)``, or with eps outside the
     root, of each of them: the new values, the new squares. All as for ``descended``, and every
     operation is rounded.
@@ -87,13 +94,20 @@ def rmsprop(values: list[Array], rates: list[float], gradients: list[Array], squ
 
     Checked by: tests/training/test_optimizers.py::test_large_steps.
     """
-    made = _made(_rmsprop, rates, (values, gradients, squares), 2,
-                 np.array([decay, rest, eps], values[0].dtype), inside)
-    return made[:len(values)], made[len(values):]
+    made = _made(
+        _rmsprop,
+        rates,
+        (values, gradients, squares),
+        2,
+        np.array([decay, rest, eps], values[0].dtype),
+        inside,
+    )
+    return made[: len(values)], made[len(values) :]
 
 
-def _made(kernel: Any, rates: list[float], given: tuple[list[Array], ...], count: int,
-          *options: Any) -> list[Array]:
+def _made(
+    kernel: Any, rates: list[float], given: tuple[list[Array], ...], count: int, *options: Any
+) -> list[Array]:
     """What the kernel makes of these lists of an array for each rate: ``count`` new ones for each,
     after those given."""
     dtype = given[0][0].dtype
@@ -101,15 +115,23 @@ def _made(kernel: Any, rates: list[float], given: tuple[list[Array], ...], count
     for others in given[1:]:
         admit_counts("a step", others, counts)
     if len(rates) != len(counts):
-        raise ValueError(f"a step: there are {len(rates)} rates; need one for each of "
-                         f"{len(counts)} arrays")
+        raise ValueError(
+            f"a step: there are {len(rates)} rates; need one for each of {len(counts)} arrays"
+        )
     new = [np.empty(value.shape, dtype) for _ in range(count) for value in given[0]]
     starts = _starts(tuple(counts))
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(get_threads(), blocks // 8), 1)
     arrays = normals(chain(*given), dtype) + new
-    run(kernel, blocks, np.empty((threads, 0), dtype), starts, np.array(rates, dtype),
-        addresses_of(arrays), *options)
+    run(
+        kernel,
+        blocks,
+        np.empty((threads, 0), dtype),
+        starts,
+        np.array(rates, dtype),
+        addresses_of(arrays),
+        *options,
+    )
     return new
 
 
@@ -141,8 +163,16 @@ def _descend(begin: int, end: int, work: Any, starts: Any, rates: Any, places: A
 
 
 @jit
-def _rmsprop(begin: int, end: int, work: Any, starts: Any, rates: Any, places: Any, options: Any,
-             inside: bool) -> None:
+def _rmsprop(
+    begin: int,
+    end: int,
+    work: Any,
+    starts: Any,
+    rates: Any,
+    places: Any,
+    options: Any,
+    inside: bool,
+) -> None:
     decay, rest, eps = options[0], options[1], options[2]
     for n in range(len(rates)):
         rate = rates[n]

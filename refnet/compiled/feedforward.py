@@ -48,10 +48,10 @@ ROWS = 8
 TASKS = 16
 """The least number of parts into which the weight gradients are cut."""
 
-SHARE = 2 ** 15
+SHARE = 2**15
 """Numbers in such a part, about, where that makes more parts."""
 
-ALONE, TRAFFIC = 2 ** 22, 8
+ALONE, TRAFFIC = 2**22, 8
 """Multiplications in a pass for which a second thread is not worth its while, because it finds the
 matrices in the other core's cache; to bring a number of a matrix from memory counts as TRAFFIC of
 them. Two threads over one, on two Zen 4 cores with 784 inputs and ten layers: .88 times as fast at
@@ -131,12 +131,14 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     tasks: list[tuple[int, int, int]] = []
     parts: list[tuple[str, slice, tuple[int, ...]]] = []
     for layer in range(1, len(K)):
-        below, own = widths[layer - 1:layer + 1]
+        below, own = widths[layer - 1 : layer + 1]
         pieces = max(min(round(below * own / share), -(-own // 4)), 1)
         edges = [own * n // pieces for n in range(pieces + 1)]
         tasks += [(layer, first, last - first) for first, last in zip(edges, edges[1:])]
-        parts += [(f"W{layer}", slice(*map(int, W[layer - 1:layer + 1])), (own, below)),
-                  (f"b{layer}", slice(*map(int, b[layer - 1:layer + 1])), (own,))]
+        parts += [
+            (f"W{layer}", slice(*map(int, W[layer - 1 : layer + 1])), (own, below)),
+            (f"b{layer}", slice(*map(int, b[layer - 1 : layer + 1])), (own,)),
+        ]
     blocks = max(-(-B // ROWS), 1)
     starts = np.array([B * n // blocks for n in range(blocks + 1)])
     at = np.concatenate([[0], np.cumsum(strides)])
@@ -144,10 +146,17 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
     # dot products add up the lanes of vectors at their ends; but rows of the batch leave lanes idle
     turns = B >= 2 * lane or worth == 1 and 3 * lane <= 4 * B <= 4 * lane
     room = turns * int((K[1:] + K[:-1]).max()) * min(ACROSS, -(-B // lane)) * lane
-    return Sizes(dtype, Layers(B, lane, K, strides, at, turns, W, b, starts, np.array(tasks)),
-                 B * int(at[-1]), slice(B * int(at[-3]), B * int(at[-2])), room,
-                 worth, tuple(name for name, *_ in parts), tuple(parts),
-                 [B * widths[0], *(prod(shape) for *_, shape in parts)])
+    return Sizes(
+        dtype,
+        Layers(B, lane, K, strides, at, turns, W, b, starts, np.array(tasks)),
+        B * int(at[-1]),
+        slice(B * int(at[-3]), B * int(at[-2])),
+        room,
+        worth,
+        tuple(name for name, *_ in parts),
+        tuple(parts),
+        [B * widths[0], *(prod(shape) for *_, shape in parts)],
+    )
 
 
 @inner
@@ -160,8 +169,11 @@ def _combine(to: Any, by: Any, W: Any, H: int, K: int) -> None:
         one, two = cut(W, j * K, K), cut(W, (j + 1) * K, K)
         three, four = cut(W, (j + 2) * K, K), cut(W, (j + 3) * K, K)
         for k in range(K):
-            to[k] = fma(fourth, four[k], fma(third, three[k], fma(second, two[k],
-                                                                  fma(first, one[k], to[k]))))
+            to[k] = fma(
+                fourth,
+                four[k],
+                fma(third, three[k], fma(second, two[k], fma(first, one[k], to[k]))),
+            )
     for j in range(fours, H):
         only, row = by[j], cut(W, j * K, K)
         for k in range(K):
@@ -169,13 +181,31 @@ def _combine(to: Any, by: Any, W: Any, H: int, K: int) -> None:
 
 
 @jit
-def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: Any, h: Any,
-             a: Any, outputs: Any) -> None:
+def _forward(
+    begin: int,
+    end: int,
+    work: Any,
+    s: Any,
+    act: Any,
+    places: Any,
+    x: Any,
+    h: Any,
+    a: Any,
+    outputs: Any,
+) -> None:
     mode = float_control(-1, FLUSH)
     w, lane, last = cut(work, boundary(work), work.size - boundary(work)), s.lane, len(s.widths) - 1
     first, rows = s.starts[begin], s.starts[end] - s.starts[begin]
-    copy_rows(h, first * s.strides[0], s.strides[0], x, first * s.widths[0], s.widths[0], rows,
-              s.widths[0])
+    copy_rows(
+        h,
+        first * s.strides[0],
+        s.strides[0],
+        x,
+        first * s.widths[0],
+        s.widths[0],
+        rows,
+        s.widths[0],
+    )
     for layer in range(1, last + 1):
         K, H = s.widths[layer - 1], s.widths[layer]
         below, stride = s.strides[layer - 1], s.strides[layer]
@@ -203,21 +233,48 @@ def _forward(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, x: 
         if layer < last:
             if len(a):
                 copy_rows(a, start, 0, now, 0, 0, 1, rows * stride)
-            push(act.code, act.alpha, cut(act.own, s.at[layer], stride), now, rows, units * lane,
-                 stride)
+            push(
+                act.code,
+                act.alpha,
+                cut(act.own, s.at[layer], stride),
+                now,
+                rows,
+                units * lane,
+                stride,
+            )
         else:
             copy_rows(outputs, first * H, H, now, 0, stride, rows, H)
     float_control(0, mode)
 
 
 @jit
-def _deltas(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, doutputs: Any, h: Any,
-            a: Any, deltas: Any, dq: Any, dx: Any) -> None:
+def _deltas(
+    begin: int,
+    end: int,
+    work: Any,
+    s: Any,
+    act: Any,
+    places: Any,
+    doutputs: Any,
+    h: Any,
+    a: Any,
+    deltas: Any,
+    dq: Any,
+    dx: Any,
+) -> None:
     mode = float_control(-1, FLUSH)
     lane, last = s.lane, len(s.widths) - 1
     first, rows, C = s.starts[begin], s.starts[end] - s.starts[begin], s.widths[last]
-    copy_rows(deltas, s.B * s.at[last] + first * s.strides[last], s.strides[last], doutputs,
-              first * C, C, rows, C)
+    copy_rows(
+        deltas,
+        s.B * s.at[last] + first * s.strides[last],
+        s.strides[last],
+        doutputs,
+        first * C,
+        C,
+        rows,
+        C,
+    )
     for layer in range(last, 0, -1):
         if layer == 1 and not len(dx):
             break
@@ -244,9 +301,17 @@ def _deltas(begin: int, end: int, work: Any, s: Any, act: Any, places: Any, dout
                 here = s.starts[block + 1] - s.starts[block]
                 size = here * below
                 before = cut(a, start, size) if len(a) else cut(a, 0, 0)
-                pull(act.code, act.alpha, cut(act.own, s.at[layer - 1], below), before,
-                     cut(h, start, size), cut(e, skip, size),
-                     cut(dq, block * s.at[last] + s.at[layer - 1], below), here, below)
+                pull(
+                    act.code,
+                    act.alpha,
+                    cut(act.own, s.at[layer - 1], below),
+                    before,
+                    cut(h, start, size),
+                    cut(e, skip, size),
+                    cut(dq, block * s.at[last] + s.at[layer - 1], below),
+                    here,
+                    below,
+                )
         else:
             copy_rows(dx, first * K, K, e, 0, below, rows, K)
     float_control(0, mode)
@@ -286,10 +351,20 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
             if vectors:
                 for start in range(0, s.B, CHUNK):
                     depth = min(CHUNK, s.B - start)
-                    product(cut(dW, at, rows * K - at), K,
-                            cut(own, start * stride + first, depth * stride - first), 1, stride,
-                            cut(seen, start * below + at, depth * below - at), below, depth, rows,
-                            vectors, lane, start > 0)
+                    product(
+                        cut(dW, at, rows * K - at),
+                        K,
+                        cut(own, start * stride + first, depth * stride - first),
+                        1,
+                        stride,
+                        cut(seen, start * below + at, depth * below - at),
+                        below,
+                        depth,
+                        rows,
+                        vectors,
+                        lane,
+                        start > 0,
+                    )
             at = K - last * lane  # some columns a second time, as nothing fits beside a row
     float_control(0, mode)
 
@@ -308,12 +383,13 @@ def _rule(made: Sizes, p: Params, act: Activation) -> Rule:
     own = np.zeros(at[-1], made.dtype)
     for name, *_ in act.start:
         for layer in range(1, len(widths) - 1):
-            own[at[layer]:at[layer] + widths[layer]] = p[f"{name}{layer}"]
+            own[at[layer] : at[layer] + widths[layer]] = p[f"{name}{layer}"]
     return Rule(*settings(act, made.dtype), own)
 
 
-def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activation
-            ) -> tuple[Array, Array, Tape]:
+def forward(
+    where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activation
+) -> tuple[Array, Array, Tape]:
     """The outputs (B, C), the last hidden layer's rows, and the tape, for x (B, D).
 
     Raises TypeError for dtypes other than float32 and float64.
@@ -327,15 +403,31 @@ def forward(where: str, p: Params, x: Array, widths: tuple[int, ...], act: Activ
     outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
     tape = Tape(h, a, weights)
-    _run(_forward, made, len(made.layers.starts) - 1, _rule(made, p, act), weights.places,
-         normal(x, dtype), h, h[:0] if a is None else a, outputs,
-         then=lambda: backward(where, p, tape, outputs, widths, act))
+    _run(
+        _forward,
+        made,
+        len(made.layers.starts) - 1,
+        _rule(made, p, act),
+        weights.places,
+        normal(x, dtype),
+        h,
+        h[:0] if a is None else a,
+        outputs,
+        then=lambda: backward(where, p, tape, outputs, widths, act),
+    )
     rows = h[made.rows].reshape(len(x), made.layers.strides[-2])
-    return outputs, rows[:, :widths[-2]], tape
+    return outputs, rows[:, : widths[-2]], tape
 
 
-def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[int, ...],
-             act: Activation, inputs: bool = True) -> Params:
+def backward(
+    where: str,
+    p: Params,
+    tape: Tape,
+    doutputs: Array,
+    widths: tuple[int, ...],
+    act: Activation,
+    inputs: bool = True,
+) -> Params:
     """The gradients, by name, for the tape of ``forward``. Raises ValueError for one of other
     sizes, and for a cotangent that numbers of its dtype do not hold.
 
@@ -350,27 +442,45 @@ def backward(where: str, p: Params, tape: Tape, doutputs: Array, widths: tuple[i
     blocks = len(layers.starts) - 1
     weights, of = tape.weights, tape.weights.sizes
     if of is not made and (of.dtype, of.counts) != (dtype, made.counts):
-        raise ValueError(f"{where}: the tape holds {of.dtype} arrays of {of.counts} numbers; need "
-                         f"{dtype} ones of {made.counts}: pass what forward gave")
+        raise ValueError(
+            f"{where}: the tape holds {of.dtype} arrays of {of.counts} numbers; need "
+            f"{dtype} ones of {made.counts}: pass what forward gave"
+        )
     slopes = needs_a(act)
     a = tape.a if slopes and tape.a is not None else tape.h[:0]
-    admit_counts(where, (doutputs, tape.h, a), [B * widths[-1], made.numbers,
-                                                made.numbers * slopes])
+    admit_counts(
+        where, (doutputs, tape.h, a), [B * widths[-1], made.numbers, made.numbers * slopes]
+    )
     deltas = borrow((made.numbers,), dtype)
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
     grads = (np.empty if B else np.zeros)(layers.b[-1], dtype)
-    _run(_deltas, made, blocks, _rule(made, p, act), weights.places,
-         normal(doutputs, dtype), tape.h, a, deltas, dq, dx)
+    _run(
+        _deltas,
+        made,
+        blocks,
+        _rule(made, p, act),
+        weights.places,
+        normal(doutputs, dtype),
+        tape.h,
+        a,
+        deltas,
+        dq,
+        dx,
+    )
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
-    found = {name: grads[part].reshape(shape) if len(shape) > 1 else grads[part]
-             for name, part, shape in made.parts}
+    found = {
+        name: grads[part].reshape(shape) if len(shape) > 1 else grads[part]
+        for name, part, shape in made.parts
+    }
     if act.start:
         for layer in range(1, last):
-            own = np.add.reduce(dq[:, layers.at[layer]:layers.at[layer] + widths[layer]])
-            found |= {f"{name}{layer}": own if p[f"{name}{layer}"].ndim else np.asarray(own.sum())
-                      for name, *_ in act.start}
+            own = np.add.reduce(dq[:, layers.at[layer] : layers.at[layer] + widths[layer]])
+            found |= {
+                f"{name}{layer}": own if p[f"{name}{layer}"].ndim else np.asarray(own.sum())
+                for name, *_ in act.start
+            }
     if inputs:
         found["x"] = dx
     return found

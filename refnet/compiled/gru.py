@@ -20,7 +20,7 @@ R, Z, N = range(3)
 def step(at: Any, stage: int) -> None:
     """``r = s(a_r);  z = s(a_z);  n = act(a_n + r u);  h = (1 - z) n + z h``."""
     u, r, z, n = at.panels
-    h, = at.state
+    (h,) = at.state
     activate(at, at.gate, R, r)
     activate(at, at.gate, Z, z)
     for j in range(len(h)):
@@ -34,13 +34,13 @@ def step(at: Any, stage: int) -> None:
 def step_back(at: Any, stage: int) -> None:
     """With e the gradient at the state after::
 
-        da_n = act'(a_n) ((1 - z) e);  da_z = s'(a_z) ((h - n) e);  da_r = s'(a_r) (u da_n)
-        du = r da_n;                   e = z e, and what comes through the products
+    da_n = act'(a_n) ((1 - z) e);  da_z = s'(a_z) ((h - n) e);  da_r = s'(a_r) (u da_n)
+    du = r da_n;                   e = z e, and what comes through the products
     """
     u, r, z, n = at.panels
     du, dr, dz, dn = at.da
-    h, = at.states
-    e, = at.e
+    (h,) = at.states
+    (e,) = at.e
     for j in range(len(e)):
         dn[j] = e[j] * (number(1.0, e[j]) - z[j])
         dz[j] = e[j] * (h[j] - n[j])
@@ -53,13 +53,23 @@ def step_back(at: Any, stage: int) -> None:
     slope(at, at.gate, R, r, dr)
 
 
-WALK = Walk(Cell((Product(N, inputs=False, bias="bhn"), Product(R), Product(Z),
-                  Product(N, state=False)),
-                 first=1, kept=0, reads=((0, 0),), direct=True, vectors=("bhn",)), step, step_back)
+WALK = Walk(
+    Cell(
+        (Product(N, inputs=False, bias="bhn"), Product(R), Product(Z), Product(N, state=False)),
+        first=1,
+        kept=0,
+        reads=((0, 0),),
+        direct=True,
+        vectors=("bhn",),
+    ),
+    step,
+    step_back,
+)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
-            keeps: str = "tape") -> Tape:
+def forward(
+    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, keeps: str = "tape"
+) -> Tape:
     """As ``refnet.cells.gru.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
@@ -69,12 +79,20 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return Tape(x, h, a, v, u)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, clip: float | None = None) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    gate: Activation = SIGMOID,
+    clip: float | None = None,
+) -> Params:
     """As ``refnet.cells.gru.backward``, float32 or float64.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v, u = tape
-    return WALK.backward("gru.backward", p, walk.Tape(x, h, None, a, v, u), dh, act, gate, inputs,
-                         clip=clip)
+    return WALK.backward(
+        "gru.backward", p, walk.Tape(x, h, None, a, v, u), dh, act, gate, inputs, clip=clip
+    )

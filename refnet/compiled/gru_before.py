@@ -20,7 +20,7 @@ R, Z, N = range(3)
 def step(at: Any, stage: int) -> None:
     """``r = s(a_r);  z = s(a_z);  s = r h``; then ``n = act(a_n);  h = (1 - z) n + z h``."""
     r, z, n, s, _ = at.panels
-    h, = at.state
+    (h,) = at.state
     if stage == 0:
         activate(at, at.gate, R, r)
         activate(at, at.gate, Z, z)
@@ -36,13 +36,13 @@ def step(at: Any, stage: int) -> None:
 def step_back(at: Any, stage: int) -> None:
     """With e the gradient at the state after, and ds = da_n Whn, which the walk makes::
 
-        da_n = act'(a_n) ((1 - z) e);  da_z = s'(a_z) ((h - n) e)
-        da_r = s'(a_r) (h ds);         e = z e + r ds, and what comes through the products
+    da_n = act'(a_n) ((1 - z) e);  da_z = s'(a_z) ((h - n) e)
+    da_r = s'(a_r) (h ds);         e = z e + r ds, and what comes through the products
     """
     r, z, n, s, ds = at.panels
     dr, dz, dn = at.da
-    h, = at.states
-    e, = at.e
+    (h,) = at.states
+    (e,) = at.e
     if stage == 0:
         for j in range(len(e)):
             dn[j] = e[j] * (number(1.0, e[j]) - z[j])
@@ -57,12 +57,16 @@ def step_back(at: Any, stage: int) -> None:
         slope(at, at.gate, R, r, dr)
 
 
-WALK = Walk(Cell((Product(R), Product(Z), Product(N, second=True)), own=2, reads=((0, 0),),
-                 direct=True), step, step_back)
+WALK = Walk(
+    Cell((Product(R), Product(Z), Product(N, second=True)), own=2, reads=((0, 0),), direct=True),
+    step,
+    step_back,
+)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
-            keeps: str = "tape") -> Tape:
+def forward(
+    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, keeps: str = "tape"
+) -> Tape:
     """As ``refnet.cells.gru_before.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
@@ -72,12 +76,27 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return Tape(x, h, a, v)
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, clip: float | None = None) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    gate: Activation = SIGMOID,
+    clip: float | None = None,
+) -> Params:
     """As ``refnet.cells.gru_before.backward``, float32 or float64.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v = tape
-    return WALK.backward("gru_before.backward", p, walk.Tape(x, h, None, a, v, None), dh, act, gate,
-                         inputs, clip=clip)
+    return WALK.backward(
+        "gru_before.backward",
+        p,
+        walk.Tape(x, h, None, a, v, None),
+        dh,
+        act,
+        gate,
+        inputs,
+        clip=clip,
+    )

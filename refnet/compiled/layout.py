@@ -19,17 +19,31 @@ from refnet.compiled.rows import turn
 from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
 from refnet.maths.threads import get_threads
 
-__all__ = ["Layout", "add_rows", "admit_counts", "aligned", "borrow", "boundary", "common",
-           "cut_up", "give_back", "normal", "normals", "pack", "product", "spaces"]
+__all__ = [
+    "Layout",
+    "add_rows",
+    "admit_counts",
+    "aligned",
+    "borrow",
+    "boundary",
+    "common",
+    "cut_up",
+    "give_back",
+    "normal",
+    "normals",
+    "pack",
+    "product",
+    "spaces",
+]
 
-SMALL = 2 ** 18
+SMALL = 2**18
 """Bytes up to which a recurrent matrix stays in a core's own cache from step to step, so that small
 blocks of rows cost nothing."""
 
-SPARE = 2 ** 22
+SPARE = 2**22
 """Bytes up to which an array is kept for the next kernel."""
 
-APART = 2 ** 16
+APART = 2**16
 """Bytes between the work arrays of two threads. With less, the hardware prefetcher of one core
 fetches cache lines that another core is writing (false sharing)."""
 
@@ -44,8 +58,10 @@ def normal(value: Array, dtype: Any) -> Array:
 
 def normals(values: Iterable[Array], dtype: Any) -> list[Array]:
     """``normal`` of each, without a call for those that are so."""
-    return [value if value.dtype is dtype and value.flags.carray else normal(value, dtype)
-            for value in values]
+    return [
+        value if value.dtype is dtype and value.flags.carray else normal(value, dtype)
+        for value in values
+    ]
 
 
 def admit_counts(where: str, arrays: Iterable[Array], counts: Sequence[int]) -> None:
@@ -59,8 +75,10 @@ def admit_counts(where: str, arrays: Iterable[Array], counts: Sequence[int]) -> 
     """
     found = [array.size for array in arrays]
     if found != counts:
-        raise ValueError(f"{where}: a kernel's arrays hold {found} numbers; need {counts}: pass "
-                         "what belongs together")
+        raise ValueError(
+            f"{where}: a kernel's arrays hold {found} numbers; need {counts}: pass "
+            "what belongs together"
+        )
 
 
 def aligned(shape: tuple[int, ...], dtype: Any, clear: bool = True) -> Array:
@@ -71,7 +89,7 @@ def aligned(shape: tuple[int, ...], dtype: Any, clear: bool = True) -> Array:
     n = prod(shape)
     raw = (np.zeros if clear else np.empty)(n + BYTES // dtype.itemsize, dtype)
     skip = -raw.ctypes.data % BYTES // dtype.itemsize
-    return raw[skip:skip + n].reshape(shape)
+    return raw[skip : skip + n].reshape(shape)
 
 
 class Layout(NamedTuple):
@@ -102,8 +120,10 @@ def common(where: str, *arrays: Array) -> Any:
     found = np.result_type(*arrays)
     dtype = found.newbyteorder("=")
     if dtype.char not in ("f", "d") and (JIT or dtype != object):
-        raise TypeError(f"{where}: the arrays make {found}; the compiled core has float32 and "
-                        'float64. For any other number type take backend="reference"')
+        raise TypeError(
+            f"{where}: the arrays make {found}; the compiled core has float32 and "
+            'float64. For any other number type take backend="reference"'
+        )
     return dtype
 
 
@@ -167,8 +187,17 @@ def _panels(vectors: int) -> int:
 
 
 @inner
-def pack(w: Any, at: int, depth: int, source: Any, first: int, rows: int, columns: int, lane: int,
-         transposed: bool) -> None:
+def pack(
+    w: Any,
+    at: int,
+    depth: int,
+    source: Any,
+    first: int,
+    rows: int,
+    columns: int,
+    lane: int,
+    transposed: bool,
+) -> None:
     """Write a matrix into ``w``, which holds zeros, in the order in which ``product`` reads it:
     panel after panel, columns padded to whole vectors. It fills the rows from ``at`` on of (depth,
     columns). The matrix is ``rows`` rows of ``columns`` in a flat array, from row ``first`` on; or,
@@ -187,8 +216,9 @@ def pack(w: Any, at: int, depth: int, source: Any, first: int, rows: int, column
 
 
 @inner
-def add_rows(to: Any, step: int, source: Any, start: int, stride: int, rows: int, count: int
-             ) -> None:
+def add_rows(
+    to: Any, step: int, source: Any, start: int, stride: int, rows: int, count: int
+) -> None:
     """``to[r step + j] += source[start + r stride + j]`` for r < rows and j < count."""
     for r in range(rows):
         row, other = cut(to, r * step, count), cut(source, start + r * stride, count)
@@ -197,8 +227,20 @@ def add_rows(to: Any, step: int, source: Any, start: int, stride: int, rows: int
 
 
 @inner
-def product(c: Any, cs: int, a: Any, ar: int, ak: int, w: Any, ws: int, depth: int, rows: int,
-            vectors: int, lane: int, add: bool) -> None:
+def product(
+    c: Any,
+    cs: int,
+    a: Any,
+    ar: int,
+    ak: int,
+    w: Any,
+    ws: int,
+    depth: int,
+    rows: int,
+    vectors: int,
+    lane: int,
+    add: bool,
+) -> None:
     """``c[r cs + j] (+)= sum_k a[r ar + k ak] w[k, j]``, r < rows, j < vectors * lane.
 
     ``w`` is packed, or, if ws is not 0, has rows that are ws apart. Every entry is summed over k in

@@ -29,8 +29,12 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
 
     Checked by: tests/maths/test_losses.py::test_compiled_cross_entropy.
     """
-    if (logits.dtype.char in "fd" and logits.ndim == 2 and labels.dtype.kind in "iu"
-            and labels.shape == logits.shape[:1]):
+    if (
+        logits.dtype.char in "fd"
+        and logits.ndim == 2
+        and labels.dtype.kind in "iu"
+        and labels.shape == logits.shape[:1]
+    ):
         dtype = logits.dtype.newbyteorder("=")
         loss, gradient = np.empty(len(logits), dtype), np.empty(logits.shape, dtype)
         starts = block_starts(len(logits))
@@ -54,23 +58,41 @@ def classified(logits: Array, labels: Array) -> tuple[int, float]:
     losses.admit_labels(logits, labels)
     starts = block_starts(len(logits))
     errors, loss = np.zeros(len(starts) - 1, np.int64), np.zeros(len(starts) - 1)
-    _run(_classified, starts, CHUNK * logits.shape[1], normal(logits, logits.dtype), labels, errors,
-         loss)
+    _run(
+        _classified,
+        starts,
+        CHUNK * logits.shape[1],
+        normal(logits, logits.dtype),
+        labels,
+        errors,
+        loss,
+    )
     return int(errors.sum()), float(loss.sum())
 
 
-def _run(kernel: Any, starts: Array, numbers: int, logits: Array, labels: Array, *results: Array
-         ) -> None:
+def _run(
+    kernel: Any, starts: Array, numbers: int, logits: Array, labels: Array, *results: Array
+) -> None:
     threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers), logits.dtype)
-    in_blocks(kernel, len(starts) - 1, work, starts, logits, normal(labels, np.dtype(np.int64)),
-              *results)
+    in_blocks(
+        kernel, len(starts) - 1, work, starts, logits, normal(labels, np.dtype(np.int64)), *results
+    )
     give_back(work)
 
 
 @jit
-def _cross_entropy(begin: int, end: int, work: Any, starts: Any, logits: Any, labels: Any,
-                   loss: Any, gradient: Any, known: Any) -> None:
+def _cross_entropy(
+    begin: int,
+    end: int,
+    work: Any,
+    starts: Any,
+    logits: Any,
+    labels: Any,
+    loss: Any,
+    gradient: Any,
+    known: Any,
+) -> None:
     """Fill ``loss`` and ``gradient``; ``known``: whether a block's labels are in 0 .. C - 1."""
     C, first, last = logits.shape[1], starts[begin], starts[end]
     for n in range(first, last):
@@ -98,8 +120,9 @@ def _cross_entropy(begin: int, end: int, work: Any, starts: Any, logits: Any, la
 
 
 @jit
-def _classified(begin: int, end: int, work: Any, starts: Any, logits: Any, labels: Any,
-                errors: Any, loss: Any) -> None:
+def _classified(
+    begin: int, end: int, work: Any, starts: Any, logits: Any, labels: Any, errors: Any, loss: Any
+) -> None:
     C = logits.shape[1]
     for block in range(begin, end):
         for first in range(starts[block], starts[block + 1], CHUNK):

@@ -21,8 +21,8 @@ IN, FORGET, NEW, OUT = range(4)
 def step(at: Any, stage: int) -> None:
     """With the peepholes if there are any::
 
-        i = s(a_i + Wpi c);  f = s(a_f + Wpf c);  g = act(a_g);  c = f c + i g
-        o = s(a_o + Wpo c);  k = act(c);          h = o k
+    i = s(a_i + Wpi c);  f = s(a_f + Wpf c);  g = act(a_g);  c = f c + i g
+    o = s(a_o + Wpo c);  k = act(c);          h = o k
     """
     i, f, g, o, k = at.panels
     h, c = at.state
@@ -49,9 +49,9 @@ def step(at: Any, stage: int) -> None:
 def step_back(at: Any, stage: int) -> None:
     """With e and q the gradients at the state after, h and c; ``before`` is c before the step::
 
-        da_o = s'(a_o) (k e);   q = q + act'(c) (o e) + Wpo da_o
-        da_i = s'(a_i) (g q);   da_f = s'(a_f) (before q);   da_g = act'(a_g) (i q)
-        q = f q + Wpi da_i + Wpf da_f;                       e = what comes through the products
+    da_o = s'(a_o) (k e);   q = q + act'(c) (o e) + Wpo da_o
+    da_i = s'(a_i) (g q);   da_f = s'(a_f) (before q);   da_g = act'(a_g) (i q)
+    q = f q + Wpi da_i + Wpf da_f;                       e = what comes through the products
     """
     i, f, g, o, k = at.panels
     di, df, dg, do = at.da
@@ -87,12 +87,23 @@ def step_back(at: Any, stage: int) -> None:
         add_product(dWpf, 0, df, at.width, before, at.rows, at.width)
 
 
-WALK = Walk(Cell((Product(IN), Product(FORGET), Product(NEW), Product(OUT)), own=1, kept=4,
-                 states=2, reads=((1, 1), (1, 0)), vectors=PEEPHOLES), step, step_back)
+WALK = Walk(
+    Cell(
+        (Product(IN), Product(FORGET), Product(NEW), Product(OUT)),
+        own=1,
+        kept=4,
+        states=2,
+        reads=((1, 1), (1, 0)),
+        vectors=PEEPHOLES,
+    ),
+    step,
+    step_back,
+)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID,
-            keeps: str = "tape") -> Tape:
+def forward(
+    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, keeps: str = "tape"
+) -> Tape:
     """As ``refnet.cells.lstm.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
@@ -101,9 +112,16 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     return Tape(*WALK.forward("lstm.forward", p, x, h0, act, gate, keeps))
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             gate: Activation = SIGMOID, dc: Array | None = None, clip: float | None = None
-             ) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    gate: Activation = SIGMOID,
+    dc: Array | None = None,
+    clip: float | None = None,
+) -> Params:
     """As ``refnet.cells.lstm.backward``, float32 or float64.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.

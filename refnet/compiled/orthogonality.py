@@ -48,14 +48,38 @@ def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descen
     padded[:, :, :N] = W
     steps, costs = np.zeros(runs, np.int64), np.zeros(runs, W.dtype)
     work = aligned((2 * N + 1, width), W.dtype)
-    _descend(padded.reshape(runs, N * width), 4 * rate, threshold, max_steps, N, width, lane,
-             steps, costs, work[:N].reshape(-1), work[N:2 * N].reshape(-1), work[2 * N])
+    _descend(
+        padded.reshape(runs, N * width),
+        4 * rate,
+        threshold,
+        max_steps,
+        N,
+        width,
+        lane,
+        steps,
+        costs,
+        work[:N].reshape(-1),
+        work[N : 2 * N].reshape(-1),
+        work[2 * N],
+    )
     return Descents(padded[:, :, :N].copy(), steps, costs)
 
 
 @jit
-def _descend(Ws: Any, rate: Any, threshold: Any, max_steps: int, N: int, width: int, lane: int,
-             steps: Any, costs: Any, E: Any, before: Any, sums: Any) -> None:
+def _descend(
+    Ws: Any,
+    rate: Any,
+    threshold: Any,
+    max_steps: int,
+    N: int,
+    width: int,
+    lane: int,
+    steps: Any,
+    costs: Any,
+    E: Any,
+    before: Any,
+    sums: Any,
+) -> None:
     for n in range(len(Ws)):
         W = Ws[n]
         for step in range(1, max_steps + 2):

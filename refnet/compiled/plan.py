@@ -104,15 +104,43 @@ def plan(cell: Cell, slopes: bool, dtype: Any, T: int, B: int, D: int, gates: in
     step, chunk = max(width, wide), max(CHUNK // max(rows, 1), 1) * rows
     P, G, size = len(cell.products), cell.gates, rows * width
     states, values = (T + 1) * B * H, T * B * G * H
-    counts = [G * H * H, G * H * D, G * H, T * B * D, states, states, values * slopes, values,
-              states if cell.kept < 0 else T * B * H]
-    room = Room(**_places(
-        lane, w=P * row * width, now=rows * step, after=rows * step, panels=cell.panels * size,
-        state=cell.states * size))
-    back = BackRoom(**_places(
-        lane, w=P * H * width, wx=P * H * padded, seen=chunk * wide,
-        second=(cell.stages - 1) * chunk * wide, panels=cell.panels * size,
-        states=max(len(cell.reads), 1) * size, e=cell.states * size, pre=G * size,
-        da=P * chunk * width + cell.alone * size, dx=chunk * padded, totals=P * H * wide))
-    return Plan(lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), room, back,
-                counts)
+    counts = [
+        G * H * H,
+        G * H * D,
+        G * H,
+        T * B * D,
+        states,
+        states,
+        values * slopes,
+        values,
+        states if cell.kept < 0 else T * B * H,
+    ]
+    room = Room(
+        **_places(
+            lane,
+            w=P * row * width,
+            now=rows * step,
+            after=rows * step,
+            panels=cell.panels * size,
+            state=cell.states * size,
+        )
+    )
+    back = BackRoom(
+        **_places(
+            lane,
+            w=P * H * width,
+            wx=P * H * padded,
+            seen=chunk * wide,
+            second=(cell.stages - 1) * chunk * wide,
+            panels=cell.panels * size,
+            states=max(len(cell.reads), 1) * size,
+            e=cell.states * size,
+            pre=G * size,
+            da=P * chunk * width + cell.alone * size,
+            dx=chunk * padded,
+            totals=P * H * wide,
+        )
+    )
+    return Plan(
+        lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), room, back, counts
+    )

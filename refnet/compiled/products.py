@@ -19,7 +19,7 @@ from refnet.maths.threads import get_threads
 
 __all__ = ["matmul"]
 
-LEAST = 2 ** 22
+LEAST = 2**22
 """Multiplications from which it is used: the kernels would make the first gradient of a small net
 wait for their compilation."""
 
@@ -39,8 +39,13 @@ def matmul(a: Array, b: Array) -> Array:
     [[11.0]]
     """
     (N, K), M = a.shape, b.shape[1]
-    if (N * K * M >= LEAST and len(b) == K and a.dtype == b.dtype and a.dtype.char in "fd"
-            and a.dtype.isnative):
+    if (
+        N * K * M >= LEAST
+        and len(b) == K
+        and a.dtype == b.dtype
+        and a.dtype.char in "fd"
+        and a.dtype.isnative
+    ):
         if N >= 2 * LONG and min(K, M) <= NARROW:
             return _long(normal(a, a.dtype), normal(b, a.dtype))
         if K >= 2 * LONG and N <= NARROW:
@@ -87,8 +92,9 @@ def _deep(a: Array, b: Array) -> Array:
 
 
 @jit
-def _long_kernel(begin: int, end: int, work: Any, starts: Any, lane: int, a: Any, b: Any, out: Any
-                 ) -> None:
+def _long_kernel(
+    begin: int, end: int, work: Any, starts: Any, lane: int, a: Any, b: Any, out: Any
+) -> None:
     mode = float_control(-1, FLUSH)
     (K, M), first, last = b.shape, starts[begin], starts[end]
     units = (M + lane - 1) // lane
@@ -109,8 +115,9 @@ def _long_kernel(begin: int, end: int, work: Any, starts: Any, lane: int, a: Any
 
 
 @jit
-def _deep_kernel(begin: int, end: int, work: Any, starts: Any, lane: int, a: Any, b: Any,
-                 parts: Any) -> None:
+def _deep_kernel(
+    begin: int, end: int, work: Any, starts: Any, lane: int, a: Any, b: Any, parts: Any
+) -> None:
     mode = float_control(-1, FLUSH)
     N, M = a.shape[1], b.shape[1]
     units = (M + lane - 1) // lane
@@ -123,10 +130,23 @@ def _deep_kernel(begin: int, end: int, work: Any, starts: Any, lane: int, a: Any
             rows = min(CHUNK, starts[block + 1] - start)
             seen = cut(a, start * N, rows * N)
             if width == M:
-                product(own, width, seen, 1, N, cut(b, start * M, rows * M), M, rows, N, units,
-                        lane, start > starts[block])
+                product(
+                    own,
+                    width,
+                    seen,
+                    1,
+                    N,
+                    cut(b, start * M, rows * M),
+                    M,
+                    rows,
+                    N,
+                    units,
+                    lane,
+                    start > starts[block],
+                )
             else:
                 copy_rows(work, 0, width, b, start * M, M, rows, M)
-                product(own, width, seen, 1, N, work, width, rows, N, units, lane,
-                        start > starts[block])
+                product(
+                    own, width, seen, 1, N, work, width, rows, N, units, lane, start > starts[block]
+                )
     float_control(0, mode)

@@ -16,15 +16,15 @@ __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 @inlined
 def step(at: Any, stage: int) -> None:
     """``h = f(a)``."""
-    h, = at.panels
+    (h,) = at.panels
     activate(at, at.act, 0, h)
 
 
 @inlined
 def step_back(at: Any, stage: int) -> None:
     """``da = f'(a) e``; da stands where e stood."""
-    h, = at.panels
-    e, = at.e
+    (h,) = at.panels
+    (e,) = at.e
     slope(at, at.act, 0, h, e)
 
 
@@ -42,8 +42,14 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, keeps: str = "tape"
     return Tape(x, a if a is None else a[:, :, 0], h)  # type: ignore[arg-type]
 
 
-def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = True,
-             clip: float | None = None) -> Params:
+def backward(
+    p: Params,
+    tape: Tape,
+    dh: Array,
+    act: Activation,
+    inputs: bool = True,
+    clip: float | None = None,
+) -> Params:
     """As ``refnet.cells.rnn.backward``, float32 or float64, for a tape made by ``forward`` above.
 
     Checked by: tests/compiled/test_compiled.py::test_matches_the_reference,
@@ -51,5 +57,12 @@ def backward(p: Params, tape: Tape, dh: Array, act: Activation, inputs: bool = T
     """
     x, a, h = tape
     a = a if a is None else a[:, :, None]
-    return WALK.backward("rnn.backward", p, walk.Tape(x, h, None, a, h[1:, :, None], None), dh, act,
-                         inputs=inputs, clip=clip)
+    return WALK.backward(
+        "rnn.backward",
+        p,
+        walk.Tape(x, h, None, a, h[1:, :, None], None),
+        dh,
+        act,
+        inputs=inputs,
+        clip=clip,
+    )

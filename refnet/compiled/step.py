@@ -10,8 +10,17 @@ from refnet.compiled._jit import inlined, inner
 from refnet.compiled.activations import clamp, pull, push
 from refnet.compiled.vector import copy_rows, cut, number
 
-__all__ = ["Cell", "Product", "Rule", "Step", "StepBack", "activate", "add_product", "slope",
-           "through"]
+__all__ = [
+    "Cell",
+    "Product",
+    "Rule",
+    "Step",
+    "StepBack",
+    "activate",
+    "add_product",
+    "slope",
+    "through",
+]
 
 
 class Product(NamedTuple):

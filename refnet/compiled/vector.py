@@ -19,9 +19,26 @@ from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, cgutils, populate_array
 
-__all__ = ["BYTES", "FLUSH", "REGISTERS", "ROWS", "TALL", "VECTORS", "clear", "copy_rows", "cut",
-           "fetch", "float_control", "fma", "lanes", "number", "power", "split", "tile",
-           "whole_registers"]
+__all__ = [
+    "BYTES",
+    "FLUSH",
+    "REGISTERS",
+    "ROWS",
+    "TALL",
+    "VECTORS",
+    "clear",
+    "copy_rows",
+    "cut",
+    "fetch",
+    "float_control",
+    "fma",
+    "lanes",
+    "number",
+    "power",
+    "split",
+    "tile",
+    "whole_registers",
+]
 
 try:
     _FEATURES = get_host_cpu_features()
@@ -38,7 +55,7 @@ except RuntimeError:  # LLVM cannot tell on some ARM systems
 _WIDE = bool(_FEATURES.get("avx512f"))
 BYTES = 64 if _WIDE else 32 if _FEATURES.get("avx2") else 16
 REGISTERS = 32 if _WIDE or _FEATURES.get("neon") else 16
-VECTORS, ROWS = (((1, 3, 4, 5), (4, 2, 1)) if REGISTERS == 32 else ((1, 2, 3), (4, 3, 2, 1)))
+VECTORS, ROWS = ((1, 3, 4, 5), (4, 2, 1)) if REGISTERS == 32 else ((1, 2, 3), (4, 3, 2, 1))
 TALL = 8
 LINE = 64
 """Bytes of a cache line."""
@@ -61,11 +78,15 @@ def fma_call(builder: Any, *values: Any) -> Any:
     type_ = values[0].type
     vector = isinstance(type_, ir.VectorType)
     element = type_.element if vector else type_
-    name = ("f32" if element == ir.FloatType() else "f64")
+    name = "f32" if element == ir.FloatType() else "f64"
     if vector:
         name = f"v{type_.count}{name}"
-    return builder.call(cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(type_, [type_] * 3), f"llvm.fma.{name}"), values)
+    return builder.call(
+        cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(type_, [type_] * 3), f"llvm.fma.{name}"
+        ),
+        values,
+    )
 
 
 def call_once(builder: Any, name: str, args: Any, write: Callable[..., None]) -> None:
@@ -86,8 +107,9 @@ def call_once(builder: Any, name: str, args: Any, write: Callable[..., None]) ->
     builder.call(function, args)
 
 
-def start_of(ctx: Any, builder: Any, kind: Any, array: Any, at: Any, *spans: tuple[Any, Any]
-             ) -> Any:
+def start_of(
+    ctx: Any, builder: Any, kind: Any, array: Any, at: Any, *spans: tuple[Any, Any]
+) -> Any:
     """The address of number ``at`` of a flat array. Read or written from there on are numbers in
     ``spans``, each (count, apart): some rows that lie apart, say, and the numbers of a row."""
     whole = ctx.make_array(kind)(ctx, builder, array)
@@ -96,14 +118,16 @@ def start_of(ctx: Any, builder: Any, kind: Any, array: Any, at: Any, *spans: tup
         for count, apart in spans:
             last = builder.add(last, builder.mul(builder.sub(count, at.type(1)), apart))
             some = builder.and_(some, builder.icmp_signed(">", count, at.type(0)))
-        outside = builder.or_(builder.icmp_signed("<", at, at.type(0)),
-                              builder.icmp_signed(">=", last, whole.nitems))
+        outside = builder.or_(
+            builder.icmp_signed("<", at, at.type(0)), builder.icmp_signed(">=", last, whole.nitems)
+        )
         with cgutils.if_unlikely(builder, builder.and_(some, outside)):
             ctx.call_conv.return_user_exc(builder, IndexError, ("past the end of an array",))
     return builder.gep(whole.data, [at])
 
 
 if JIT:
+
     @intrinsic  # type: ignore[untyped-decorator]
     def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
         """``a b + c``, rounded once."""
@@ -112,6 +136,7 @@ if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
     def number(context: Any, value: Any, like: Any) -> Any:
         """The constant ``value`` in the type of ``like``."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             return ctx.cast(builder, args[0], value, like)
 
@@ -120,36 +145,50 @@ if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
     def power(context: Any, n: Any) -> Any:
         """2^k from a number whose lowest bits hold k + bias: a shift into the exponent's bits."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             bits, shift = (32, 23) if n.bitwidth == 32 else (64, 52)
             whole = builder.bitcast(args[0], ir.IntType(bits))
-            return builder.bitcast(builder.shl(whole, ir.Constant(whole.type, shift)),
-                                   args[0].type)
+            return builder.bitcast(builder.shl(whole, ir.Constant(whole.type, shift)), args[0].type)
 
         return n(n), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def copy_rows(context: Any, to: Any, at: Any, step: Any, source: Any, start: Any, stride: Any,
-                  rows: Any, count: Any) -> Any:
+    def copy_rows(
+        context: Any,
+        to: Any,
+        at: Any,
+        step: Any,
+        source: Any,
+        start: Any,
+        stride: Any,
+        rows: Any,
+        count: Any,
+    ) -> Any:
         """Copy ``rows`` rows of ``count`` numbers between flat arrays that do not overlap:
         ``to[at + r step + j] = source[start + r stride + j]``. It copies whole vectors, which LLVM
         does not do by itself in a loop over such indices, and calls no memcpy for each row."""
         size = to.dtype.bitwidth // 8
 
-        def write(builder: Any, place: Any, step: Any, found: Any, stride: Any, rows: Any,
-                  count: Any) -> None:
+        def write(
+            builder: Any, place: Any, step: Any, found: Any, stride: Any, rows: Any, count: Any
+        ) -> None:
             number = place.type.pointee
             vector = ir.VectorType(number, BYTES // size)
             lane = count.type(vector.count)
 
             def move(first: Any, other: Any, at: Any, kind: Any) -> None:
-                other, first = (builder.bitcast(builder.gep(row, [at]), kind.as_pointer())
-                                for row in (other, first))
+                other, first = (
+                    builder.bitcast(builder.gep(row, [at]), kind.as_pointer())
+                    for row in (other, first)
+                )
                 builder.store(builder.load(other, align=size), first, align=size)
 
             with cgutils.for_range(builder, rows) as r:
-                row, other = (builder.gep(start, [builder.mul(r.index, apart)])
-                              for start, apart in ((place, step), (found, stride)))
+                row, other = (
+                    builder.gep(start, [builder.mul(r.index, apart)])
+                    for start, apart in ((place, step), (found, stride))
+                )
                 with builder.if_else(builder.icmp_signed("<", count, lane)) as (narrow, wide):
                     with narrow, cgutils.for_range(builder, count) as j:
                         move(row, other, j.index, number)
@@ -161,10 +200,20 @@ if JIT:
 
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, count = args[6:]
-            place, found = (start_of(ctx, builder, sig.args[n], *args[n:n + 2],
-                                     (rows, args[n + 2]), (count, count.type(1))) for n in (0, 3))
-            call_once(builder, f"refnet.copy_rows.{size}",
-                      (place, args[2], found, *args[5:]), write)
+            place, found = (
+                start_of(
+                    ctx,
+                    builder,
+                    sig.args[n],
+                    *args[n : n + 2],
+                    (rows, args[n + 2]),
+                    (count, count.type(1)),
+                )
+                for n in (0, 3)
+            )
+            call_once(
+                builder, f"refnet.copy_rows.{size}", (place, args[2], found, *args[5:]), write
+            )
             return ctx.get_dummy_value()
 
         ints = (types.intp,) * 2
@@ -174,6 +223,7 @@ if JIT:
     def cut(context: Any, array: Any, at: Any, count: Any) -> Any:
         """``array.reshape(-1)[at:at + count]`` of an array in C order. A slice would take ten
         times as long to compile."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             whole = ctx.make_array(array)(ctx, builder, args[0])
             part = ctx.make_array(sig.return_type)(ctx, builder)
@@ -197,8 +247,9 @@ if JIT:
                 made = ctx.make_array(part)(ctx, builder)
                 at = builder.mul(args[1], ir.Constant(args[1].type, n))
                 start = start_of(ctx, builder, array, args[0], at, (args[2], at.type(1)))
-                populate_array(made, start, [args[2]], [whole.itemsize], whole.itemsize,
-                               meminfo=None)
+                populate_array(
+                    made, start, [args[2]], [whole.itemsize], whole.itemsize, meminfo=None
+                )
                 parts.append(made._getvalue())
             return ctx.make_tuple(builder, sig.return_type, parts)
 
@@ -208,13 +259,18 @@ if JIT:
     def fetch(context: Any, to: Any, at: Any, count: Any) -> Any:
         """Prefetch the cache lines of ``to[at:at + count]`` for writing. Indices past the end of
         the array are allowed."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             size, byte, flag = sig.args[0].dtype.bitwidth // 8, ir.IntType(8), ir.IntType(32)
-            place = builder.bitcast(builder.gep(ctx.make_array(to)(ctx, builder, args[0]).data,
-                                                [args[1]]), byte.as_pointer())
+            place = builder.bitcast(
+                builder.gep(ctx.make_array(to)(ctx, builder, args[0]).data, [args[1]]),
+                byte.as_pointer(),
+            )
             bring = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(ir.VoidType(), [byte.as_pointer(), flag, flag,
-                                                                flag]), "llvm.prefetch.p0")
+                builder.module,
+                ir.FunctionType(ir.VoidType(), [byte.as_pointer(), flag, flag, flag]),
+                "llvm.prefetch.p0",
+            )
             end = builder.mul(args[2], args[2].type(size))
             with cgutils.for_range_slice(builder, end.type(0), end, end.type(LINE)) as (n, _):
                 # to be written (1), into the nearest cache (3), as data (1)
@@ -227,15 +283,17 @@ if JIT:
     def float_control(context: Any, keep: Any, add: Any) -> Any:
         """Set this thread's floating-point control register (x86: MXCSR) to
         ``(old & keep) | add`` and return the old value; elsewhere do nothing and return 0."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             if not FLUSH:
                 return args[0].type(0)
             word = cgutils.alloca_once(builder, ir.IntType(32))
             place = builder.bitcast(word, ir.IntType(8).as_pointer())
             kind = ir.FunctionType(ir.VoidType(), [place.type])
-            store, load = (cgutils.get_or_insert_function(builder.module, kind,
-                                                          f"llvm.x86.sse.{name}mxcsr")
-                           for name in ("st", "ld"))
+            store, load = (
+                cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}mxcsr")
+                for name in ("st", "ld")
+            )
             builder.call(store, [place])
             before = builder.load(word)
             wanted = (builder.trunc(value, before.type) for value in args)
@@ -249,6 +307,7 @@ if JIT:
     def whole_registers(context: Any) -> Any:
         """Make LLVM use vectors of BYTES in the loops of the calling function. By default it uses
         half a register on processors where full ones once lowered the clock rate."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             wanted = f'"prefer-vector-width"="{8 * BYTES}"'
             # the attributes' own method ``add`` refuses names that llvmlite does not list
@@ -260,6 +319,7 @@ if JIT:
     @intrinsic  # type: ignore[untyped-decorator]
     def clear(context: Any, to: Any, at: Any, count: Any) -> Any:
         """``to[at:at + count] = 0`` of a flat array."""
+
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             size = sig.args[0].dtype.bitwidth // 8
             place = start_of(ctx, builder, to, *args[:2], (args[2], args[2].type(1)))
@@ -269,8 +329,23 @@ if JIT:
         return types.void(to, types.intp, types.intp), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def tile(context: Any, c: Any, ci: Any, cs: Any, a: Any, ai: Any, ar: Any, ak: Any, w: Any,
-             wi: Any, ws: Any, depth: Any, rows: Any, vectors: Any, add: Any) -> Any:
+    def tile(
+        context: Any,
+        c: Any,
+        ci: Any,
+        cs: Any,
+        a: Any,
+        ai: Any,
+        ar: Any,
+        ak: Any,
+        w: Any,
+        wi: Any,
+        ws: Any,
+        depth: Any,
+        rows: Any,
+        vectors: Any,
+        add: Any,
+    ) -> Any:
         """One tile of a product, kept in registers over all of ``depth``::
 
             c[ci + r cs + j] (+)= sum_k a[ai + r ar + k ak] w[wi + k ws + j]
@@ -280,14 +355,27 @@ if JIT:
         multiply-adds, whatever the size of the tile; then it is stored, or added to c.
         """
         ints = (types.intp,) * 3
-        sig = types.void(c, types.intp, types.intp, a, *ints, w, types.intp, types.intp,
-                         types.intp, types.intp, types.intp, types.boolean)
+        sig = types.void(
+            c,
+            types.intp,
+            types.intp,
+            a,
+            *ints,
+            w,
+            types.intp,
+            types.intp,
+            types.intp,
+            types.intp,
+            types.intp,
+            types.boolean,
+        )
 
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             return _tiles(ctx, builder, sig, args)
 
         return sig, generate
 else:
+
     def fma(a: Any, b: Any, c: Any) -> Any:
         """``a b + c``."""
         return a * b + c
@@ -300,8 +388,9 @@ else:
         bits, shift = (np.int32, 23) if n.dtype.itemsize == 4 else (np.int64, 52)
         return (n.view(bits) << bits(shift)).view(n.dtype)
 
-    def copy_rows(to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int,
-                  count: int) -> None:
+    def copy_rows(
+        to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int, count: int
+    ) -> None:
         """Row by row."""
         for r in range(rows):
             cut(to, at + r * step, count)[:] = cut(source, start + r * stride, count)
@@ -310,7 +399,7 @@ else:
         """``array.reshape(-1)[at:at + count]``."""
         if not 0 <= at <= at + count <= array.size:
             raise IndexError(f"numbers {at} to {at + count} of {array.size}")
-        return array.reshape(-1)[at:at + count]
+        return array.reshape(-1)[at : at + count]
 
     def split(array: Any, apart: int, size: int, count: int) -> Any:
         """The parts, cut one by one."""
@@ -330,8 +419,22 @@ else:
         """``to[at:at + count] = 0``."""
         cut(to, at, count)[:] = 0
 
-    def tile(c: Any, ci: int, cs: int, a: Any, ai: int, ar: int, ak: int, w: Any, wi: int,
-             ws: int, depth: int, rows: int, vectors: int, add: bool) -> None:
+    def tile(
+        c: Any,
+        ci: int,
+        cs: int,
+        a: Any,
+        ai: int,
+        ar: int,
+        ak: int,
+        w: Any,
+        wi: int,
+        ws: int,
+        depth: int,
+        rows: int,
+        vectors: int,
+        add: bool,
+    ) -> None:
         """The micro-kernel in plain Python."""
         for r in range(rows):
             for j in range(vectors * lanes(w.dtype)):
@@ -358,12 +461,16 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
     count = BYTES // (sig.args[0].dtype.bitwidth // 8)
     whole, one = ci.type, ir.Constant(ci.type, 1)
     broad = (builder.mul(vectors, ci.type(count)), ci.type(1))
-    for type_, array, at, *spans in ((sig.args[0], c, ci, (rows, cs), broad),
-                                     (sig.args[3], a, ai, (rows, ar), (depth, ak)),
-                                     (sig.args[7], w, wi, (depth, ws), broad)):
+    for type_, array, at, *spans in (
+        (sig.args[0], c, ci, (rows, cs), broad),
+        (sig.args[3], a, ai, (rows, ar), (depth, ak)),
+        (sig.args[7], w, wi, (depth, ws), broad),
+    ):
         start_of(ctx, builder, type_, array, at, *spans)
-    data = {id(array): ctx.make_array(type_)(ctx, builder, array).data
-            for array, type_ in ((c, sig.args[0]), (a, sig.args[3]), (w, sig.args[7]))}
+    data = {
+        id(array): ctx.make_array(type_)(ctx, builder, array).data
+        for array, type_ in ((c, sig.args[0]), (a, sig.args[3]), (w, sig.args[7]))
+    }
     vector = ir.VectorType(element, count)
     undefined = ir.Constant(vector, ir.Undefined)
     lane = ir.Constant(ir.IntType(32), 0)
@@ -385,19 +492,30 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
     for R in (TALL, *ROWS):
         for V in VECTORS if R != TALL else (1,):
             entry = builder.append_basic_block(f"tile{R}x{V}")
-            loop, body, end, store, plus = (builder.append_basic_block(name) for name in
-                                            ("loop", "body", "end", "store", "plus"))
+            loop, body, end, store, plus = (
+                builder.append_basic_block(name)
+                for name in ("loop", "body", "end", "store", "plus")
+            )
             switch.add_case(ir.Constant(whole, R * (VECTORS[-1] + 1) + V), entry)
             builder.position_at_end(entry)
             starts = [builder.add(ai, times(ar, r)) for r in range(R)]
-            places = [[pointer(c, builder.add(builder.add(ci, times(cs, r)),
-                                              ir.Constant(whole, v * count)))
-                       for v in range(V)] for r in range(R)]
+            places = [
+                [
+                    pointer(
+                        c, builder.add(builder.add(ci, times(cs, r)), ir.Constant(whole, v * count))
+                    )
+                    for v in range(V)
+                ]
+                for r in range(R)
+            ]
             builder.branch(loop)
             builder.position_at_end(loop)
             k, aoff, woff = (builder.phi(whole) for _ in range(3))
-            for phi, start in ((k, ir.Constant(whole, 0)), (aoff, ir.Constant(whole, 0)),
-                               (woff, wi)):
+            for phi, start in (
+                (k, ir.Constant(whole, 0)),
+                (aoff, ir.Constant(whole, 0)),
+                (woff, wi),
+            ):
                 phi.add_incoming(start, entry)
             sums = [[builder.phi(vector) for _ in range(V)] for _ in range(R)]
             for row in sums:
@@ -406,15 +524,17 @@ def _tiles(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             builder.cbranch(builder.icmp_signed("<", k, depth), body, end)
             builder.position_at_end(body)
             base = pointer(w, woff)
-            loaded = [builder.load(builder.gep(base, [ir.Constant(whole, v)]), align=align)
-                      for v in range(V)]
+            loaded = [
+                builder.load(builder.gep(base, [ir.Constant(whole, v)]), align=align)
+                for v in range(V)
+            ]
             for r in range(R):
                 scalar = builder.load(builder.gep(data[id(a)], [builder.add(starts[r], aoff)]))
                 spread = builder.shuffle_vector(
-                    builder.insert_element(undefined, scalar, lane), undefined, every)
+                    builder.insert_element(undefined, scalar, lane), undefined, every
+                )
                 for v in range(V):
-                    sums[r][v].add_incoming(fma_call(builder, spread, loaded[v], sums[r][v]),
-                                            body)
+                    sums[r][v].add_incoming(fma_call(builder, spread, loaded[v], sums[r][v]), body)
             k.add_incoming(builder.add(k, one), body)
             aoff.add_incoming(builder.add(aoff, ak), body)
             woff.add_incoming(builder.add(woff, ws), body)

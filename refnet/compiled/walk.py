@@ -100,17 +100,35 @@ class Gradients(NamedTuple):
 def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
     """The cell's two kernels, each for the blocks of rows from ``begin`` to ``end``. What is in
     capitals is a constant to the compiler, which leaves out what the cell has no use for."""
-    GATES, FIRST, KEPT, STATES, STAGES = (cell.gates, cell.first, cell.kept, cell.states,
-                                          cell.stages)
+    GATES, FIRST, KEPT, STATES, STAGES = (
+        cell.gates,
+        cell.first,
+        cell.kept,
+        cell.states,
+        cell.stages,
+    )
     PRODUCTS, PANELS, ALONE, DIRECT = len(cell.products), cell.panels, cell.alone, cell.direct
-    GATE, STATE, INPUTS, SECOND, BIAS = zip(*(
-        (*map(int, product[:4]), cell.vectors.index(product.bias) if product.bias else -1)
-        for product in cell.products))
+    GATE, STATE, INPUTS, SECOND, BIAS = zip(
+        *(
+            (*map(int, product[:4]), cell.vectors.index(product.bias) if product.bias else -1)
+            for product in cell.products
+        )
+    )
     READS, SEEN = len(cell.reads), max(len(cell.reads), 1)
     WHICH, LATER = zip(*cell.reads, *([(0, 0)] * (not READS)))
 
-    def forward(begin: int, end: int, work: Any, starts: Any, s: Any, room: Any, rules: Any,
-                weights: Any, tape: Any, keeps: int) -> None:
+    def forward(
+        begin: int,
+        end: int,
+        work: Any,
+        starts: Any,
+        s: Any,
+        room: Any,
+        rules: Any,
+        weights: Any,
+        tape: Any,
+        keeps: int,
+    ) -> None:
         mode = float_control(-1, FLUSH)
         act, gate = Rule(rules.act, rules.alpha, rules.own), Rule(rules.gate, rules.beta, rules.own)
         vectors = rules.vectors
@@ -155,13 +173,26 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                     for p in range(PRODUCTS):
                         if SECOND[p] == stage:
                             depth, skip = H * STATE[p] + (D + 1) * INPUTS[p], H - H * STATE[p]
-                            product(panels[p], stride, cut(seen, skip, rows * s.step - skip),
-                                    s.step, 1, cut(w, p * row * width, row * width), 0, depth,
-                                    rows, units, lane, False)
+                            product(
+                                panels[p],
+                                stride,
+                                cut(seen, skip, rows * s.step - skip),
+                                s.step,
+                                1,
+                                cut(w, p * row * width, row * width),
+                                0,
+                                depth,
+                                rows,
+                                units,
+                                lane,
+                                False,
+                            )
                             if BIAS[p] >= 0:
                                 for r in range(rows):
-                                    to, bias = (cut(panels[p], r * width, width),
-                                                cut(vectors, BIAS[p] * width, width))
+                                    to, bias = (
+                                        cut(panels[p], r * width, width),
+                                        cut(vectors, BIAS[p] * width, width),
+                                    )
                                     for j in range(width):
                                         to[j] += bias[j]
                     if not stage:  # bring what the next step writes
@@ -174,11 +205,34 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                             fetch(tape.k, (kept + B) * H, rows * H)
                         if len(tape.a):
                             fetch(tape.a, (kept + B) * GATES * H, rows * GATES * H)
-                    step(Step(rows, width, stride, H, panels, state, act, gate, vectors, tape.a,
-                              kept * GATES * H, GATES * H), stage)
+                    step(
+                        Step(
+                            rows,
+                            width,
+                            stride,
+                            H,
+                            panels,
+                            state,
+                            act,
+                            gate,
+                            vectors,
+                            tape.a,
+                            kept * GATES * H,
+                            GATES * H,
+                        ),
+                        stage,
+                    )
                 for n in range(GATES):
-                    copy_rows(tape.v, (kept * GATES + n) * H, GATES * H, panels[FIRST + n], 0,
-                              stride, rows, H)
+                    copy_rows(
+                        tape.v,
+                        (kept * GATES + n) * H,
+                        GATES * H,
+                        panels[FIRST + n],
+                        0,
+                        stride,
+                        rows,
+                        H,
+                    )
                 if KEPT >= 0:
                     copy_rows(tape.k, kept * H, H, panels[KEPT], 0, width, rows, H)
                 if ALONE:
@@ -190,8 +244,21 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                         copy_rows(tape.c, (kept + B) * H, H, state[1], 0, width, rows, H)
         float_control(0, mode)
 
-    def backward(begin: int, end: int, work: Any, starts: Any, s: Any, room: Any, rules: Any,
-                 weights: Any, tape: Any, grads: Any, last: int, clips: bool, clip: Any) -> None:
+    def backward(
+        begin: int,
+        end: int,
+        work: Any,
+        starts: Any,
+        s: Any,
+        room: Any,
+        rules: Any,
+        weights: Any,
+        tape: Any,
+        grads: Any,
+        last: int,
+        clips: bool,
+        clip: Any,
+    ) -> None:
         mode = float_control(-1, FLUSH)
         act, gate = Rule(rules.act, rules.alpha, rules.own), Rule(rules.gate, rules.beta, rules.own)
         vectors = rules.vectors
@@ -218,8 +285,10 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
             panels = split(cut(work, *room.panels), size, size, PANELS)
             states = split(cut(work, *room.states), size, size, SEEN)
             e, pre = split(cut(work, *room.e), size, size, STATES), cut(work, *room.pre)
-            dq, dvectors = cut(grads.dq, b * width, width), cut(
-                grads.dvectors, b * len(vectors), len(vectors))
+            dq, dvectors = (
+                cut(grads.dq, b * width, width),
+                cut(grads.dvectors, b * len(vectors), len(vectors)),
+            )
             clipped = cut(grads.clipped, b, 1)
             if STATES > 1:
                 copy_rows(e[1], 0, width, grads.dc, start * H, H, rows, H)
@@ -234,29 +303,72 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
             for t in range(s.T - 1, -1, -1):
                 at = t * B + start
                 for n in range(GATES):
-                    copy_rows(panels[FIRST + n], 0, width, tape.v, (at * GATES + n) * H,
-                              GATES * H, rows, H)
+                    copy_rows(
+                        panels[FIRST + n],
+                        0,
+                        width,
+                        tape.v,
+                        (at * GATES + n) * H,
+                        GATES * H,
+                        rows,
+                        H,
+                    )
                     if len(tape.a):
-                        copy_rows(pre, n * size, width, tape.a, (at * GATES + n) * H, GATES * H,
-                                  rows, H)
+                        copy_rows(
+                            pre, n * size, width, tape.a, (at * GATES + n) * H, GATES * H, rows, H
+                        )
                 if KEPT >= 0:
                     copy_rows(panels[KEPT], 0, width, tape.k, at * H, H, rows, H)
                 for n in range(READS):
-                    copy_rows(states[n], 0, width, tape.c if WHICH[n] else tape.h,
-                              (at + LATER[n] * B) * H, H, rows, H)
+                    copy_rows(
+                        states[n],
+                        0,
+                        width,
+                        tape.c if WHICH[n] else tape.h,
+                        (at + LATER[n] * B) * H,
+                        H,
+                        rows,
+                        H,
+                    )
                 if t >= s.T - last:
-                    add_rows(e[0], width, grads.dh, ((t - s.T + last) * B + start) * H, H, rows,
-                             H)
+                    add_rows(e[0], width, grads.dh, ((t - s.T + last) * B + start) * H, H, rows, H)
                 das = split(cut(da, held * width, len(da) - held * width), chunk, size, PRODUCTS)
-                here = StepBack(rows, width, H, panels, states, e, das, act, gate, vectors,
-                                dvectors, pre, dq, clips, clip, clipped)
+                here = StepBack(
+                    rows,
+                    width,
+                    H,
+                    panels,
+                    states,
+                    e,
+                    das,
+                    act,
+                    gate,
+                    vectors,
+                    dvectors,
+                    pre,
+                    dq,
+                    clips,
+                    clip,
+                    clipped,
+                )
                 step_back(here, 0)
                 if STAGES > 1:
                     for p in range(PRODUCTS):
                         if SECOND[p]:
-                            product(panels[PANELS - 1], width, das[p], width, 1,
-                                    cut(w, p * H * width, H * width), 0, H, rows, units,
-                                    lane, False)
+                            product(
+                                panels[PANELS - 1],
+                                width,
+                                das[p],
+                                width,
+                                1,
+                                cut(w, p * H * width, H * width),
+                                0,
+                                H,
+                                rows,
+                                units,
+                                lane,
+                                False,
+                            )
                     step_back(here, 1)
                     copy_rows(second, held * wide, wide, panels[PANELS - 2], 0, width, rows, H)
                     copy_rows(second, held * wide + H, wide, tape.x, at * D, D, rows, D)
@@ -268,26 +380,67 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                 more = DIRECT
                 for p in range(PRODUCTS):
                     if STATE[p] and not SECOND[p]:
-                        product(e[0], width, das[p], width, 1, cut(w, p * H * width, H * width),
-                                0, H, rows, units, lane, more)
+                        product(
+                            e[0],
+                            width,
+                            das[p],
+                            width,
+                            1,
+                            cut(w, p * H * width, H * width),
+                            0,
+                            H,
+                            rows,
+                            units,
+                            lane,
+                            more,
+                        )
                         more = True
                 if held + rows > s.chunk or t == 0:
                     more = False
                     for p in range(PRODUCTS):
                         own, skip = cut(da, p * chunk, held * width), 0 if STATE[p] else whole
-                        product(cut(totals, p * H * wide + skip, H * wide - skip), wide, own, 1,
-                                width, cut(second if SECOND[p] else seen, skip,
-                                           held * wide - skip), wide, held, H,
-                                (wide - skip) // lane, lane, True)
+                        product(
+                            cut(totals, p * H * wide + skip, H * wide - skip),
+                            wide,
+                            own,
+                            1,
+                            width,
+                            cut(second if SECOND[p] else seen, skip, held * wide - skip),
+                            wide,
+                            held,
+                            H,
+                            (wide - skip) // lane,
+                            lane,
+                            True,
+                        )
                         if INPUTS[p] and wants_dx:
-                            product(dinputs, padded, own, width, 1,
-                                    cut(wx, p * H * padded, H * padded), 0, H, held,
-                                    padded // lane, lane, more)
+                            product(
+                                dinputs,
+                                padded,
+                                own,
+                                width,
+                                1,
+                                cut(wx, p * H * padded, H * padded),
+                                0,
+                                H,
+                                held,
+                                padded // lane,
+                                lane,
+                                more,
+                            )
                             more = True
                     if wants_dx:
                         for n in range(held // rows):
-                            copy_rows(grads.dx, (at + n * B) * D, D, dinputs,
-                                      (held - (n + 1) * rows) * padded, padded, rows, D)
+                            copy_rows(
+                                grads.dx,
+                                (at + n * B) * D,
+                                D,
+                                dinputs,
+                                (held - (n + 1) * rows) * padded,
+                                padded,
+                                rows,
+                                D,
+                            )
                     held = 0
                     if ALONE:
                         copy_rows(da, 0, 0, e[0], 0, 0, 1, size)
@@ -298,8 +451,9 @@ def kernels(cell: Cell, step: Any, step_back: Any) -> tuple[Any, Any]:
                     copy_rows(share, GATE[p] * H * H, H, totals, row, wide, H, H)
                 if INPUTS[p]:
                     copy_rows(share, (GATES * H + GATE[p] * D) * H, D, totals, row + H, wide, H, D)
-                    copy_rows(share, (GATES * (H + D) + GATE[p]) * H, 1, totals, row + H + D, wide,
-                              H, 1)
+                    copy_rows(
+                        share, (GATES * (H + D) + GATE[p]) * H, 1, totals, row + H + D, wide, H, 1
+                    )
                 if BIAS[p] >= 0:
                     copy_rows(dvectors, BIAS[p] * width, 1, totals, row + H + D, wide, H, 1)
             for n in range(STATES):
@@ -321,8 +475,9 @@ class Walk:
         self.plan = lru_cache(maxsize=64)(partial(plan, cell))
         self.names, self.gates = (*WEIGHTS, *cell.vectors), cell.gates
 
-    def _plan(self, where: str, p: Params, slopes: bool, act: Activation, x: Array, *others: Array
-              ) -> Plan:
+    def _plan(
+        self, where: str, p: Params, slopes: bool, act: Activation, x: Array, *others: Array
+    ) -> Plan:
         used = [p[name] for name in self.names if name in p]
         if act.start:
             used += [p[name] for name, *_ in act.start]
@@ -335,13 +490,25 @@ class Walk:
             padded = np.zeros((len(self.cell.vectors), lay.width), lay.dtype)
             for n, name in enumerate(self.cell.vectors):
                 if name in p:
-                    padded[n, :lay.H] = p[name]
+                    padded[n, : lay.H] = p[name]
             vectors = padded.ravel()
-        return Rules(*settings(act, lay.dtype), *settings(gate or act, lay.dtype),
-                     own_parameter(act, p, lay), vectors)
+        return Rules(
+            *settings(act, lay.dtype),
+            *settings(gate or act, lay.dtype),
+            own_parameter(act, p, lay),
+            vectors,
+        )
 
-    def forward(self, where: str, p: Params, x: Array, h0: Array, act: Activation,
-                gate: Activation | None = None, keeps: str = "tape") -> Tape:
+    def forward(
+        self,
+        where: str,
+        p: Params,
+        x: Array,
+        h0: Array,
+        act: Activation,
+        gate: Activation | None = None,
+        keeps: str = "tape",
+    ) -> Tape:
         """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
         k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
         KEEPS, a, v and k have one step, h two, the first and the last, and c two."""
@@ -363,25 +530,45 @@ class Walk:
             k = np.empty((steps, B, H), dtype)
         if slopes:
             a = np.empty((steps, B, self.gates, H), dtype)
-        tape = Tape(x, h, h if c is None else c, v[:0] if a is None else a, v,
-                    h if k is None else k)
+        tape = Tape(
+            x, h, h if c is None else c, v[:0] if a is None else a, v, h if k is None else k
+        )
         weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
         admit_counts(where, (*weights, x), counts[:4])
         work, made = spaces(lay, room.end), Tape(x, h, c, a, v, k)
 
         def back_over_no_step() -> Params:
-            none = Tape(*[part if part is None else part[:len(part) - T] for part in made])
+            none = Tape(*[part if part is None else part[: len(part) - T] for part in made])
             return self.backward(where, p, none, h[-1:], act, gate)
 
-        run(self.kernels[0], lay.blocks, work, lay.starts, sizes, room,
-            self._rules(lay, p, act, gate), weights, tape, most,
-            then=back_over_no_step if keeps == "tape" else None)
+        run(
+            self.kernels[0],
+            lay.blocks,
+            work,
+            lay.starts,
+            sizes,
+            room,
+            self._rules(lay, p, act, gate),
+            weights,
+            tape,
+            most,
+            then=back_over_no_step if keeps == "tape" else None,
+        )
         give_back(work)
         return made
 
-    def backward(self, where: str, p: Params, tape: Tape, dh: Array, act: Activation,
-                 gate: Activation | None = None, inputs: bool = True, dc: Array | None = None,
-                 clip: float | None = None) -> Params:
+    def backward(
+        self,
+        where: str,
+        p: Params,
+        tape: Tape,
+        dh: Array,
+        act: Activation,
+        gate: Activation | None = None,
+        inputs: bool = True,
+        dc: Array | None = None,
+        clip: float | None = None,
+    ) -> Params:
         """The gradients, by name, for a tape that has the entries of ``forward``'s. Raises
         ValueError for one of other sizes.
 
@@ -395,31 +582,61 @@ class Walk:
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         rules = self._rules(lay, p, act, gate)
         a = tape.a if slopes else tape.v[:0]
-        seen = Tape(*normals([tape.h if part is None else part for part in (
-            tape.x, tape.h, tape.c, a, tape.v, tape.k)], dtype))
+        seen = Tape(
+            *normals(
+                [
+                    tape.h if part is None else part
+                    for part in (tape.x, tape.h, tape.c, a, tape.v, tape.k)
+                ],
+                dtype,
+            )
+        )
         weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
         admit_counts(where, (*weights, *seen, dh, dc), [*counts, len(dh) * B * H, B * H])
         parts = borrow((lay.blocks, G * H * (H + D + 1)), dtype)
         grads = Gradients(
-            normal(dh, dtype), normal(dc, dtype), np.empty((T * inputs, B, D), dtype),
-            np.empty((cell.states, B, H), dtype), parts, np.zeros((lay.blocks, lay.width), dtype),
-            np.zeros((lay.blocks, len(rules.vectors)), dtype), np.zeros(lay.blocks, np.int64))
+            normal(dh, dtype),
+            normal(dc, dtype),
+            np.empty((T * inputs, B, D), dtype),
+            np.empty((cell.states, B, H), dtype),
+            parts,
+            np.zeros((lay.blocks, lay.width), dtype),
+            np.zeros((lay.blocks, len(rules.vectors)), dtype),
+            np.zeros(lay.blocks, np.int64),
+        )
         work = spaces(lay, room.end)
-        run(self.kernels[1], lay.blocks, work, lay.starts, sizes, room, rules, weights, seen, grads,
-            len(dh), clip is not None, clip or 0.0)
+        run(
+            self.kernels[1],
+            lay.blocks,
+            work,
+            lay.starts,
+            sizes,
+            room,
+            rules,
+            weights,
+            seen,
+            grads,
+            len(dh),
+            clip is not None,
+            clip or 0.0,
+        )
         give_back(work)
         total = np.add.reduce(parts)
         give_back(parts)
         Wxh, bh = G * H * H, G * H * (H + D)
-        found = {"Whh": total[:Wxh].reshape(G * H, H), "Wxh": total[Wxh:bh].reshape(G * H, D),
-                 "bh": total[bh:],
-                 "h0": grads.dh0[0] if cell.states == 1 else grads.dh0}
+        found = {
+            "Whh": total[:Wxh].reshape(G * H, H),
+            "Wxh": total[Wxh:bh].reshape(G * H, D),
+            "bh": total[bh:],
+            "h0": grads.dh0[0] if cell.states == 1 else grads.dh0,
+        }
         if act.start:
             found |= own_gradients(act, p, grads.dq, H)
         if len(rules.vectors):
             slopes = np.add.reduce(grads.dvectors.reshape(lay.blocks, len(cell.vectors), lay.width))
-            found |= {name: slopes[n, :H].copy() for n, name in enumerate(cell.vectors)
-                      if name in p}
+            found |= {
+                name: slopes[n, :H].copy() for n, name in enumerate(cell.vectors) if name in p
+            }
         if clip is not None:
             found["clipped"] = np.asarray(int(grads.clipped.sum()))
         if inputs:

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     )
     from refnet.exact.recorder import stop as stop
 else:
-    __getattr__, __dir__, __all__ = face("refnet.exact", {
-        "refnet.exact.convert": ("lift",),
-        "refnet.exact.enclose": ("Certified", "Enclosure", "certify"),
-        "refnet.exact.functions": ("CertifiedFunction", "certify_function"),
-        "refnet.exact.recorder": ("stop",),
-    })
+    __getattr__, __dir__, __all__ = face(
+        "refnet.exact",
+        {
+            "refnet.exact.convert": ("lift",),
+            "refnet.exact.enclose": ("Certified", "Enclosure", "certify"),
+            "refnet.exact.functions": ("CertifiedFunction", "certify_function"),
+            "refnet.exact.recorder": ("stop",),
+        },
+    )

@@ -19,8 +19,19 @@ from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM
 from refnet.maths.numeric import MATMUL
 
-__all__ = ["arb", "bits", "centered", "decided", "log2_bound", "on_product", "precision",
-           "settled", "shortened", "waiting", "widened"]
+__all__ = [
+    "arb",
+    "bits",
+    "centered",
+    "decided",
+    "log2_bound",
+    "on_product",
+    "precision",
+    "settled",
+    "shortened",
+    "waiting",
+    "widened",
+]
 
 Ball = Any
 Matrix = Any
@@ -126,8 +137,12 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
                 _centered[-1][1].append(np.array([_distance(row) for row in a.tolist()]))
                 columns = matrix(*a.T.shape, a.T.ravel().tolist()).mid()
                 return _array(right(b.T) * columns).T  # quicker than many columns of b
-            if (a.shape[1] >= LONG and len(a) >= b.shape[1] and known < _most
-                    and _known(b[:, :1].ravel().tolist()) < _most):
+            if (
+                a.shape[1] >= LONG
+                and len(a) >= b.shape[1]
+                and known < _most
+                and _known(b[:, :1].ravel().tolist()) < _most
+            ):
                 return _sums(entries, a.shape, b)
         return _array(matrix(*a.shape, entries) * right(b))
 
@@ -137,8 +152,14 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
 
 def _known(entries: list[Ball]) -> int:
     """How many bits the best known of some entries has; all that there are of exact ones."""
-    return max((value.rel_accuracy_bits() for value in entries[::len(entries) // LOOKED_AT + 1]
-                if type(value) is arb and not value.is_exact()), default=_most)
+    return max(
+        (
+            value.rel_accuracy_bits()
+            for value in entries[:: len(entries) // LOOKED_AT + 1]
+            if type(value) is arb and not value.is_exact()
+        ),
+        default=_most,
+    )
 
 
 def _distance(row: list[Ball]) -> float:
@@ -161,8 +182,10 @@ def _sums(entries: list[Ball], shape: tuple[int, ...], b: Array) -> Array:
     ctx = flint().ctx
     before, ctx.prec = ctx.prec, min(ctx.prec, _sum_bits)
     try:
-        left, right = (flint().arb_mat(*size, [+value for value in values]) for size, values in (
-            (shape, entries), (b.shape, b.ravel().tolist())))
+        left, right = (
+            flint().arb_mat(*size, [+value for value in values])
+            for size, values in ((shape, entries), (b.shape, b.ravel().tolist()))
+        )
         return _array(left * right)
     finally:
         ctx.prec = before
@@ -211,8 +234,11 @@ def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Arra
     same = low == high
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
         gap = high - low
-        tie = (np.nextafter(low, np.inf) == high) & np.isfinite(gap) & (
-            radius <= np.ldexp(gap, -TIE - 1))
+        tie = (
+            (np.nextafter(low, np.inf) == high)
+            & np.isfinite(gap)
+            & (radius <= np.ldexp(gap, -TIE - 1))
+        )
     even = np.where(low.view(np.int64) % 2 == 0, low, high)
     return np.where(same, low + 0.0, np.where(tie, even, middle)), same | tie
 
@@ -235,7 +261,9 @@ def shortened(arrays: Params) -> Params:
     ctx = flint().ctx
     before, ctx.prec = ctx.prec, _sum_bits
     try:
-        return {name: np.asarray(+value, object) if value.dtype == object else value
-                for name, value in arrays.items()}
+        return {
+            name: np.asarray(+value, object) if value.dtype == object else value
+            for name, value in arrays.items()
+        }
     finally:
         ctx.prec = before

@@ -39,8 +39,10 @@ def _elementary(name: str) -> Callable[[Array], Array]:
     def element(value: Number) -> Number:
         method = getattr(value, _METHOD.get(name, name), None)
         if method is None:
-            raise TypeError(f"np.{name} of {type(value).__name__} {value!r:.40} is not a number "
-                            "of that type; use balls, kind='ball'")
+            raise TypeError(
+                f"np.{name} of {type(value).__name__} {value!r:.40} is not a number "
+                "of that type; use balls, kind='ball'"
+            )
         return method()
 
     on_objects = np.frompyfunc(element, 1, 1)
@@ -50,6 +52,7 @@ def _elementary(name: str) -> Callable[[Array], Array]:
             return np.asarray(on_objects(x), object)
         if name == "erf":
             from scipy.special import erf
+
             return np.asanyarray(erf(x))
         return np.asanyarray(getattr(np, name)(x))
 
@@ -63,8 +66,9 @@ def _pi(like: Array) -> Operand:
     return type(like.flat[0]).pi() if like.dtype == object else np.pi
 
 
-def _unary(name: str, slope: Callable[[Array, Array], Any],
-           value: Callable[[Array], Array] | None = None) -> Operation:
+def _unary(
+    name: str, slope: Callable[[Array, Array], Any], value: Callable[[Array], Array] | None = None
+) -> Operation:
     value = value or _elementary(name)
 
     def operation(x: Operand) -> Operand:
@@ -76,8 +80,7 @@ def _unary(name: str, slope: Callable[[Array, Array], Any],
     return operation
 
 
-def _binary(operator: np.ufunc, left: Operation, right: Operation
-            ) -> Operation:
+def _binary(operator: np.ufunc, left: Operation, right: Operation) -> Operation:
     name = f"np.{operator.__name__}"
 
     def operation(a: Operand, b: Operand) -> Operand:
@@ -85,18 +88,25 @@ def _binary(operator: np.ufunc, left: Operation, right: Operation
         u, v = a.node, b.node
         y = operator(u.raw, v.raw)
         refuse_infinite(name, y)
-        return derived(a, y, name,
-                       (u, lambda g: unbroadcast(left(g, u.raw, v.raw, y), u.raw.shape)),
-                       (v, lambda g: unbroadcast(right(g, u.raw, v.raw, y), v.raw.shape)))
+        return derived(
+            a,
+            y,
+            name,
+            (u, lambda g: unbroadcast(left(g, u.raw, v.raw, y), u.raw.shape)),
+            (v, lambda g: unbroadcast(right(g, u.raw, v.raw, y), v.raw.shape)),
+        )
 
     return operation
 
 
 def both(*values: Operand) -> list[Operand]:
     """All values as recorded arrays on the tape of the first one that is recorded."""
-    like = next(item for value in values
-                for item in (value if isinstance(value, (list, tuple)) else (value,))
-                if isinstance(item, Recorded))
+    like = next(
+        item
+        for value in values
+        for item in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(item, Recorded)
+    )
     return [record(like, value) for value in values]
 
 
@@ -135,6 +145,7 @@ def _powers(a: Operand, exponents: Array) -> Operand:
 
 # ---- decisions
 
+
 def _decided(name: str) -> Callable[[Number, Number], bool]:
     def less(p: Number, q: Number) -> bool:
         if p < q:
@@ -148,12 +159,19 @@ def _decided(name: str) -> Callable[[Number, Number], bool]:
             return True
         if p != q:
             return False
-        raise ArithmeticError(f"whether {p} == {q} is not decided; raise the precision, or use "
-                              "stop() where a tie does not matter")
+        raise ArithmeticError(
+            f"whether {p} == {q} is not decided; raise the precision, or use "
+            "stop() where a tie does not matter"
+        )
 
-    return {"less": less, "greater": lambda p, q: less(q, p), "equal": equal,
-            "less_equal": lambda p, q: not less(q, p), "not_equal": lambda p, q: not equal(p, q),
-            "greater_equal": lambda p, q: not less(p, q)}[name]
+    return {
+        "less": less,
+        "greater": lambda p, q: less(q, p),
+        "equal": equal,
+        "less_equal": lambda p, q: not less(q, p),
+        "not_equal": lambda p, q: not equal(p, q),
+        "greater_equal": lambda p, q: not less(p, q),
+    }[name]
 
 
 COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
@@ -186,13 +204,16 @@ def largest(raw: Array) -> tuple[Array, Array]:
         index = np.where(higher, k, index)
     top, share = np.asanyarray(top), np.arange(raw.shape[-1]) == index[..., None]
     if raw.dtype == object and (compared("equal", raw, top[..., None]).sum(axis=-1) > 1).any():
-        raise ArithmeticError("two entries tie for the largest, where it has no derivative; use "
-                              "balls, or stop() where a tie does not matter")
+        raise ArithmeticError(
+            "two entries tie for the largest, where it has no derivative; use "
+            "balls, or stop() where a tie does not matter"
+        )
     return top, share.astype(int)
 
 
 def _largest_ball(raw: Array) -> tuple[Array, Array]:
     from refnet.exact.balls import arb
+
     rows = raw.reshape(-1, raw.shape[-1])
     top, share = np.empty(len(rows), object), np.empty(rows.shape, object)
     for n, row in enumerate(rows.tolist()):
@@ -209,11 +230,16 @@ def _maximum(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     u, v = a.node, b.node
     shape = np.broadcast_shapes(a.shape, b.shape)
-    top, share = largest(np.stack([np.broadcast_to(u.raw, shape),
-                                   np.broadcast_to(v.raw, shape)], axis=-1))
-    return derived(a, top, "np.maximum",
-                   (u, lambda g: unbroadcast(g * share[..., 0], u.raw.shape)),
-                   (v, lambda g: unbroadcast(g * share[..., 1], v.raw.shape)))
+    top, share = largest(
+        np.stack([np.broadcast_to(u.raw, shape), np.broadcast_to(v.raw, shape)], axis=-1)
+    )
+    return derived(
+        a,
+        top,
+        "np.maximum",
+        (u, lambda g: unbroadcast(g * share[..., 0], u.raw.shape)),
+        (v, lambda g: unbroadcast(g * share[..., 1], v.raw.shape)),
+    )
 
 
 def _minimum(a: Operand, b: Operand) -> Operand:
@@ -231,8 +257,14 @@ def _sign(raw: Array) -> Array:
     """-1, 0 or 1; of a ball that contains 0 and more, [-1, 1]."""
     if _are_balls(raw):
         from refnet.exact.balls import arb
-        signs = np.frompyfunc(lambda v: arb(1) if v > 0 else arb(-1) if v < 0 else
-                              arb(0) if v.is_zero() else arb(0, 1), 1, 1)
+
+        signs = np.frompyfunc(
+            lambda v: (
+                arb(1) if v > 0 else arb(-1) if v < 0 else arb(0) if v.is_zero() else arb(0, 1)
+            ),
+            1,
+            1,
+        )
         return np.asarray(signs(raw), object)
     positive, negative = (compared(name, raw, np.zeros((), int)) for name in ("greater", "less"))
     return positive.astype(int) - negative
@@ -242,6 +274,7 @@ def _absolute(x: Operand) -> Operand:
     node, sign = x.node, _sign(x.raw)
     if _are_balls(x.raw):  # either slope of the kink
         from refnet.exact.balls import arb
+
         sign = np.where(compared("equal", sign, np.zeros((), int)), arb(0, 1), sign)
     return derived(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
 
@@ -251,9 +284,13 @@ def where(condition: Operand, a: Operand, b: Operand) -> Operand:
     chosen = condition != 0 if isinstance(condition, Recorded) else np.array(condition)
     a, b = both(a, b)
     u, v, zero = a.node, b.node, a.lift(np.zeros(()), "")
-    return derived(a, np.where(chosen, u.raw, v.raw), "np.where",
-                   (u, lambda g: unbroadcast(np.where(chosen, g, zero), u.raw.shape)),
-                   (v, lambda g: unbroadcast(np.where(chosen, zero, g), v.raw.shape)))
+    return derived(
+        a,
+        np.where(chosen, u.raw, v.raw),
+        "np.where",
+        (u, lambda g: unbroadcast(np.where(chosen, g, zero), u.raw.shape)),
+        (v, lambda g: unbroadcast(np.where(chosen, zero, g), v.raw.shape)),
+    )
 
 
 def _same(x: Operand, *_: Any, **__: Any) -> Operand:
@@ -262,24 +299,34 @@ def _same(x: Operand, *_: Any, **__: Any) -> Operand:
 
 UFUNCS: dict[str, Operation] = {
     "negative": _unary("negative", lambda x, y: -1, lambda x: np.asanyarray(-x)),
-    "exp": _unary("exp", lambda x, y: y), "expm1": _unary("expm1", lambda x, y: y + 1),
-    "log": _unary("log", lambda x, y: 1 / x), "log1p": _unary("log1p", lambda x, y: 1 / (1 + x)),
+    "exp": _unary("exp", lambda x, y: y),
+    "expm1": _unary("expm1", lambda x, y: y + 1),
+    "log": _unary("log", lambda x, y: 1 / x),
+    "log1p": _unary("log1p", lambda x, y: 1 / (1 + x)),
     "sqrt": _unary("sqrt", lambda x, y: 1 / (2 * y)),
     "tanh": _unary("tanh", lambda x, y: 1 - y * y),
     "sin": _unary("sin", lambda x, y: numeric.cos(x)),
     "cos": _unary("cos", lambda x, y: -numeric.sin(x)),
-    "sinh": _unary("sinh", lambda x, y: cosh(x)), "cosh": _unary("cosh", lambda x, y: sinh(x)),
+    "sinh": _unary("sinh", lambda x, y: cosh(x)),
+    "cosh": _unary("cosh", lambda x, y: sinh(x)),
     "arctan": _unary("arctan", lambda x, y: 1 / (1 + x * x)),
     "expit": _unary("expit", lambda x, y: y * (1 - y), numeric.sigmoid),
     "erf": _unary("erf", lambda x, y: numeric.exp(-(x * x)) * (2 / _pi(x) ** 0.5)),
-    "absolute": _absolute, "fabs": _absolute, "positive": _same, "conjugate": _same,
+    "absolute": _absolute,
+    "fabs": _absolute,
+    "positive": _same,
+    "conjugate": _same,
     "hypot": lambda x, y: np.sqrt(x * x + y * y),
-    "square": lambda x: x * x, "reciprocal": lambda x: 1 / x,
+    "square": lambda x: x * x,
+    "reciprocal": lambda x: 1 / x,
     "sign": lambda x: derived(x, x.lift(_sign(x.raw), ""), "np.sign"),
     "add": _binary(np.add, lambda g, a, b, y: g, lambda g, a, b, y: g),
     "subtract": _binary(np.subtract, lambda g, a, b, y: g, lambda g, a, b, y: -g),
     "multiply": _binary(np.multiply, lambda g, a, b, y: g * b, lambda g, a, b, y: g * a),
     "divide": _binary(np.divide, lambda g, a, b, y: g / b, lambda g, a, b, y: -(g * y / b)),
-    "power": _power, "float_power": _power, "maximum": _maximum, "minimum": _minimum,
+    "power": _power,
+    "float_power": _power,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "logaddexp": _logaddexp,
 }

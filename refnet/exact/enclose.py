@@ -32,8 +32,18 @@ from refnet.nets.gradients import BATCH, NET, Net
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Certified", "Enclosure", "Lift", "Progress", "certified_of", "certify", "exactly",
-           "run_on", "search", "states"]
+__all__ = [
+    "Certified",
+    "Enclosure",
+    "Lift",
+    "Progress",
+    "certified_of",
+    "certify",
+    "exactly",
+    "run_on",
+    "search",
+    "states",
+]
 
 Lift = Callable[[Array, str], Array]
 """Floats as numbers of a kind; the string is the array's name."""
@@ -84,16 +94,35 @@ class Certified:
 
     def named(self) -> dict[str, Enclosure]:
         """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""
-        return {"loss": self.loss, "outputs": self.outputs, **self.states,
-                **{f"d{name}": value for name, value in self.gradients.items()}}
+        return {
+            "loss": self.loss,
+            "outputs": self.outputs,
+            **self.states,
+            **{f"d{name}": value for name, value in self.gradients.items()},
+        }
 
 
-@takes(net=NET, batch=BATCH, kind=optional(one_of(("ball", "rational"))),
-       radius=optional(real("(0, inf)")), bits=optional(count()), max_bits=count(),
-       max_seconds=real("[0, inf]"))
-def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
-            radius: float | None = None, bits: int | None = None, max_bits: int = 65536,
-            max_seconds: float = 600, progress: Progress | None = None) -> Certified:
+@takes(
+    net=NET,
+    batch=BATCH,
+    kind=optional(one_of(("ball", "rational"))),
+    radius=optional(real("(0, inf)")),
+    bits=optional(count()),
+    max_bits=count(),
+    max_seconds=real("[0, inf]"),
+)
+def certify(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    *,
+    kind: str | None = None,
+    radius: float | None = None,
+    bits: int | None = None,
+    max_bits: int = 65536,
+    max_seconds: float = 600,
+    progress: Progress | None = None,
+) -> Certified:
     """Loss, outputs, states and gradients with proved enclosures.
 
     The inputs are taken at their exact binary values; the reference's own source runs on
@@ -129,8 +158,10 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     if kind is None:
         kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"
     if kind == "rational" and not _is_rational(net):
-        raise ValueError("certify: this net is not rational (its activation, loss, cell or "
-                         "transition); use kind='ball'")
+        raise ValueError(
+            "certify: this net is not rational (its activation, loss, cell or "
+            "transition); use kind='ball'"
+        )
     net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
         net = replace(net, checkpoint="none")
@@ -138,35 +169,55 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
         named = exactly(_run(net, params, batch, kind))
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
     from refnet.exact import balls
+
     run = net
     if isinstance(net, RecurrentNet) and len(batch.x) > FOLLOWED:
         from refnet.exact.transport import followed
+
         run = followed(net)
-    named, bits = search(lambda: _balls(run if balls.bits()[0] <= FOLLOWED_BITS else net, params,
-                                        batch), "certify",
-                         bits or _start_bits(run, params, batch, run is not net), 2, radius,
-                         max_bits, max_seconds, progress)
+    named, bits = search(
+        lambda: _balls(run if balls.bits()[0] <= FOLLOWED_BITS else net, params, batch),
+        "certify",
+        bits or _start_bits(run, params, batch, run is not net),
+        2,
+        radius,
+        max_bits,
+        max_seconds,
+        progress,
+    )
     return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
 
 
 def exactly(results: Params) -> dict[str, Enclosure]:
     """Enclosures of rationals."""
-    return {name: Enclosure(value, rounded(value), np.zeros(value.shape))
-            for name, value in results.items()}
+    return {
+        name: Enclosure(value, rounded(value), np.zeros(value.shape))
+        for name, value in results.items()
+    }
 
 
-def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius: float | None,
-           max_bits: int, max_seconds: float, progress: Progress | None
-           ) -> tuple[dict[str, Enclosure], int]:
+def search(
+    run: Callable[[], Params],
+    name: str,
+    bits: int,
+    growth: int,
+    radius: float | None,
+    max_bits: int,
+    max_seconds: float,
+    progress: Progress | None,
+) -> tuple[dict[str, Enclosure], int]:
     """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
     and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
     """
     from refnet.exact import balls
+
     started, bits, sums, doubt = perf_counter(), min(bits, max_bits), SUMS, None
     while True:
         before = doubt
-        with balls.precision(bits, sums if bits < max_bits else 0), _clock(
-                name, started, max_seconds, bits, progress):
+        with (
+            balls.precision(bits, sums if bits < max_bits else 0),
+            _clock(name, started, max_seconds, bits, progress),
+        ):
             try:
                 results = run()
                 with balls.precision(bits):
@@ -181,9 +232,12 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
                     f"{name}: {doubt}, at {bits} bits as at fewer: more will not help. If there is "
                     "a kink exactly there, such as abs at 0 or a tie for a maximum, "
                     "certify or certify_function with kind='rational' names it, if all of it is "
-                    "rational")
-            raise ArithmeticError(f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
-                                  "or use kind='rational' if all of it is rational")
+                    "rational"
+                )
+            raise ArithmeticError(
+                f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
+                "or use kind='rational' if all of it is rational"
+            )
         bits, sums = min(growth * bits, max_bits), growth * sums
 
 
@@ -227,9 +281,12 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
         return int(128 + 4.5 * steps)
     first, second = (steps // 8, steps // 4) if followed else FIRST
     try:
-        short, long = side_by_side(lambda: _lost(net, params, batch, first),
-                                   lambda: _lost(net, params, batch, second),
-                                   packed_floats, unpacked_floats)
+        short, long = side_by_side(
+            lambda: _lost(net, params, batch, first),
+            lambda: _lost(net, params, batch, second),
+            packed_floats,
+            unpacked_floats,
+        )
     except (ArithmeticError, np.linalg.LinAlgError):  # the search says what, if it stays so
         return int(128 + 4.5 * steps)
     slope = max(long["lost"] - short["lost"], 0) / (second - first)
@@ -239,43 +296,70 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
 def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params:
     """The bits that the first steps of one sequence lose in most entries of a quantity."""
     from refnet.exact import balls
-    single = {name: value[..., :1, :] if for_each(net, name, value) else value
-              for name, value in params.items()}
+
+    single = {
+        name: value[..., :1, :] if for_each(net, name, value) else value
+        for name, value in params.items()
+    }
     y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
     if net.loss != "cross_entropy":
         y = np.zeros((*y.shape, net.outputs))
     with balls.precision(512):
         results = _run(net, single, Batch(batch.x[:steps, :1], y), "ball")
-    lost = [np.median(bits) for bits in (
-        [512 - ball.rel_accuracy_bits() for ball in map(balls.arb, value.ravel().tolist())
-         if not ball.is_exact()] for value in results.values()) if bits]
+    lost = [
+        np.median(bits)
+        for bits in (
+            [
+                512 - ball.rel_accuracy_bits()
+                for ball in map(balls.arb, value.ravel().tolist())
+                if not ball.is_exact()
+            ]
+            for value in results.values()
+        )
+        if bits
+    ]
     return {"lost": np.clip(max(lost, default=0), 0, 512)}
 
 
 def _balls(net: Net, params: Params, batch: Batch) -> Params:
     """Every quantity as balls."""
-    if not isinstance(net, RecurrentNet) or batch.x.shape[1] < 2 or (
-            batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK):
+    if (
+        not isinstance(net, RecurrentNet)
+        or batch.x.shape[1] < 2
+        or (batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK)
+    ):
         return _run(net, params, batch, "ball")
     from refnet.exact.balls import shortened, waiting
+
     lead = batch.x.shape[1:2] if net.readout == "last" else batch.x.shape[:2]
     _, divisor = counted_predictions(batch.mask, lead, net.reduction)
     first, second = halves(net, params, batch)
     # what travels is no longer than what decides it takes
-    return joined(net, params, *side_by_side(
-        lambda: _run(net, *first, "ball", divisor),
-        lambda: shortened(_run(net, *second, "ball", divisor)), packed_balls, unpacked_balls,
-        waiting))
+    return joined(
+        net,
+        params,
+        *side_by_side(
+            lambda: _run(net, *first, "ball", divisor),
+            lambda: shortened(_run(net, *second, "ball", divisor)),
+            packed_balls,
+            unpacked_balls,
+            waiting,
+        ),
+    )
 
 
 def _is_rational(net: Net) -> bool:
-    return (net.activation.rational and net.loss != "cross_entropy"
-            and (not isinstance(net, RecurrentNet) or net.cell == "rnn" or net.gate.rational)
-            and (net.transition is None or getattr(net.transition, "rational", False)))
+    return (
+        net.activation.rational
+        and net.loss != "cross_entropy"
+        and (not isinstance(net, RecurrentNet) or net.cell == "rnn" or net.gate.rational)
+        and (net.transition is None or getattr(net.transition, "rational", False))
+    )
 
 
-def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | None = None
-           ) -> Params:
+def run_on(
+    net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | None = None
+) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
     the sum over predictions, if it is another than the batch's own.
@@ -287,40 +371,56 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | 
     loss, doutputs = score(net.loss, outputs, y, counted, divisor or natural)
     gradients = net.backward(numbers, tape, doutputs)
     gradients.pop("clipped", None)  # how many entries were clipped
-    return {"loss": loss, "outputs": outputs, **states(net, tape),
-            **{f"d{name}": value for name, value in gradients.items()}}
+    return {
+        "loss": loss,
+        "outputs": outputs,
+        **states(net, tape),
+        **{f"d{name}": value for name, value in gradients.items()},
+    }
 
 
 def states(net: Net, tape: NetTape) -> Params:
     """The states on a net's tape, by the names of ``Certified.states``."""
     if isinstance(net, RecurrentNet):
         cells = tape.cell if isinstance(tape.cell, dict) else {"": tape.cell}
-        return {f"{name}{suffix}": getattr(cell, name) for suffix, cell in cells.items()
-                for name in ("h", "c") if hasattr(cell, name)}
+        return {
+            f"{name}{suffix}": getattr(cell, name)
+            for suffix, cell in cells.items()
+            for name in ("h", "c")
+            if hasattr(cell, name)
+        }
     inputs = [h for h, _ in tape.cell] + [tape.rows]
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
 
 
 def _decided(every: Array) -> Params:
     from refnet.exact import balls
+
     return {"all": np.stack(balls.decided(every))}
 
 
-def _enclosures(results: Params, radius: float | None
-                ) -> tuple[dict[str, Enclosure], str | None]:
+def _enclosures(results: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
     every = np.concatenate([value.ravel() for value in results.values()])
-    parts = [_decided(every)] if every.size < LARGE else side_by_side(
-        lambda: _decided(every[:every.size // 2]), lambda: _decided(every[every.size // 2:]),
-        packed_floats, unpacked_floats)
+    parts = (
+        [_decided(every)]
+        if every.size < LARGE
+        else side_by_side(
+            lambda: _decided(every[: every.size // 2]),
+            lambda: _decided(every[every.size // 2 :]),
+            packed_floats,
+            unpacked_floats,
+        )
+    )
     rounded_entries, known, radii = np.concatenate([part["all"] for part in parts], axis=1)
     doubtful = np.flatnonzero(known == 0 if radius is None else ~(radii <= radius))
     named, first = {}, 0
     doubt = None
     for name, value in results.items():
         part = slice(first, first + value.size)
-        named[name] = Enclosure(value, *(numbers[part].reshape(value.shape)
-                                         for numbers in (rounded_entries, radii)))
+        named[name] = Enclosure(
+            value, *(numbers[part].reshape(value.shape) for numbers in (rounded_entries, radii))
+        )
         if len(doubtful) and first <= doubtful[0] < part.stop:
             doubt = _doubt(name, value, int(doubtful[0]) - first, radius)
         first = part.stop
@@ -330,6 +430,7 @@ def _enclosures(results: Params, radius: float | None
 def _doubt(name: str, value: Array, place: int, radius: float | None) -> str:
     """What is wrong with the entry of a quantity at that flat place."""
     from refnet.exact import balls
+
     index = [int(i) for i in np.unravel_index(place, value.shape)]
     goal = "to round to one float64" if radius is None else f"below {radius:g}"
     ball = balls.arb(value[tuple(index)])
@@ -337,8 +438,15 @@ def _doubt(name: str, value: Array, place: int, radius: float | None) -> str:
     return f"{name}{index} = {said} is not narrow enough {goal}"
 
 
-def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclosure], kind: str,
-                 bits: int, seconds: float) -> Certified:
+def certified_of(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    named: dict[str, Enclosure],
+    kind: str,
+    bits: int,
+    seconds: float,
+) -> Certified:
     """What is certified, from every quantity by its name."""
     net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
@@ -349,18 +457,22 @@ def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclos
     return Certified(net, params, batch, loss, outputs, named, gradients, kind, bits, seconds)
 
 
-def _clock(name: str, started: float, max_seconds: float, bits: int, progress: Progress | None
-           ) -> Any:
+def _clock(
+    name: str, started: float, max_seconds: float, bits: int, progress: Progress | None
+) -> Any:
     """Watch the time at every matrix product of the balls."""
     from refnet.exact import balls
+
     clock = Clock(bits, progress, started)
 
     def tick(products: int) -> None:
         clock.tick(products)
         passed = perf_counter() - started
         if passed > max_seconds:
-            raise TimeoutError(f"{name}: {passed:.0f} s passed, more than max_seconds = "
-                               f"{max_seconds:g}, after {clock.done.sum()} matrix products at "
-                               f"{bits} bits; raise it, or shorten the sequences")
+            raise TimeoutError(
+                f"{name}: {passed:.0f} s passed, more than max_seconds = "
+                f"{max_seconds:g}, after {clock.done.sum()} matrix products at "
+                f"{bits} bits; raise it, or shorten the sequences"
+            )
 
     return balls.on_product(tick)

@@ -64,10 +64,18 @@ class CertifiedFunction:
 
 
 @serial_blas
-def certify_function(f: Function, *arrays: Any, cotangent: Any = None,
-                     kind: str | None = None, radius: float | None = None, bits: int = 128,
-                     max_bits: int = 8192, max_seconds: float = 600,
-                     progress: Progress | None = None, check: bool = True) -> CertifiedFunction:
+def certify_function(
+    f: Function,
+    *arrays: Any,
+    cotangent: Any = None,
+    kind: str | None = None,
+    radius: float | None = None,
+    bits: int = 128,
+    max_bits: int = 8192,
+    max_seconds: float = 600,
+    progress: Progress | None = None,
+    check: bool = True,
+) -> CertifiedFunction:
     """Value and gradients of ``f(*arrays)`` with proved enclosures.
 
     ``f`` is written in NumPy and returns one array. Floats and arrays of floats (or Fractions)
@@ -97,8 +105,9 @@ def certify_function(f: Function, *arrays: Any, cotangent: Any = None,
     """
     started = perf_counter()
     if not callable(f):
-        raise TypeError(f"certify_function: f is {type(f).__name__}; need a function written in "
-                        "NumPy")
+        raise TypeError(
+            f"certify_function: f is {type(f).__name__}; need a function written in NumPy"
+        )
     whole("certify_function: bits", bits)
     whole("certify_function: max_bits", max_bits)
     number("certify_function: max_seconds", max_seconds, "(0, inf]")
@@ -110,15 +119,26 @@ def certify_function(f: Function, *arrays: Any, cotangent: Any = None,
     kind = _admitted(given, kind)
     constants: set[float] = set()
     run = partial(_run, f, given, cotangent, partial(_noted, kind=kind, constants=constants))
-    named, bits = (exactly(run()), 0) if kind == "rational" else search(
-        run, "certify_function", bits, 4, radius, max_bits, max_seconds, progress)
+    named, bits = (
+        (exactly(run()), 0)
+        if kind == "rational"
+        else search(run, "certify_function", bits, 4, radius, max_bits, max_seconds, progress)
+    )
     if check:
         check_differences(f, given, cotangent, named, bits)
         check_plain(f, given, named)
     value = named.pop("value")
-    return CertifiedFunction(f, given, cotangent, value, {
-        name[1:]: value for name, value in named.items()}, tuple(sorted(constants)), kind, bits,
-        perf_counter() - started)
+    return CertifiedFunction(
+        f,
+        given,
+        cotangent,
+        value,
+        {name[1:]: value for name, value in named.items()},
+        tuple(sorted(constants)),
+        kind,
+        bits,
+        perf_counter() - started,
+    )
 
 
 def _admitted(arguments: dict[str, Any], kind: str | None) -> str:
@@ -128,8 +148,10 @@ def _admitted(arguments: dict[str, Any], kind: str | None) -> str:
     for name, value in differentiable.items():
         array(f"certify_function: {name}", value)
     if not differentiable:
-        raise TypeError("certify_function: no argument is an array of floats, so there is no "
-                        "gradient; pass numbers as such an array, np.asarray(x, float)")
+        raise TypeError(
+            "certify_function: no argument is an array of floats, so there is no "
+            "gradient; pass numbers as such an array, np.asarray(x, float)"
+        )
     rational = any(value.dtype == object for value in differentiable.values())
     return kind or ("rational" if rational else "ball")
 

@@ -20,8 +20,18 @@ from refnet.exact.library import flint
 from refnet.forked import Forked, may_fork
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Clock", "Progress", "for_each", "halves", "joined", "packed_balls", "packed_floats",
-           "side_by_side", "unpacked_balls", "unpacked_floats"]
+__all__ = [
+    "Clock",
+    "Progress",
+    "for_each",
+    "halves",
+    "joined",
+    "packed_balls",
+    "packed_floats",
+    "side_by_side",
+    "unpacked_balls",
+    "unpacked_floats",
+]
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int, float], None]
@@ -49,9 +59,13 @@ class Clock:
             self.progress(self.bits, int(self.done.sum()), now - self.started)
 
 
-def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
-                 pack: Callable[[Result], bytes], unpack: Callable[[bytes], Result],
-                 waiting: Callable[[], None] = lambda: None) -> tuple[Result, Result]:
+def side_by_side(
+    first: Callable[[], Result],
+    second: Callable[[], Result],
+    pack: Callable[[Result], bytes],
+    unpack: Callable[[bytes], Result],
+    waiting: Callable[[], None] = lambda: None,
+) -> tuple[Result, Result]:
     """What both give; ``second`` in another process where there is a core for it. ``waiting`` is
     called a few times a second after ``first`` has ended.
 
@@ -70,6 +84,7 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
 
 # ---- the two halves of a batch
 
+
 def for_each(net: RecurrentNet, name: str, value: Array) -> bool:
     """Whether this is an initial state for every sequence: (B, H), or (2, B, H) for an LSTM."""
     return name.startswith("h0") and value.ndim == max(map(len, net.shapes[name]))
@@ -80,12 +95,21 @@ def halves(net: RecurrentNet, params: Params, batch: Batch) -> list[tuple[Params
     B = batch.x.shape[1]
     results = []
     for part in (slice(B // 2), slice(B // 2, B)):
-        half_params = {name: value[..., part, :] if for_each(net, name, value) else value
-                       for name, value in params.items()}
+        half_params = {
+            name: value[..., part, :] if for_each(net, name, value) else value
+            for name, value in params.items()
+        }
         every = net.readout != "last"
-        results.append((half_params, Batch(
-            batch.x[:, part], batch.y[:, part] if every else batch.y[part],
-            None if batch.mask is None else batch.mask[:, part])))
+        results.append(
+            (
+                half_params,
+                Batch(
+                    batch.x[:, part],
+                    batch.y[:, part] if every else batch.y[part],
+                    None if batch.mask is None else batch.mask[:, part],
+                ),
+            )
+        )
     return results
 
 
@@ -96,14 +120,24 @@ def joined(net: RecurrentNet, params: Params, first: Params, second: Params) -> 
     for name, a in first.items():
         parameter = name[1:]
         start = parameter in net.shapes and parameter.startswith("h0")
-        summed = name == "loss" or name.startswith("d") and parameter != "x" and not (
-            start and (parameter not in params or for_each(net, parameter, params[parameter])))
-        results[name] = (np.asarray(a + second[name], object) if summed else
-                         np.concatenate([a, second[name]], axis=-2))
+        summed = (
+            name == "loss"
+            or name.startswith("d")
+            and parameter != "x"
+            and not (
+                start and (parameter not in params or for_each(net, parameter, params[parameter]))
+            )
+        )
+        results[name] = (
+            np.asarray(a + second[name], object)
+            if summed
+            else np.concatenate([a, second[name]], axis=-2)
+        )
     return results
 
 
 # ---- numbers as bytes
+
 
 def packed_floats(arrays: Params) -> bytes:
     """float64 arrays as bytes."""
@@ -121,8 +155,12 @@ def unpacked_floats(data: bytes) -> Params:
 def packed_balls(arrays: Params) -> bytes:
     """Arrays of balls as bytes: whole number and exponent of every midpoint and radius.
     Raises ArithmeticError for a ball that is not finite."""
-    return json.dumps({name: (value.shape, " ".join(map(_text, value.ravel().tolist())))
-                       for name, value in arrays.items()}).encode()
+    return json.dumps(
+        {
+            name: (value.shape, " ".join(map(_text, value.ravel().tolist())))
+            for name, value in arrays.items()
+        }
+    ).encode()
 
 
 def _text(value: Any) -> str:
@@ -140,6 +178,7 @@ def unpacked_balls(data: bytes) -> Params:
         arrays[name] = out = np.empty(shape, object)
         words = iter(text.split())
         for n, (mantissa, exponent, radius, scale) in enumerate(zip(words, words, words, words)):
-            out.flat[n] = arb(arb((int(mantissa, 16), int(exponent))),
-                              arb((int(radius), int(scale))))
+            out.flat[n] = arb(
+                arb((int(mantissa, 16), int(exponent))), arb((int(radius), int(scale)))
+            )
     return arrays

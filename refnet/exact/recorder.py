@@ -28,9 +28,27 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from refnet.batch import Array
 
-__all__ = ["CALLS", "METHODS", "Node", "Operand", "Operation", "Piece", "Pullback", "Recorded",
-           "derived", "gradients", "laid_out", "outermost", "rearranged", "record",
-           "refuse_infinite", "stop", "tape", "unbroadcast", "written"]
+__all__ = [
+    "CALLS",
+    "METHODS",
+    "Node",
+    "Operand",
+    "Operation",
+    "Piece",
+    "Pullback",
+    "Recorded",
+    "derived",
+    "gradients",
+    "laid_out",
+    "outermost",
+    "rearranged",
+    "record",
+    "refuse_infinite",
+    "stop",
+    "tape",
+    "unbroadcast",
+    "written",
+]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
@@ -64,10 +82,14 @@ class Node:
     __slots__ = ("born", "live", "name", "pullbacks", "raw")
     live: bool
 
-    def __init__(self, raw: Any, name: str, pullbacks: tuple[Pullback, ...] = (), live: bool = False
-                 ) -> None:
-        self.raw: Array = raw if isinstance(raw, np.ndarray) else np.asarray(
-            raw, None if isinstance(raw, np.generic) else object)
+    def __init__(
+        self, raw: Any, name: str, pullbacks: tuple[Pullback, ...] = (), live: bool = False
+    ) -> None:
+        self.raw: Array = (
+            raw
+            if isinstance(raw, np.ndarray)
+            else np.asarray(raw, None if isinstance(raw, np.generic) else object)
+        )
         self.name = name
         self.pullbacks = tuple(pullback for pullback in pullbacks if pullback[0].live)
         self.live = live or bool(self.pullbacks)
@@ -92,8 +114,14 @@ class Recorded(NDArrayOperatorsMixin):
     __array_priority__ = 1000
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, node: Node, lift: Lift, base: Recorded | None = None,
-                 rearrange: Rearrangement | None = None, is_number: bool = False) -> None:
+    def __init__(
+        self,
+        node: Node,
+        lift: Lift,
+        base: Recorded | None = None,
+        rearrange: Rearrangement | None = None,
+        is_number: bool = False,
+    ) -> None:
         self._node, self.lift, self._base, self._rearrange = node, lift, base, rearrange
         self.is_number = is_number
         self._seen = None if base is None else base.node
@@ -154,7 +182,8 @@ class Recorded(NDArrayOperatorsMixin):
         raise TypeError(
             "a recorded array would become plain numbers here, without a gradient: write "
             "np.stack([...]) for np.array([...]), start from np.zeros_like of a recorded array "
-            "where np.zeros is assigned to, and use np.sqrt and the like for those of math")
+            "where np.zeros is assigned to, and use np.sqrt and the like for those of math"
+        )
 
     __array__ = __float__ = __int__ = __index__ = __complex__ = item = tolist = _refuse
 
@@ -163,8 +192,9 @@ class Recorded(NDArrayOperatorsMixin):
             raise ValueError("the truth of an array of several entries is not defined; any or all")
         return bool((self != 0).all())
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Operand, out: Any = None,
-                        **options: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Operand, out: Any = None, **options: Any
+    ) -> Any:
         result = CALLS["ufunc"](ufunc, method, inputs, options)
         if out is None:
             return result
@@ -185,8 +215,10 @@ class Recorded(NDArrayOperatorsMixin):
         if name not in METHODS:
             # NumPy probes for its own protocols, and takes AttributeError for a no
             error = TypeError if hasattr(np.ndarray, name) and name[0] != "_" else AttributeError
-            raise error(f"{name} of a recorded array is not recorded; its methods are "
-                        f"{', '.join(sorted(METHODS))}")
+            raise error(
+                f"{name} of a recorded array is not recorded; its methods are "
+                f"{', '.join(sorted(METHODS))}"
+            )
         return lambda *args, **kwargs: CALLS["method"](name, (self, *args), kwargs)
 
     def __getitem__(self, index: Any) -> Recorded:
@@ -194,8 +226,9 @@ class Recorded(NDArrayOperatorsMixin):
         index = deepcopy(index)  # f may change its own
         entries = rearranged(self, "an index", lambda v: v[index])
         whole = any(part is ... for part in (index if isinstance(index, tuple) else (index,)))
-        return entries if entries.ndim or whole else Recorded(entries.node, self.lift,
-                                                              is_number=True)
+        return (
+            entries if entries.ndim or whole else Recorded(entries.node, self.lift, is_number=True)
+        )
 
     def __setitem__(self, index: Any, value: Operand) -> None:
         _check(index)
@@ -203,8 +236,10 @@ class Recorded(NDArrayOperatorsMixin):
             raise TypeError("this is a number in NumPy (np.float64), which cannot be assigned to")
         places = self._where()[index]
         if np.unique(places).size < np.size(places):
-            raise ValueError("an assignment to the same entry twice: which one stays is not "
-                             "defined; index each entry once")
+            raise ValueError(
+                "an assignment to the same entry twice: which one stays is not "
+                "defined; index each entry once"
+            )
         self.root._assign(np.asarray(places), record(self, value).node)
 
     def _where(self) -> Array:
@@ -217,8 +252,11 @@ class Recorded(NDArrayOperatorsMixin):
     def _assign(self, places: Array, value: Node) -> None:
         """A new value of a root: ``value`` at these flat places, the rest as before."""
         old, flat, zero = self.node, places.reshape(-1), self.lift(np.zeros(()), "")
-        new = np.array(value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0):]),
-                       copy=True, subok=True)
+        new = np.array(
+            value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0) :]),
+            copy=True,
+            subok=True,
+        )
         raw = old.raw.copy(order="K")
         raw.flat[flat] = np.broadcast_to(new, places.shape).reshape(-1)
 
@@ -227,15 +265,25 @@ class Recorded(NDArrayOperatorsMixin):
             g[flat] = np.broadcast_to(zero, flat.shape)
             return g.reshape(shape)
 
-        self._node = Node(raw, "an assignment", (
-            (old, elsewhere),
-            (value, lambda g: unbroadcast(g.reshape(-1)[flat].reshape(places.shape),
-                                          value.raw.shape))))
+        self._node = Node(
+            raw,
+            "an assignment",
+            (
+                (old, elsewhere),
+                (
+                    value,
+                    lambda g: unbroadcast(
+                        g.reshape(-1)[flat].reshape(places.shape), value.raw.shape
+                    ),
+                ),
+            ),
+        )
 
 
 def _check(index: Any) -> None:
-    if any(isinstance(part, Recorded) for part in (index if isinstance(index, tuple) else
-                                                   (index,))):
+    if any(
+        isinstance(part, Recorded) for part in (index if isinstance(index, tuple) else (index,))
+    ):
         raise TypeError("an index is of integers or bools, not a recorded array")
 
 
@@ -262,22 +310,29 @@ def record(like: Recorded, value: Operand) -> Recorded:
         return np.stack(value)  # type: ignore[return-value]
     array = np.array(value)  # f may change its own
     if array.dtype.kind not in "biufO":
-        raise TypeError(f"a recorded array meets {type(value).__name__} {value!r:.40}; need real "
-                        "numbers")
+        raise TypeError(
+            f"a recorded array meets {type(value).__name__} {value!r:.40}; need real numbers"
+        )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"a recorded array meets {array[~np.isfinite(array)].flat[0]}, and exact "
-                         "numbers are finite: for a mask, write np.where(mask, np.exp(s), 0), or a "
-                         "large number such as -1e9 in place of -np.inf")
-    return Recorded(Node(like.lift(array.astype(int) if array.dtype.kind == "b" else array, ""),
-                         "a constant"), like.lift)
+        raise ValueError(
+            f"a recorded array meets {array[~np.isfinite(array)].flat[0]}, and exact "
+            "numbers are finite: for a mask, write np.where(mask, np.exp(s), 0), or a "
+            "large number such as -1e9 in place of -np.inf"
+        )
+    return Recorded(
+        Node(like.lift(array.astype(int) if array.dtype.kind == "b" else array, ""), "a constant"),
+        like.lift,
+    )
 
 
 def written(name: str, result: Recorded, out: Any) -> Recorded:
     """What NumPy's function returns when it was given ``out``."""
     if not isinstance(out, Recorded):
-        raise TypeError(f"np.{name} would write a recorded array into a plain one; "
-                        "start from np.zeros_like of a recorded array, or write a = a + b "
-                        "for a += b")
+        raise TypeError(
+            f"np.{name} would write a recorded array into a plain one; "
+            "start from np.zeros_like of a recorded array, or write a = a + b "
+            "for a += b"
+        )
     out[...] = result
     return out
 
@@ -296,20 +351,33 @@ def stop(x: Operand) -> Operand:
 
     Checked by: tests/exact/test_recorder.py::test_stop_leaves_plain_arrays, ::test_ties.
     """
-    return Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number) if isinstance(
-        x, Recorded) else x
+    return (
+        Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number)
+        if isinstance(x, Recorded)
+        else x
+    )
 
 
 def _view_of(node: Node, rearrange: Rearrangement) -> Node:
-    return Node(rearrange(node.raw), "a view", (
-        (node, lambda g: Piece(rearrange(_places(node.raw.shape)), g)),))
+    return Node(
+        rearrange(node.raw),
+        "a view",
+        ((node, lambda g: Piece(rearrange(_places(node.raw.shape)), g)),),
+    )
 
 
-def rearranged(x: Recorded, name: str, rearrange: Rearrangement,
-               pullback: Callable[[Array], Array | Piece] | None = None) -> Recorded:
+def rearranged(
+    x: Recorded,
+    name: str,
+    rearrange: Rearrangement,
+    pullback: Callable[[Array], Array | Piece] | None = None,
+) -> Recorded:
     """The array of some of x's entries, ``rearrange(x)``: a view where NumPy's is one."""
-    node = _view_of(x.node, rearrange) if pullback is None else Node(
-        rearrange(x.raw), name, ((x.node, pullback),))
+    node = (
+        _view_of(x.node, rearrange)
+        if pullback is None
+        else Node(rearrange(x.raw), name, ((x.node, pullback),))
+    )
     node.name = name
     shared = not x.is_number and np.may_share_memory(node.raw, x.raw)
     return Recorded(node, x.lift, x, rearrange) if shared else Recorded(node, x.lift)
@@ -332,8 +400,11 @@ def _added(total: Array | None, piece: Piece, shape: tuple[int, ...], lift: Lift
     flat = total.reshape(-1).copy()
     order = np.argsort(places, kind="stable")
     new = np.diff(places[order], prepend=-1) != 0
-    rank = np.arange(len(order)) - np.maximum.accumulate(
-        np.where(new, np.arange(len(order)), 0)) if len(order) else order
+    rank = (
+        np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+        if len(order)
+        else order
+    )
     for turn in range(int(rank.max(initial=-1)) + 1):
         now = order[rank == turn]
         flat[places[now]] = flat[places[now]] + value[now]
@@ -369,8 +440,12 @@ def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Arra
             cotangents[id(parent)] = Node(part, "").raw
         if id(node) not in wanted_ids:
             del cotangents[id(node)]
-    return [cotangents[id(node)] if id(node) in cotangents else
-            np.broadcast_to(lift(np.zeros(()), ""), node.raw.shape).copy() for node in wanted]
+    return [
+        cotangents[id(node)]
+        if id(node) in cotangents
+        else np.broadcast_to(lift(np.zeros(()), ""), node.raw.shape).copy()
+        for node in wanted
+    ]
 
 
 def refuse_infinite(name: str, raw: Any) -> None:
@@ -384,4 +459,5 @@ def refuse_infinite(name: str, raw: Any) -> None:
                 f"{name} is not finite at entry "
                 f"{[int(n) for n in np.unravel_index(place, raw.shape)]}; np.where does not help, "
                 "as the derivative is not finite either: give it another argument there, as in "
-                "np.log(np.where(x > 0, x, 1))")
+                "np.log(np.where(x > 0, x, 1))"
+            )

@@ -14,8 +14,20 @@ from refnet.batch import Array
 from refnet.exact.elementwise import UFUNCS, largest
 from refnet.exact.recorder import Operand, Recorded, derived, rearranged, record
 
-__all__ = ["axis_of", "clip", "cumsum", "largest_of", "mean", "norm", "place_of_largest",
-           "product_of", "smallest_of", "std", "sum_of", "var"]
+__all__ = [
+    "axis_of",
+    "clip",
+    "cumsum",
+    "largest_of",
+    "mean",
+    "norm",
+    "place_of_largest",
+    "product_of",
+    "smallest_of",
+    "std",
+    "sum_of",
+    "var",
+]
 
 Axes = int | tuple[int, ...] | None
 """What a reduction is over; None: all axes."""
@@ -53,49 +65,87 @@ def _last(x: Recorded, axis: Axes) -> tuple[Operand, tuple[int, ...]]:
     axes = axes_of(x, axis)
     rest = tuple(n for n in range(x.ndim) if n not in axes)
     shape = tuple(x.shape[n] for n in rest) + (prod(x.shape[n] for n in axes),)
-    return (rearranged(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)),
-            _with_dims(x, axes))
+    return (
+        rearranged(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)),
+        _with_dims(x, axes),
+    )
 
 
 def _reshaped(x: Recorded, shape: tuple[int, ...]) -> Operand:
     return rearranged(x, "a reduction", lambda v: np.reshape(v, shape))
 
 
-def sum_of(x: Recorded, axis: Axes = None, dtype: DTypeLike | None = None, out: None = None,
-           keepdims: bool = False) -> Operand:
+def sum_of(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+) -> Operand:
     """``np.sum``, recorded."""
     node, axes = x.node, axes_of(x, axis)
     keepdims_shape = _with_dims(x, axes)
     short = tuple(size for n, size in enumerate(x.shape) if n not in axes)
     empty = not all(x.shape[n] for n in axes)
-    raw = np.broadcast_to(x.lift(np.zeros(()), ""), short) if empty else node.raw.sum(
-        axis=axes) if axes else node.raw
-    y = derived(x, raw, "np.sum", (node, lambda g: np.broadcast_to(
-        np.reshape(g, keepdims_shape), node.raw.shape)))
+    raw = (
+        np.broadcast_to(x.lift(np.zeros(()), ""), short)
+        if empty
+        else node.raw.sum(axis=axes)
+        if axes
+        else node.raw
+    )
+    y = derived(
+        x,
+        raw,
+        "np.sum",
+        (node, lambda g: np.broadcast_to(np.reshape(g, keepdims_shape), node.raw.shape)),
+    )
     return _reshaped(y, keepdims_shape) if keepdims else y
 
 
-def mean(x: Recorded, axis: Axes = None, dtype: DTypeLike | None = None, out: None = None,
-         keepdims: bool = False) -> Operand:
+def mean(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+) -> Operand:
     """``np.mean``, recorded."""
     return sum_of(x, axis, keepdims=keepdims) / _number_of(x, axis)
 
 
-def var(x: Recorded, axis: Axes = None, dtype: DTypeLike | None = None, out: None = None,
-        ddof: float = 0, keepdims: bool = False) -> Operand:
+def var(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Operand:
     """``np.var``, recorded."""
     d = x - mean(x, axis, keepdims=True)
     return sum_of(d * d, axis, keepdims=keepdims) / (_number_of(x, axis) - ddof)
 
 
-def std(x: Recorded, axis: Axes = None, dtype: DTypeLike | None = None, out: None = None,
-        ddof: float = 0, keepdims: bool = False) -> Operand:
+def std(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Operand:
     """``np.std``, recorded."""
     return np.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims))
 
 
-def product_of(x: Recorded, axis: Axes = None, dtype: DTypeLike | None = None, out: None = None,
-               keepdims: bool = False) -> Operand:
+def product_of(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+) -> Operand:
     """``np.prod``, recorded."""
     flat, keepdims_shape = _last(x, axis)
     y = record(x, np.ones(flat.shape[:-1]))
@@ -104,8 +154,9 @@ def product_of(x: Recorded, axis: Axes = None, dtype: DTypeLike | None = None, o
     return _reshaped(y, keepdims_shape) if keepdims else y
 
 
-def cumsum(x: Operand, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
-           ) -> Operand:
+def cumsum(
+    x: Operand, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Operand:
     """``np.cumsum``, recorded."""
     x, axis = (np.ravel(x), 0) if axis is None else (x, axis_of(x, axis))
     if not x.shape[axis]:
@@ -119,21 +170,29 @@ def cumsum(x: Operand, axis: int | None = None, dtype: DTypeLike | None = None, 
 def norm(x: Recorded, ord: Operand = None, axis: Axes = None, keepdims: bool = False) -> Operand:
     """``np.linalg.norm``, recorded."""
     if ord not in (None, {1: 2, 2: "fro"}.get(len(axes_of(x, axis)))):
-        raise TypeError(f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
-                        "sum of squares")
+        raise TypeError(
+            f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
+            "sum of squares"
+        )
     return np.sqrt(sum_of(x * x, axis, keepdims=keepdims))
 
 
-def clip(x: Recorded, a_min: Operand = None, a_max: Operand = None, out: None = None, *,
-         min: Operand = None, max: Operand = None) -> Operand:
+def clip(
+    x: Recorded,
+    a_min: Operand = None,
+    a_max: Operand = None,
+    out: None = None,
+    *,
+    min: Operand = None,
+    max: Operand = None,
+) -> Operand:
     """``np.clip``, recorded."""
     low, high = a_min if min is None else min, a_max if max is None else max
     x = +x if low is None is high else x if low is None else UFUNCS["maximum"](x, low)
     return x if high is None else UFUNCS["minimum"](x, high)
 
 
-def largest_of(x: Recorded, axis: Axes = None, out: None = None, keepdims: bool = False
-               ) -> Operand:
+def largest_of(x: Recorded, axis: Axes = None, out: None = None, keepdims: bool = False) -> Operand:
     """``np.max``, recorded."""
     flat, keepdims_shape = _last(x, axis)
     if not flat.shape[-1]:
@@ -144,14 +203,16 @@ def largest_of(x: Recorded, axis: Axes = None, out: None = None, keepdims: bool 
     return _reshaped(y, keepdims_shape) if keepdims else y
 
 
-def smallest_of(x: Recorded, axis: Axes = None, out: None = None, keepdims: bool = False
-                ) -> Operand:
+def smallest_of(
+    x: Recorded, axis: Axes = None, out: None = None, keepdims: bool = False
+) -> Operand:
     """``np.min``, recorded."""
     return -largest_of(-x, axis, keepdims=keepdims)
 
 
-def place_of_largest(x: Recorded, axis: int | None = None, out: None = None, *,
-                     keepdims: bool = False) -> Array:
+def place_of_largest(
+    x: Recorded, axis: int | None = None, out: None = None, *, keepdims: bool = False
+) -> Array:
     """``np.argmax``, recorded."""
     flat, keepdims_shape = _last(x, axis)
     share = largest(flat.raw)[1]

@@ -30,14 +30,19 @@ def differentiated(value: Any) -> bool:
 def arguments_of(f: Function, arrays: tuple[Any, ...]) -> dict[str, Any]:
     """The arguments by the names that ``f`` has for them, else x0, x1, ..."""
     try:
-        names = [name for name, parameter in signature(f).parameters.items() if parameter.kind in
-                 (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+        names = [
+            name
+            for name, parameter in signature(f).parameters.items()
+            if parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        ]
     except (TypeError, ValueError):
         names = []
     for n in range(len(names), len(arrays)):
         names.append(next(name for k in count(n) if (name := f"x{k}") not in names))
-    return {name: np.float64(parameter) if type(parameter) is float else parameter
-            for name, parameter in zip(names, arrays)}
+    return {
+        name: np.float64(parameter) if type(parameter) is float else parameter
+        for name, parameter in zip(names, arrays)
+    }
 
 
 def called(f: Function, arguments: list[Any]) -> Recorded:
@@ -45,10 +50,12 @@ def called(f: Function, arguments: list[Any]) -> Recorded:
     try:
         y = f(*arguments)
     except ValueError as error:  # NumPy's, around the refusal of a recorded array
-        raise error.__cause__ if isinstance(error.__cause__, TypeError) else error
+        raise error.__cause__ if isinstance(error.__cause__, TypeError) else error  # noqa: B904
     if not isinstance(y, Recorded):
-        raise TypeError(f"certify_function: f gave {type(y).__name__}, no array that depends on "
-                        "its arguments; it has to return one array computed from them in NumPy")
+        raise TypeError(
+            f"certify_function: f gave {type(y).__name__}, no array that depends on "
+            "its arguments; it has to return one array computed from them in NumPy"
+        )
     return y
 
 
@@ -58,8 +65,9 @@ def recorded(arguments: dict[str, Any], lifted: Lift) -> dict[str, Any]:
     for name, value in arguments.items():
         if differentiated(value):
             raw = laid_out(lifted(value, name), outermost(value))
-            copies[name] = Recorded(Node(raw, name, live=True), lifted,
-                                    is_number=isinstance(value, np.generic))
+            copies[name] = Recorded(
+                Node(raw, name, live=True), lifted, is_number=isinstance(value, np.generic)
+            )
     return copies
 
 
@@ -74,18 +82,21 @@ def copied(value: Any) -> Any:
     return value.copy() if isinstance(value, set) else value
 
 
-def run_on(f: Function, arguments: dict[str, Any], cotangent: Array | None, lifted: Lift
-           ) -> Params:
+def run_on(f: Function, arguments: dict[str, Any], cotangent: Array | None, lifted: Lift) -> Params:
     """Value and gradients."""
     inputs = recorded(arguments, lifted)
     nodes = {name: value.node for name, value in inputs.items() if isinstance(value, Recorded)}
     y = called(f, list(inputs.values())).node
     if cotangent is None and y.raw.ndim:
-        raise ValueError(f"certify_function: f gives an array of shape {y.raw.shape}; pass "
-                         "cotangent, an array of that shape, or return one number")
+        raise ValueError(
+            f"certify_function: f gives an array of shape {y.raw.shape}; pass "
+            "cotangent, an array of that shape, or return one number"
+        )
     if cotangent is not None and cotangent.shape != y.raw.shape:
-        raise ValueError(f"certify_function: cotangent has shape {cotangent.shape}; need "
-                         f"{y.raw.shape}, the shape of f's result")
+        raise ValueError(
+            f"certify_function: cotangent has shape {cotangent.shape}; need "
+            f"{y.raw.shape}, the shape of f's result"
+        )
     seed = lifted(np.ones(()) if cotangent is None else cotangent, "cotangent")
     cotangents = gradients(y, seed, list(nodes.values()), lifted)
     return {"value": y.raw, **{f"d{name}": g for name, g in zip(nodes, cotangents)}}

@@ -35,23 +35,34 @@ comparisons come out as they do at the arguments themselves."""
 ROUNDINGS = 2.0**16
 """Rounding errors allowed for each number that f computes: it may be a sum of as many terms, added
 one after the other. A mistake changes the value by some 2**-10, and eps times this is 2**-36."""
-REMEDY = ("f has a kink or a jump exactly here, stop() changes its gradient, or the "
-          "certificate is wrong; certify_function(..., check=False) leaves out this check, and "
-          "refnet.check.compare judges by what that returns")
+REMEDY = (
+    "f has a kink or a jump exactly here, stop() changes its gradient, or the "
+    "certificate is wrong; certify_function(..., check=False) leaves out this check, and "
+    "refnet.check.compare judges by what that returns"
+)
 
 
-def check_differences(f: Function, arguments: dict[str, Any], cotangent: Array | None,
-                      named: dict[str, Enclosure], bits: int) -> None:
+def check_differences(
+    f: Function,
+    arguments: dict[str, Any],
+    cotangent: Array | None,
+    named: dict[str, Enclosure],
+    bits: int,
+) -> None:
     """ArithmeticError where the gradients are not what differences give along a direction."""
     from refnet.exact import balls
+
     rng = np.random.default_rng(0)
 
     def lifted(array: Array, name: str) -> Array:
         return lift(array, "ball", name or "a constant")
 
     with balls.precision(max(CHECK_BITS, 3 * bits)):
-        direction = {name[1:]: lifted(rng.normal(size=enclosure.value.shape), name)
-                     for name, enclosure in named.items() if name != "value"}
+        direction = {
+            name[1:]: lifted(rng.normal(size=enclosure.value.shape), name)
+            for name, enclosure in named.items()
+            if name != "value"
+        }
         weight = lifted(np.ones(()) if cotangent is None else cotangent, "cotangent")
 
         def at(step: Any) -> Any:
@@ -66,32 +77,39 @@ def check_differences(f: Function, arguments: dict[str, Any], cotangent: Array |
             return [(at(side * step) - here) / (side * step) for side in (1, -1)]
 
         step = balls.arb((1, -max(CHECK_BITS, 3 * bits) // 3))
-        parts = [lift(named[f"d{name}"].exact, "ball") * entries
-                 for name, entries in direction.items()]
+        parts = [
+            lift(named[f"d{name}"].exact, "ball") * entries for name, entries in direction.items()
+        ]
         total = sum((np.sum(part) for part in parts), balls.arb(0))
         size = sum((np.sum(abs(part)) for part in parts), balls.arb(0))
         differences = slopes(step)
-        if any(abs(difference - total) > AGREE * (abs(difference) + size)
-               for difference in differences) and any(
-                abs(nearer - total) > SMALLER**0.5 * abs(difference - total)
-                for difference, nearer in zip(differences, slopes(SMALLER * step))):
+        if any(
+            abs(difference - total) > AGREE * (abs(difference) + size) for difference in differences
+        ) and any(
+            abs(nearer - total) > SMALLER**0.5 * abs(difference - total)
+            for difference, nearer in zip(differences, slopes(SMALLER * step))
+        ):
             raise ArithmeticError(
                 f"certify_function: along a random direction the gradient gives {total.str(12)}, "
                 f"differences to both sides {' and '.join(d.str(12) for d in differences)}; "
-                f"{REMEDY}")
+                f"{REMEDY}"
+            )
 
 
-def check_plain(f: Function, arguments: dict[str, Any], named: dict[str, Enclosure]
-                ) -> None:
+def check_plain(f: Function, arguments: dict[str, Any], named: dict[str, Enclosure]) -> None:
     """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Where
     rounding leaves no digits, or f does not know the arguments near, nothing is decided."""
     rng = np.random.default_rng(1)
     shifts: list[Callable[[Any], Any]] = [
-        lambda size: 0.0, lambda size: NEAR * abs(rng.normal(size=size)),
-        lambda size: NEAR * rng.normal(size=size)]
+        lambda size: 0.0,
+        lambda size: NEAR * abs(rng.normal(size=size)),
+        lambda size: NEAR * rng.normal(size=size),
+    ]
     for n, shift in enumerate(shifts):
-        nearby = {name: _shifted(value, shift) if differentiated(value) else value
-                  for name, value in arguments.items()}
+        nearby = {
+            name: _shifted(value, shift) if differentiated(value) else value
+            for name, value in arguments.items()
+        }
         with np.errstate(all="ignore"):
             try:
                 plain = np.asarray(f(*(copied(value) for value in nearby.values())), float)
@@ -102,14 +120,17 @@ def check_plain(f: Function, arguments: dict[str, Any], named: dict[str, Enclosu
                 continue
             value = y.raw if n else named["value"].value
             if plain.shape != value.shape:
-                raise ArithmeticError(f"certify_function: f gives an array of shape {value.shape}, "
-                                      f"on NumPy's own arrays one of {plain.shape}; {REMEDY}")
+                raise ArithmeticError(
+                    f"certify_function: f gives an array of shape {value.shape}, "
+                    f"on NumPy's own arrays one of {plain.shape}; {REMEDY}"
+                )
             weight = np.asarray(rng.normal(size=value.shape))
             distance, allowed = abs(np.sum(weight * (plain - value))), _rounding(y, weight)
         if allowed < distance < np.inf:
             raise ArithmeticError(
                 f"certify_function: on NumPy's own arrays f is off by {distance:.3g} from the "
-                f"certified value{', near the arguments' * bool(n)}; {REMEDY}")
+                f"certified value{', near the arguments' * bool(n)}; {REMEDY}"
+            )
 
 
 def _floats(array: Array, name: str) -> Array:
@@ -127,6 +148,9 @@ def _shifted(value: Any, shift: Callable[[Any], Any]) -> Any:
 def _rounding(y: Node, weight: Array) -> float:
     """To first order, how far rounding may carry the weighted sum of y in float64."""
     nodes, floats = tape(y), np.finfo(float)
-    return ROUNDINGS * float(sum(
-        np.sum(abs(g) * (floats.eps * abs(node.raw) + floats.tiny))
-        for node, g in zip(nodes, gradients(y, weight, nodes, _floats))))
+    return ROUNDINGS * float(
+        sum(
+            np.sum(abs(g) * (floats.eps * abs(node.raw) + floats.tiny))
+            for node, g in zip(nodes, gradients(y, weight, nodes, _floats))
+        )
+    )

@@ -58,6 +58,7 @@ Options = dict[str, Any]
 
 # ---- products
 
+
 def _swapped(v: Array) -> Array:
     return np.swapaxes(v, -1, -2)
 
@@ -67,8 +68,9 @@ def _matmul_raw(a: Array, b: Array) -> Array:
     if a.dtype.kind == b.dtype.kind == "f":
         return np.asarray(a @ b)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    left, right = (np.broadcast_to(m, lead + m.shape[-2:]).reshape(prod(lead), *m.shape[-2:])
-                   for m in (a, b))
+    left, right = (
+        np.broadcast_to(m, lead + m.shape[-2:]).reshape(prod(lead), *m.shape[-2:]) for m in (a, b)
+    )
     parts = [numeric.matmul(left[n], right[n]) for n in range(len(left))]
     shape = *lead, a.shape[-2], b.shape[-1]
     return np.stack(parts).reshape(shape) if parts else np.empty(shape, object)
@@ -81,14 +83,21 @@ def _matmul(a: Operand, b: Operand) -> Operand:
     if b.ndim == 1:
         return _matmul(a, b[:, None])[..., 0]
     u, v = a.node, b.node
-    return derived(a, _matmul_raw(u.raw, v.raw), "np.matmul",
-                   (u, lambda g: unbroadcast(_matmul_raw(g, _swapped(v.raw)), u.raw.shape)),
-                   (v, lambda g: unbroadcast(_matmul_raw(_swapped(u.raw), g), v.raw.shape)))
+    return derived(
+        a,
+        _matmul_raw(u.raw, v.raw),
+        "np.matmul",
+        (u, lambda g: unbroadcast(_matmul_raw(g, _swapped(v.raw)), u.raw.shape)),
+        (v, lambda g: unbroadcast(_matmul_raw(_swapped(u.raw), g), v.raw.shape)),
+    )
 
 
 def _tensordot(a: Operand, b: Operand, axes: Any = 2) -> Operand:
-    left, right = ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)]) if isinstance(
-        axes, int) else ([*np.atleast_1d(side)] for side in axes)
+    left, right = (
+        ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)])
+        if isinstance(axes, int)
+        else ([*np.atleast_1d(side)] for side in axes)
+    )
     first = [chr(97 + n) for n in range(np.ndim(a))]
     second = [chr(97 + np.ndim(a) + n) for n in range(np.ndim(b))]
     for i, j in zip(left, right):
@@ -106,24 +115,34 @@ def _dot(a: Operand, b: Operand, out: None = None) -> Operand:
 
 def _einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
     if not isinstance(rule, str):
-        raise TypeError("np.einsum with lists of axes is not recorded; write them as a rule, such "
-                        "as 'ij,jk->ik'")
+        raise TypeError(
+            "np.einsum with lists of axes is not recorded; write them as a rule, such "
+            "as 'ij,jk->ik'"
+        )
     left, arrow, out = rule.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow:
         out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
     shapes = [np.shape(operand) for operand in operands]
     sizes = {pair for term, shape in zip(terms, shapes) for pair in zip(term, shape)}
-    if ("." in rule or any(len(set(term)) < len(term) for term in (*terms, out))
-            or [*map(len, terms)] != [*map(len, shapes)]
-            or len(sizes) > len(dict(sizes)) or not set(out) <= set(dict(sizes))):
-        raise TypeError(f"np.einsum {rule!r} of the shapes {shapes} is not recorded; known: rules "
-                        "without ..., with each letter once a term and of one size")
+    if (
+        "." in rule
+        or any(len(set(term)) < len(term) for term in (*terms, out))
+        or [*map(len, terms)] != [*map(len, shapes)]
+        or len(sizes) > len(dict(sizes))
+        or not set(out) <= set(dict(sizes))
+    ):
+        raise TypeError(
+            f"np.einsum {rule!r} of the shapes {shapes} is not recorded; known: rules "
+            "without ..., with each letter once a term and of one size"
+        )
     (x, *others), letters, rest = both(*operands), terms[0], terms[1:]
     for n, (y, term) in enumerate(zip(others, rest)):
-        later = set(out).union(*rest[n + 1:])
-        (x, letters), (y, term) = (_summed(x, letters, set(term) | later),
-                                   _summed(y, term, set(letters) | later))
+        later = set(out).union(*rest[n + 1 :])
+        (x, letters), (y, term) = (
+            _summed(x, letters, set(term) | later),
+            _summed(y, term, set(letters) | later),
+        )
         x, letters = _pair(x, letters, y, term, later)
     x, letters = _summed(x, letters, set(out))
     return rearranged(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
@@ -134,8 +153,7 @@ def _summed(x: Recorded, letters: str, keep: set[str]) -> tuple[Operand, str]:
     return (sum_of(x, axes) if axes else x), "".join(c for c in letters if c in keep)
 
 
-def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]
-          ) -> tuple[Operand, str]:
+def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]) -> tuple[Operand, str]:
     """The product of two terms, summed over the letters that both have and none needs later."""
     batch = [c for c in left if c in right and c in later]
     inner = [c for c in left if c in right and c not in later]
@@ -147,8 +165,9 @@ def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]
         shape = [sizes[c] for c in batch] + [prod(sizes[c] for c in group) for group in groups]
         return rearranged(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
 
-    product = _matmul(as_matrices(x, left, left_only, inner),
-                      as_matrices(y, right, inner, right_only))
+    product = _matmul(
+        as_matrices(x, left, left_only, inner), as_matrices(y, right, inner, right_only)
+    )
     letters = batch + left_only + right_only
     shape = [sizes[c] for c in letters]
     return rearranged(product, "np.einsum", lambda v: v.reshape(shape)), "".join(letters)
@@ -156,13 +175,16 @@ def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]
 
 # ---- places
 
+
 def _by(move: Operation) -> Operation:
     """A function of NumPy's that only moves or repeats entries."""
+
     def operation(x: Recorded, *args: Any, **options: Any) -> Operand:
         args, options = deepcopy((args, options))  # f may change its own
         if {"A", "K"} & {value for value in (*args, *options.values()) if type(value) is str}:
-            raise TypeError(f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: "
-                            "'C', 'F'")
+            raise TypeError(
+                f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: 'C', 'F'"
+            )
         return rearranged(x, f"np.{move.__name__}", lambda v: move(v, *args, **options))
 
     return operation
@@ -173,8 +195,12 @@ _reshaped, _transposed = _by(np.ndarray.reshape), _by(np.ndarray.transpose)
 
 def _broadcast_to(x: Recorded, shape: Any) -> Operand:
     shape, original = deepcopy(shape), x.shape
-    return rearranged(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape),
-                      lambda g: unbroadcast(g, original))
+    return rearranged(
+        x,
+        "np.broadcast_to",
+        lambda v: np.broadcast_to(v, shape),
+        lambda g: unbroadcast(g, original),
+    )
 
 
 def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
@@ -188,13 +214,16 @@ def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
         index = (slice(None),) * axis + (slice(ends[n], ends[n + 1]),)
         return lambda g: np.asanyarray(g[index])
 
-    return derived(arrays[0], np.concatenate([part.raw for part in arrays], axis), "np.concatenate",
-                   *((part.node, taken(n)) for n, part in enumerate(arrays)))
+    return derived(
+        arrays[0],
+        np.concatenate([part.raw for part in arrays], axis),
+        "np.concatenate",
+        *((part.node, taken(n)) for n, part in enumerate(arrays)),
+    )
 
 
 def _stack(parts: Sequence[Operand], axis: int = 0) -> Operand:
-    return _concatenate([np.expand_dims(part, axis)
-                         for part in both(*parts)], axis)
+    return _concatenate([np.expand_dims(part, axis) for part in both(*parts)], axis)
 
 
 def _piece(v: Array, parts: Sequence[Operand], axis: int, n: int) -> Array:
@@ -214,8 +243,9 @@ def _triangle(lower: bool) -> Operation:
     return operation
 
 
-def _full_like(x: Recorded, fill: Operand, dtype: DTypeLike | None = None, shape: Any = None
-               ) -> Operand:
+def _full_like(
+    x: Recorded, fill: Operand, dtype: DTypeLike | None = None, shape: Any = None
+) -> Operand:
     """Recorded, so that it can be assigned to; plain if of integers or bools."""
     shape = x.shape if shape is None else shape
     if np.dtype(dtype).kind != "f":
@@ -245,9 +275,11 @@ def _as_type(x: Recorded, dtype: DTypeLike, copy: bool = True) -> Operand:
 
 def _refuse_narrow(name: str, dtype: DTypeLike | None) -> None:
     if np.dtype(dtype).itemsize < 8:
-        raise TypeError(f"{name} in {np.dtype(dtype)} is not recorded: what is certified is a "
-                        "function of real numbers, which that type would round; leave it out, and "
-                        "pass arrays of that type instead")
+        raise TypeError(
+            f"{name} in {np.dtype(dtype)} is not recorded: what is certified is a "
+            "function of real numbers, which that type would round; leave it out, and "
+            "pass arrays of that type instead"
+        )
 
 
 def _copied(x: Recorded, order: Any = "K") -> Operand:
@@ -256,41 +288,85 @@ def _copied(x: Recorded, order: Any = "K") -> Operand:
 
 FULL = {**UFUNCS, "matmul": _matmul}
 REDUCTIONS: dict[str, Operation] = {
-    "add": sum_of, "maximum": largest_of, "minimum": smallest_of, "multiply": product_of}
+    "add": sum_of,
+    "maximum": largest_of,
+    "minimum": smallest_of,
+    "multiply": product_of,
+}
 
 METHODS |= {
-    "sum": sum_of, "mean": mean, "var": var, "std": std, "prod": product_of, "cumsum": cumsum,
-    "max": largest_of, "min": smallest_of, "argmax": place_of_largest,
+    "sum": sum_of,
+    "mean": mean,
+    "var": var,
+    "std": std,
+    "prod": product_of,
+    "cumsum": cumsum,
+    "max": largest_of,
+    "min": smallest_of,
+    "argmax": place_of_largest,
     "argmin": lambda x, axis=None, out=None, *, keepdims=False: place_of_largest(
-        -x, axis, keepdims=keepdims),
-    "reshape": _reshaped, "transpose": _transposed,
-    "ravel": _by(np.ndarray.ravel), "flatten": _by(np.ndarray.flatten),
-    "copy": lambda x, order="C": _copied(x, order), "astype": _as_type,
-    "dot": _dot, "clip": clip, "swapaxes": _by(np.swapaxes), "squeeze": _by(np.squeeze),
-    "repeat": _by(np.repeat), "take": _by(np.take), "diagonal": _by(np.diagonal),
+        -x, axis, keepdims=keepdims
+    ),
+    "reshape": _reshaped,
+    "transpose": _transposed,
+    "ravel": _by(np.ndarray.ravel),
+    "flatten": _by(np.ndarray.flatten),
+    "copy": lambda x, order="C": _copied(x, order),
+    "astype": _as_type,
+    "dot": _dot,
+    "clip": clip,
+    "swapaxes": _by(np.swapaxes),
+    "squeeze": _by(np.squeeze),
+    "repeat": _by(np.repeat),
+    "take": _by(np.take),
+    "diagonal": _by(np.diagonal),
     "trace": lambda x: sum_of(_by(np.diagonal)(x), -1),
 }
 
 FUNCTIONS: dict[str, Operation] = {
     **{name: operation for name, operation in METHODS.items() if name not in ("astype", "flatten")},
     "copy": _copied,
-    "amax": largest_of, "amin": smallest_of, "where": where, "einsum": _einsum,
-    "tensordot": _tensordot, "concatenate": _concatenate, "stack": _stack, "split": _split,
+    "amax": largest_of,
+    "amin": smallest_of,
+    "where": where,
+    "einsum": _einsum,
+    "tensordot": _tensordot,
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "split": _split,
     "vstack": lambda parts: _concatenate([np.atleast_2d(operand) for operand in both(*parts)]),
-    "hstack": lambda parts: _concatenate([np.atleast_1d(operand) for operand in both(*parts)],
-                                         min(max(np.ndim(parts[0]) - 1, 0), 1)),
+    "hstack": lambda parts: _concatenate(
+        [np.atleast_1d(operand) for operand in both(*parts)], min(max(np.ndim(parts[0]) - 1, 0), 1)
+    ),
     "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
     "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))) if np.ndim(a) and np.ndim(b) else a * b,
-    "linalg.norm": norm, "broadcast_to": _broadcast_to, "reshape": lambda x, *args, **options:
-        _reshaped(x, *args, **options), "transpose": lambda x, axes=None: _transposed(x, axes),
-    "tril": _triangle(True), "triu": _triangle(False), "full_like": _full_like,
+    "linalg.norm": norm,
+    "broadcast_to": _broadcast_to,
+    "reshape": lambda x, *args, **options: _reshaped(x, *args, **options),
+    "transpose": lambda x, axes=None: _transposed(x, axes),
+    "tril": _triangle(True),
+    "triu": _triangle(False),
+    "full_like": _full_like,
     "zeros_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
     "ones_like": lambda x, dtype=None, shape=None: _full_like(x, 1, dtype, shape),
     "empty_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
-    "shape": lambda x: x.shape, "ndim": lambda x: x.ndim, "size": lambda x: x.size,
-    **{move.__name__: _by(move) for move in (
-        np.moveaxis, np.expand_dims, np.atleast_1d, np.atleast_2d, np.flip, np.roll, np.tile,
-        np.rot90, np.take_along_axis)},
+    "shape": lambda x: x.shape,
+    "ndim": lambda x: x.ndim,
+    "size": lambda x: x.size,
+    **{
+        move.__name__: _by(move)
+        for move in (
+            np.moveaxis,
+            np.expand_dims,
+            np.atleast_1d,
+            np.atleast_2d,
+            np.flip,
+            np.roll,
+            np.tile,
+            np.rot90,
+            np.take_along_axis,
+        )
+    },
     "diff": _diff,
 }
 
@@ -310,39 +386,51 @@ def _ones(value: Operand) -> Operand:
     return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
 
 
-def _as_numpys(result: Operand, numpys: Operation, args: Arguments,
-               options: Options) -> Operand:
+def _as_numpys(result: Operand, numpys: Operation, args: Arguments, options: Options) -> Operand:
     """The result, as a number or in an order in memory as NumPy's, which is asked on ones."""
-    given = [operand for value in args for operand in (
-        value if isinstance(value, (list, tuple)) else (value,)) if isinstance(operand, Recorded)]
+    given = [
+        operand
+        for value in args
+        for operand in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(operand, Recorded)
+    ]
     if not isinstance(result, Recorded) or (
-            result.ndim and all(operand.raw.flags.c_contiguous for operand in given)):
+        result.ndim and all(operand.raw.flags.c_contiguous for operand in given)
+    ):
         return result
     if any(result.root is operand.root for operand in given) and result.ndim:
         return result
     with np.errstate(all="ignore"):
         model = numpys(*_ones(args), **_ones(options))
     if not result.ndim:
-        return Recorded(result.node, result.lift, is_number=True) if isinstance(
-            model, np.generic) else result
+        return (
+            Recorded(result.node, result.lift, is_number=True)
+            if isinstance(model, np.generic)
+            else result
+        )
     node = result.node
     node.raw = laid_out(node.raw, outermost(model))
     return Recorded(node, result.lift)
 
 
-def _called(name: str, operation: Operation, numpys: Operation,
-            args: Arguments, options: Options) -> Operand:
+def _called(
+    name: str, operation: Operation, numpys: Operation, args: Arguments, options: Options
+) -> Operand:
     """The operation's result, written to ``out`` if there is one; TypeError for arguments that it
     does not have, as NumPy's function ``numpys`` has more."""
     out = options.get("out")
     try:
         bound = _signature(operation).bind(
-            *args, **{key: value for key, value in options.items() if key != "out"})
+            *args, **{key: value for key, value in options.items() if key != "out"}
+        )
     except TypeError as error:
-        known = [option for option in _signature(operation).parameters
-                 if option not in ("x", "out")]
-        raise TypeError(f"np.{name} as called is not recorded ({error}); known: "
-                        f"{', '.join(known) or 'no option'}") from None
+        known = [
+            option for option in _signature(operation).parameters if option not in ("x", "out")
+        ]
+        raise TypeError(
+            f"np.{name} as called is not recorded ({error}); known: "
+            f"{', '.join(known) or 'no option'}"
+        ) from None
     if "out" in _signature(operation).parameters:
         _refuse_dtype(name, bound.arguments.get("dtype"))
     out = bound.arguments.pop("out", out)
@@ -361,17 +449,24 @@ def ufunc(called: np.ufunc, method: str, inputs: Arguments, options: Options) ->
     """What a ufunc of NumPy's gives on recorded arrays; TypeError, naming it, if it is not in the
     table."""
     name = called.__name__
-    options = {key: value for key, value in options.items()
-               if (value is not None or key == "axis") and not (key == "where" and value is True)
-               and key not in ("casting", "subok")}
+    options = {
+        key: value
+        for key, value in options.items()
+        if (value is not None or key == "axis")
+        and not (key == "where" and value is True)
+        and key not in ("casting", "subok")
+    }
     if method == "reduce" and name in REDUCTIONS:
-        return _called(f"{name}.reduce", REDUCTIONS[name], called.reduce, inputs,
-                       {"axis": 0, **options})
+        return _called(
+            f"{name}.reduce", REDUCTIONS[name], called.reduce, inputs, {"axis": 0, **options}
+        )
     _refuse_dtype(name, options.pop("dtype", None))
     if method != "__call__" or options:
-        raise TypeError(f"np.{name}{'' if method == '__call__' else '.' + method} with "
-                        f"{_known(options) or 'recorded arrays'} is not recorded; reductions "
-                        f"known: {_known(REDUCTIONS)}")
+        raise TypeError(
+            f"np.{name}{'' if method == '__call__' else '.' + method} with "
+            f"{_known(options) or 'recorded arrays'} is not recorded; reductions "
+            f"known: {_known(REDUCTIONS)}"
+        )
     if name in COMPARISONS:
         return compared(name, *(operand.raw for operand in both(*inputs)))
     if name not in FULL:
@@ -392,8 +487,13 @@ def function(called: Operation, args: Arguments, options: Options) -> Operand:
 
 def method(name: str, args: Arguments, options: Options) -> Operand:
     """What a method gives."""
-    return _called(name, METHODS[name], lambda x, *more, **others: getattr(x, name)(
-        *more, **others), args, options)
+    return _called(
+        name,
+        METHODS[name],
+        lambda x, *more, **others: getattr(x, name)(*more, **others),
+        args,
+        options,
+    )
 
 
 CALLS |= {"ufunc": ufunc, "function": function, "method": method}

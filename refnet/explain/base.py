@@ -21,13 +21,34 @@ from refnet.runs.unpack import npy_of
 from refnet.specs import read
 from refnet.training.specs import KINDS
 
-__all__ = ["Explanation", "LEGEND", "LINES", "Table", "check_figure", "draw_schur", "label_of",
-           "named_matrix", "save", "style"]
+__all__ = [
+    "Explanation",
+    "LEGEND",
+    "LINES",
+    "Table",
+    "check_figure",
+    "draw_schur",
+    "label_of",
+    "named_matrix",
+    "save",
+    "style",
+]
 
-LINES = [("black", "-", "o"), ("tab:blue", "--", "s"), ("tab:red", "-.", "^"),
-         ("tab:green", ":", "D"), ("tab:orange", (0, (5, 1)), "v"), ("tab:purple", "-", "x"),
-         ("dimgrey", "--", "+")]
-LEGEND: dict[str, Any] = {"fontsize": 6, "edgecolor": "none", "framealpha": .9, "handlelength": 1.6}
+LINES = [
+    ("black", "-", "o"),
+    ("tab:blue", "--", "s"),
+    ("tab:red", "-.", "^"),
+    ("tab:green", ":", "D"),
+    ("tab:orange", (0, (5, 1)), "v"),
+    ("tab:purple", "-", "x"),
+    ("dimgrey", "--", "+"),
+]
+LEGEND: dict[str, Any] = {
+    "fontsize": 6,
+    "edgecolor": "none",
+    "framealpha": 0.9,
+    "handlelength": 1.6,
+}
 
 
 @dataclass(frozen=True)
@@ -78,12 +99,24 @@ def save(explanation: Explanation, path: Path) -> None:
     form = check_figure(path)
     import matplotlib
     from matplotlib.figure import Figure
-    with matplotlib.rc_context({"font.size": 8, "axes.titlesize": 8.5, "svg.hashsalt": "refnet",
-                                "axes.spines.top": False, "axes.spines.right": False}):
+
+    with matplotlib.rc_context(
+        {
+            "font.size": 8,
+            "axes.titlesize": 8.5,
+            "svg.hashsalt": "refnet",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    ):
         figure = Figure(figsize=(6.5, explanation.height), layout="constrained")
         explanation.draw(figure)
-        write_named(path, lambda file: figure.savefig(
-            file, format=form, dpi=160, metadata={} if form == "png" else {"Date": None}))
+        write_named(
+            path,
+            lambda file: figure.savefig(
+                file, format=form, dpi=160, metadata={} if form == "png" else {"Date": None}
+            ),
+        )
 
 
 def label_of(name: str) -> str:
@@ -99,15 +132,21 @@ def label_of(name: str) -> str:
 def style(i: int, points: int = 0) -> dict[str, Any]:
     """Colour, dash and, for at most 30 points, marker of the i-th line of a figure."""
     color, dash, marker = LINES[i % len(LINES)]
-    return {"color": color, "linestyle": dash, "linewidth": 1.2,
-            **({"marker": marker, "markersize": 3.5} if 0 < points <= 30 else {})}
+    return {
+        "color": color,
+        "linestyle": dash,
+        "linewidth": 1.2,
+        **({"marker": marker, "markersize": 3.5} if 0 < points <= 30 else {}),
+    }
 
 
 def draw_schur(ax: Any, T: Array) -> None:
     """The sizes of a Schur form's entries, the eigenvalues on the diagonal; white is below 1e-3."""
     with np.errstate(divide="ignore"):
-        image = ax.imshow(np.log10(abs(T)), cmap="Greys", vmin=-3, vmax=.5, interpolation="nearest")
-    ax.figure.colorbar(image, ax=ax, shrink=.85)
+        image = ax.imshow(
+            np.log10(abs(T)), cmap="Greys", vmin=-3, vmax=0.5, interpolation="nearest"
+        )
+    ax.figure.colorbar(image, ax=ax, shrink=0.85)
     ax.set_xlabel("from direction")
     ax.set_ylabel("to direction")
 
@@ -120,12 +159,14 @@ def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:
     """
     if spec.endswith(".npy"):
         try:
-            W = npy_of(contents(Path(spec), 2 ** 30))
+            W = npy_of(contents(Path(spec), 2**30))
         except (OSError, *DAMAGE) as error:
             raise ValueError(f"{spec}: not a readable .npy file: {error}") from None
         if W.ndim != 2 or W.shape[0] != W.shape[1] or not W.size or W.dtype.kind not in "fiu":
-            raise ValueError(f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "
-                             "matrix, as numpy.save writes it")
+            raise ValueError(
+                f"{spec}: holds {W.dtype} of shape {W.shape}; need a real square "
+                "matrix, as numpy.save writes it"
+            )
         if not np.isfinite(W).all():
             raise ValueError(f"{spec}: has entries that are not finite; need numbers")
         return np.asarray(W, np.float64)

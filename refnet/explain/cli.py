@@ -39,49 +39,83 @@ COMPARE = """example:
       orthogonal pre-training beside the orthogonality penalty
 """
 
-TOPICS = ("gradient-flow", "spectra", "variance", "orthogonalization", "memory", "powers",
-          "geometry")
+TOPICS = (
+    "gradient-flow",
+    "spectra",
+    "variance",
+    "orthogonalization",
+    "memory",
+    "powers",
+    "geometry",
+)
 
 
 def add_commands(commands: Any) -> None:
     """Add the four commands; each sets ``run``, a function of the parsed arguments that
     returns the exit status."""
     explain = commands.add_parser(
-        "explain", help="the papers' mathematics, computed and drawn", epilog=EXPLAIN,
+        "explain",
+        help="the papers' mathematics, computed and drawn",
+        epilog=EXPLAIN,
         description="Compute what one topic of the theory claims, print it with its source, and "
-        "draw it.", formatter_class=argparse.RawDescriptionHelpFormatter)
+        "draw it.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     explain.add_argument("topic", choices=TOPICS, metavar="TOPIC", help=", ".join(TOPICS))
     explain.add_argument("--size", type=int, metavar="N", help="units (default: the topic's own)")
     explain.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
-    explain.add_argument("--matrix", metavar="SPEC", help="for spectra, powers, memory and "
-                         "variance: an initialiser, such as chain:gain=1.02, instead of several; "
-                         "for the first three also a .npy file")
+    explain.add_argument(
+        "--matrix",
+        metavar="SPEC",
+        help="for spectra, powers, memory and "
+        "variance: an initialiser, such as chain:gain=1.02, instead of several; "
+        "for the first three also a .npy file",
+    )
     explain.add_argument("--figure", type=target, metavar="FILE", help="draw it, as .png or .svg")
     explain.set_defaults(run=_explain)
     analyse = commands.add_parser(
-        "analyse", help="a trained run: matrices, gradient flow, memory", epilog=ANALYSE,
+        "analyse",
+        help="a trained run: matrices, gradient flow, memory",
+        epilog=ANALYSE,
         description="Load a run folder and show what training made of its matrices, how gradients "
         "flow through\nthe net, and what it remembers.",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     analyse.add_argument("folder", type=named, metavar="FOLDER", help="a run folder")
     analyse.set_defaults(run=_analyse)
     compare = commands.add_parser(
-        "compare", help="several runs side by side", epilog=COMPARE,
+        "compare",
+        help="several runs side by side",
+        epilog=COMPARE,
         description="Where the settings of runs differ, their best results and, with --figure, "
-        "their curves.", formatter_class=argparse.RawDescriptionHelpFormatter)
+        "their curves.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     compare.add_argument("folders", nargs="+", type=named, metavar="FOLDER", help="run folders")
     compare.set_defaults(run=_compare)
     for command in (analyse, compare):
-        command.add_argument("--figure", type=target, metavar="FILE",
-                             help="draw it, as .png or .svg")
+        command.add_argument(
+            "--figure", type=target, metavar="FILE", help="draw it, as .png or .svg"
+        )
     errata = commands.add_parser(
-        "errata", help="the papers' errata, with checks that run", epilog=ERRATA,
+        "errata",
+        help="the papers' errata, with checks that run",
+        epilog=ERRATA,
         description="What the papers print wrong, the right forms, and checks of both.",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    errata.add_argument("number", nargs="?", type=int, metavar="NUMBER",
-                        help="show this one in full, and run its check")
-    errata.add_argument("--check", action="store_true", help="run every check; the exit status is "
-                        "1 if one is not settled")
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    errata.add_argument(
+        "number",
+        nargs="?",
+        type=int,
+        metavar="NUMBER",
+        help="show this one in full, and run its check",
+    )
+    errata.add_argument(
+        "--check",
+        action="store_true",
+        help="run every check; the exit status is 1 if one is not settled",
+    )
     errata.add_argument("--markdown", action="store_true", help="print the page ERRATA.md")
     errata.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     errata.set_defaults(run=_errata)
@@ -89,6 +123,7 @@ def add_commands(commands: Any) -> None:
 
 def _show(figure: Path | None, found: Callable[[], Any]) -> int:
     from refnet.explain.base import check_figure, save
+
     if figure is not None:
         check_figure(figure)
     explanation = found()
@@ -101,41 +136,51 @@ def _show(figure: Path | None, found: Callable[[], Any]) -> int:
 
 def _analyse(args: argparse.Namespace) -> int:
     from refnet.explain.runs import analyse
+
     return _show(args.figure, lambda: analyse(args.folder))
 
 
 def _compare(args: argparse.Namespace) -> int:
     from refnet.explain.runs import compare
+
     return _show(args.figure, lambda: compare(args.folders))
 
 
 def _explain(args: argparse.Namespace) -> int:
     from refnet.explain.topics import TOPICS as functions
+
     if args.matrix is not None and args.topic in ("gradient-flow", "orthogonalization", "geometry"):
-        raise ValueError(f"--matrix is not for {args.topic}; it is for spectra, powers, memory and "
-                         "variance")
+        raise ValueError(
+            f"--matrix is not for {args.topic}; it is for spectra, powers, memory and variance"
+        )
     if args.size is not None and args.size < 2:
         raise ValueError(f"--size is {args.size}; need at least 2 units")
     chosen = {} if args.size is None else {"size": args.size}
-    return _show(args.figure, lambda: functions[args.topic](seed=args.seed, matrix=args.matrix,
-                                                            **chosen))
+    return _show(
+        args.figure, lambda: functions[args.topic](seed=args.seed, matrix=args.matrix, **chosen)
+    )
 
 
 def _errata(args: argparse.Namespace) -> int:
     from refnet.explain.errata import ERRATA as errata, page
+
     if args.number is not None:
         known = {e.number: e for e in errata}
         if args.number not in known:
-            raise ValueError(f"there is no erratum {args.number}; they run from 1 to "
-                             f"{max(known)}; see them all with: refnet errata")
+            raise ValueError(
+                f"there is no erratum {args.number}; they run from 1 to "
+                f"{max(known)}; see them all with: refnet errata"
+            )
         print(page.one(known[args.number], args.seed))
     elif args.check:
         unsettled = 0
         for e in errata:
             settled = e.settled(args.seed)
             unsettled += not settled
-            print(f"{e.number:3}  {'settled' if settled else 'NOT SETTLED'}"
-                  f"{'' if e.check else ' (wording)'}  {e.source}, {e.where}")
+            print(
+                f"{e.number:3}  {'settled' if settled else 'NOT SETTLED'}"
+                f"{'' if e.check else ' (wording)'}  {e.source}, {e.where}"
+            )
         print(f"{len(errata) - unsettled} of {len(errata)} settled")
         return int(unsettled > 0)
     else:

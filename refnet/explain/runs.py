@@ -23,9 +23,11 @@ from refnet.training.load import Loaded, load
 __all__ = ["analyse", "compare"]
 
 SEQUENCES, DELAYS, HORIZON, COLUMNS = 16, 20, 40, 3
-WATCHED = (("gradients", "", "gradient_norm", "gradient norm"),
-           ("matrices", "spectral_radius", "spectral_radius", "spectral radius"),
-           ("matrices", "defect", "defect", "defect ||WW' - I||^2 (tall: W'W)"))
+WATCHED = (
+    ("gradients", "", "gradient_norm", "gradient norm"),
+    ("matrices", "spectral_radius", "spectral_radius", "spectral radius"),
+    ("matrices", "defect", "defect", "defect ||WW' - I||^2 (tall: W'W)"),
+)
 """What a watched run has of each matrix: part, key, the column of unwatched runs, title."""
 
 Panel = Callable[[Any], None]
@@ -38,11 +40,32 @@ def _matrices(run: Loaded) -> Table:
     rows = []
     for name, W in run.experiment.matrices_of(run.best_params, run.experiment.matrices).items():
         s, square = singular_values(W), W.shape[0] == W.shape[1]
-        rows.append([name, f"{W.shape[0]} x {W.shape[1]}", s.smallest, s.mean, s.largest,
-                     float(defect(W.astype(float))), spectral_radius(W) if square else None,
-                     henrici(W) if square else None])
-    return Table("The matrices at the best evaluation", ["matrix", "shape", "smallest s", "mean s",
-                 "largest s", "defect", "spectral radius", "Henrici's departure"], rows)
+        rows.append(
+            [
+                name,
+                f"{W.shape[0]} x {W.shape[1]}",
+                s.smallest,
+                s.mean,
+                s.largest,
+                float(defect(W.astype(float))),
+                spectral_radius(W) if square else None,
+                henrici(W) if square else None,
+            ]
+        )
+    return Table(
+        "The matrices at the best evaluation",
+        [
+            "matrix",
+            "shape",
+            "smallest s",
+            "mean s",
+            "largest s",
+            "defect",
+            "spectral radius",
+            "Henrici's departure",
+        ],
+        rows,
+    )
 
 
 def _first(run: Loaded) -> Batch:
@@ -54,10 +77,12 @@ def analyse(folder: Path | str) -> Explanation:
     run = load(folder)
     tables, net = [_matrices(run)], run.net
     watched = any("watch" in row for row in run.rows)
-    panels: list[Panel] = [partial(_draw_progress, run),
-                           *([partial(_draw_singular, run)] if watched else []),
-                           *(partial(_draw_watched, run, *one) for one in WATCHED),
-                           partial(_draw_values, run)]
+    panels: list[Panel] = [
+        partial(_draw_progress, run),
+        *([partial(_draw_singular, run)] if watched else []),
+        *(partial(_draw_watched, run, *one) for one in WATCHED),
+        partial(_draw_values, run),
+    ]
     if isinstance(net, RecurrentNet):
         batch = _first(run)
         if not getattr(net, "bidirectional", False):
@@ -68,7 +93,7 @@ def analyse(folder: Path | str) -> Explanation:
         axes = figure.subplots(-(-len(panels) // COLUMNS), COLUMNS).ravel()
         for ax, panel in zip(axes, panels):
             panel(ax)
-        for ax in axes[len(panels):]:
+        for ax in axes[len(panels) :]:
             ax.set_axis_off()
 
     config = run.config
@@ -76,24 +101,50 @@ def analyse(folder: Path | str) -> Explanation:
         f"{config.task}, {config.net}, {config.method}, transition {config.transition}",
         f"the run in {folder}, after {run.iteration} iterations",
         f"Success criterion: {run.task.criterion}. Best evaluation: "
-        + (f"{run.task.metric} {run.best[run.task.metric]:.6g} at iteration "
-           f"{run.best['iteration']}" if run.best else "none yet") + ".", tables, draw,
-        2.1 * -(-len(panels) // COLUMNS))
+        + (
+            f"{run.task.metric} {run.best[run.task.metric]:.6g} at iteration "
+            f"{run.best['iteration']}"
+            if run.best
+            else "none yet"
+        )
+        + ".",
+        tables,
+        draw,
+        2.1 * -(-len(panels) // COLUMNS),
+    )
 
 
-def _add_flow(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
-              panels: list[Panel]) -> None:
+def _add_flow(
+    run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table], panels: list[Panel]
+) -> None:
     flow = gradient_norms(net, run.best_params, batch)
     T = len(flow) - 1
     own = T if batch.mask is None else int(last_steps(batch.mask)[0])  # steps of the first one
-    exponents = lyapunov_exponents(net, run.best_params,
-                                   batch.x[max(own - 100, 0):max(own, 1), :1])[0]
-    tables.append(Table(
-        f"Gradient flow on {SEQUENCES} training sequences, T = {T}: ||dL/dh_t|| of the last "
-        "step's loss", ["t = 0", f"t = {T // 2}", f"t = {T}",
-                        "largest exponent, nats a step", "median exponent"],
-        [[float(flow[0]), float(flow[T // 2]), float(flow[-1]), float(exponents[0]),
-          float(np.median(exponents))]]))
+    exponents = lyapunov_exponents(
+        net, run.best_params, batch.x[max(own - 100, 0) : max(own, 1), :1]
+    )[0]
+    tables.append(
+        Table(
+            f"Gradient flow on {SEQUENCES} training sequences, T = {T}: ||dL/dh_t|| of the last "
+            "step's loss",
+            [
+                "t = 0",
+                f"t = {T // 2}",
+                f"t = {T}",
+                "largest exponent, nats a step",
+                "median exponent",
+            ],
+            [
+                [
+                    float(flow[0]),
+                    float(flow[T // 2]),
+                    float(flow[-1]),
+                    float(exponents[0]),
+                    float(np.median(exponents)),
+                ]
+            ],
+        )
+    )
     bound = None
     if net.cell == "rnn" and not isinstance(net, StackedNet) and batch.mask is None:
         one_more = np.concatenate([batch.x, batch.x[-1:]])  # the last factor is that of step T
@@ -106,8 +157,9 @@ def _add_flow(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
         panels.append(partial(_draw_flow, watched))
 
 
-def _add_memory(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table],
-                panels: list[Panel]) -> None:
+def _add_memory(
+    run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table], panels: list[Panel]
+) -> None:
     """Of the recurrent matrix that makes the candidate state, in the lowest layer, with the
     gain."""
     p, tape = net.matrices(run.best_params)[0], net.forward(run.best_params, batch.x)[1].cell
@@ -117,27 +169,38 @@ def _add_memory(run: Loaded, net: RecurrentNet, batch: Batch, tables: list[Table
     p = layer.layer.scaled(p)
     gate, H = net.gates.index(CELLS[net.cell].CANDIDATE), net.hidden
     slot = "Whh" if len(net.gates) == 1 else f"Whh_{net.gates[gate]}"
-    W, v = p[slot].astype(float), p["Wxh"][gate * H:(gate + 1) * H, 0].astype(float)
+    W, v = p[slot].astype(float), p["Wxh"][gate * H : (gate + 1) * H, 0].astype(float)
     v = v / (np.linalg.norm(v) or 1)
     values, strict, vectors = schur_form(W)
     memory = fisher_memory(W, v, DELAYS, horizon=HORIZON)
-    normal = fisher_memory(np.diag(abs(values)), abs(vectors.conj().T @ v), DELAYS,
-                           horizon=HORIZON)
-    tables.append(Table(
-        f"Memory of {slot} as a linear net: Fisher information J(k) about the input's first "
-        f"channel k steps ago, in the noise of {HORIZON} steps; and that of a normal matrix with "
-        "the same eigenvalues", ["", "J(0)", "J(5)", "J(19)", "sum of J"],
-        [[name, *(float(J[k]) for k in (0, 5, 19)), float(J.sum())]
-         for name, J in ((slot, memory), ("normal", normal))]))
-    panels += [partial(_draw_memory, slot, memory, normal),
-               partial(_draw_schur, slot, np.diag(values) + strict)]
+    normal = fisher_memory(np.diag(abs(values)), abs(vectors.conj().T @ v), DELAYS, horizon=HORIZON)
+    tables.append(
+        Table(
+            f"Memory of {slot} as a linear net: Fisher information J(k) about the input's first "
+            f"channel k steps ago, in the noise of {HORIZON} steps; and that of a normal matrix "
+            "with the same eigenvalues",
+            ["", "J(0)", "J(5)", "J(19)", "sum of J"],
+            [
+                [name, *(float(J[k]) for k in (0, 5, 19)), float(J.sum())]
+                for name, J in ((slot, memory), ("normal", normal))
+            ],
+        )
+    )
+    panels += [
+        partial(_draw_memory, slot, memory, normal),
+        partial(_draw_schur, slot, np.diag(values) + strict),
+    ]
     h = getattr(tape, "h", None)  # a checkpointed net keeps no states
     if H > 1 and h is not None:
         profile, _ = peak_order(h[1:].astype(float), W, 20)
         middle = len(profile) // 2
-        tables.append(Table("The mean weight by the order in which the units' activity peaks",
-                            ["to the next unit", "to the one before"],
-                            [[float(profile[middle + 1]), float(profile[middle - 1])]]))
+        tables.append(
+            Table(
+                "The mean weight by the order in which the units' activity peaks",
+                ["to the next unit", "to the one before"],
+                [[float(profile[middle + 1]), float(profile[middle - 1])]],
+            )
+        )
         panels.append(partial(_draw_profile, profile))
 
 
@@ -157,8 +220,14 @@ def _draw_flow(rows: list[dict[str, Any]], ax: Any) -> None:
     """||dL/dh_t|| over time steps and iterations, as Vorontsov et al. draw it (Figure 2)."""
     norms = np.array([row["watch"]["flow"] for row in rows]).T
     logs = np.log10(np.maximum(norms, 1e-30) / np.maximum(norms[-1], 1e-30))
-    image = ax.pcolormesh([row["iteration"] for row in rows], rows[0]["watch"]["flow_at"], logs,
-                          cmap="Greys", shading="nearest", rasterized=True)
+    image = ax.pcolormesh(
+        [row["iteration"] for row in rows],
+        rows[0]["watch"]["flow_at"],
+        logs,
+        cmap="Greys",
+        shading="nearest",
+        rasterized=True,
+    )
     ax.set_title("log10 ||dL/dh_t|| / ||dL/dh_T||")
     ax.set_xlabel("iteration")
     ax.set_ylabel("time step t")
@@ -181,7 +250,7 @@ def _draw_schur(slot: str, T: Array, ax: Any) -> None:
 
 def _draw_profile(profile: Array, ax: Any) -> None:
     widest = len(profile) // 2
-    ax.axvline(0, color="lightgrey", linewidth=.8)
+    ax.axvline(0, color="lightgrey", linewidth=0.8)
     ax.plot(np.arange(-widest, widest + 1), profile, **style(0, len(profile)))
     ax.set_title("weight by peak order")
     ax.set_xlabel("places from feeding unit")
@@ -199,9 +268,10 @@ def _draw_singular(run: Loaded, ax: Any) -> None:
     x = finite([row["iteration"] for row in run.rows])
     watched = [row.get("watch", {}).get("matrices", {}) for row in run.rows]
     hidden = list(run.experiment.matrices_of(run.best_params, run.experiment.hidden))
-    low, mean, high = (finite([pick([seen[name][key] for name in hidden]) if seen else None
-                               for seen in watched])
-                       for key, pick in (("s_min", min), ("s_mean", np.mean), ("s_max", max)))
+    low, mean, high = (
+        finite([pick([seen[name][key] for name in hidden]) if seen else None for seen in watched])
+        for key, pick in (("s_min", min), ("s_mean", np.mean), ("s_max", max))
+    )
     ax.fill_between(x, low, high, color="lightgrey", label="smallest to largest")
     ax.plot(x, mean, label="mean", **style(0, len(x)))
     ax.set_title("singular values, hidden")
@@ -236,8 +306,9 @@ def _of(title: str, count: int) -> str:
 def _legend(ax: Any, count: int) -> None:
     """Below the panel, whose curves it would cover."""
     if count > 1:
-        ax.legend(fontsize=5.5, frameon=False, ncols=2, loc="upper center",
-                  bbox_to_anchor=(0.5, -0.28))
+        ax.legend(
+            fontsize=5.5, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.28)
+        )
 
 
 def _scaled(ax: Any, values: Array) -> None:
@@ -254,10 +325,19 @@ def _draw_values(run: Loaded, ax: Any) -> None:
     hidden = {name: W for name, W in made.items() if W.shape[0] == W.shape[1]}
     for i, (name, W) in enumerate(list(hidden.items())[:MOST]):
         values = np.linalg.eigvals(W.astype(float))
-        ax.plot(values.real, values.imag, linestyle="none", markersize=3, mfc="none",
-                marker="ox+s^D"[i], markeredgewidth=.7, color=LINES[i][0], label=name)
+        ax.plot(
+            values.real,
+            values.imag,
+            linestyle="none",
+            markersize=3,
+            mfc="none",
+            marker="ox+s^D"[i],
+            markeredgewidth=0.7,
+            color=LINES[i][0],
+            label=name,
+        )
     circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
-    ax.plot(circle.real, circle.imag, color="grey", linewidth=.6)
+    ax.plot(circle.real, circle.imag, color="grey", linewidth=0.6)
     ax.set_aspect("equal", adjustable="datalim")
     ax.set_title(_of("eigenvalues", len(hidden)))
     ax.set_xlabel("real part")
@@ -277,21 +357,37 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
     names = [run.folder.name or run.folder.resolve().name for run in runs]
     if len({*names}) < len(names):
         names = [str(run.folder) for run in runs]
-    rows = [[name, *(one[key] for key in differ), run.iteration,
-             run.best.get("iteration"), run.best.get(metric)]
-            for name, one, run in zip(names, settings, runs)]
+    rows = [
+        [
+            name,
+            *(one[key] for key in differ),
+            run.iteration,
+            run.best.get("iteration"),
+            run.best.get(metric),
+        ]
+        for name, one, run in zip(names, settings, runs)
+    ]
 
     def draw(figure: Any) -> None:
         if len(runs) > len(LINES):
-            raise ValueError(f"{len(runs)} runs are more than a figure tells apart; name at most "
-                             f"{len(LINES)}")
-        panels = [(metric, "linear"), ("loss", "log"), ("gradient_norm", "log"),
-                  ("spectral_radius", "linear")]
+            raise ValueError(
+                f"{len(runs)} runs are more than a figure tells apart; name at most {len(LINES)}"
+            )
+        panels = [
+            (metric, "linear"),
+            ("loss", "log"),
+            ("gradient_norm", "log"),
+            ("spectral_radius", "linear"),
+        ]
         for ax, (column, scale) in zip(figure.subplots(2, 2).ravel(), panels):
             for i, run in enumerate(runs):
                 x = finite([row["iteration"] for row in run.rows])
-                ax.plot(x, finite([row.get(column) for row in run.rows]), label=label_of(names[i]),
-                        **style(i, len(x)))
+                ax.plot(
+                    x,
+                    finite([row.get(column) for row in run.rows]),
+                    label=label_of(names[i]),
+                    **style(i, len(x)),
+                )
             ax.set_yscale(scale)
             ax.set_title(column.replace("_", " "))
             ax.set_xlabel("iteration")
@@ -302,6 +398,13 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
         f"{len(runs)} run{'s' * (len(runs) > 1)} of {runs[0].task.name}",
         ", ".join(map(str, folders)),
         "The settings in which they differ, and the best evaluation of each.",
-        [Table("Runs", ["run", *differ, "iterations done", "best at iteration", f"best {metric}"],
-               rows)], draw,
-        4.6)
+        [
+            Table(
+                "Runs",
+                ["run", *differ, "iterations done", "best at iteration", f"best {metric}"],
+                rows,
+            )
+        ],
+        draw,
+        4.6,
+    )

@@ -60,7 +60,8 @@ class Activation:
     smooth: bool = field(default=False, repr=False)
     alpha: float = 0
     start: tuple[tuple[str, Callable[[int], tuple[int, ...]], float], ...] = field(
-        default=(), repr=False)
+        default=(), repr=False
+    )
 
     def admit(self, hidden: int) -> None:
         """Raise ValueError for a number of units that the activation does not work on."""
@@ -70,8 +71,10 @@ class Activation:
     def init(self, hidden: int, dtype: object = np.float64) -> Params:
         """The activation's own parameters for H = hidden units, at their usual start."""
         self.admit(hidden)
-        return {name: np.full(shape(hidden), value, dtype)  # type: ignore[call-overload]
-                for name, shape, value in self.start}
+        return {
+            name: np.full(shape(hidden), value, dtype)  # type: ignore[call-overload]
+            for name, shape, value in self.start
+        }
 
     def forward(self, a: Array, p: Params) -> Array:
         """``h = f(a)``."""
@@ -82,8 +85,9 @@ class Activation:
         return self.pull(a, h, dh, p, self.alpha)
 
 
-def _pointwise(slope: Callable[[Array, Array], Array]
-               ) -> Callable[[Array, Array, Array, Params, float], tuple[Array, Params]]:
+def _pointwise(
+    slope: Callable[[Array, Array], Array],
+) -> Callable[[Array, Array, Array, Params, float], tuple[Array, Params]]:
     return lambda a, h, dh, p, alpha: (dh * slope(a, h), {})
 
 
@@ -136,8 +140,9 @@ def _elu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[A
     left = nonpositive(a)
     # h + alpha cancels in floats. Exact numbers and balls have the precision; perturbed numbers
     # (refnet.check.noise) must allow for programs that compute the slope in this way, as JAX does.
-    slope = (h + constant(alpha, h) if a.dtype.kind in "OV"
-             else times(alpha, exp(np.where(left, a, 0))))
+    slope = (
+        h + constant(alpha, h) if a.dtype.kind in "OV" else times(alpha, exp(np.where(left, a, 0)))
+    )
     return np.where(left, slope * dh, dh), {}
 
 
@@ -166,8 +171,7 @@ def _modrelu(a: Array, p: Params, alpha: float) -> Array:
     return np.where(nonpositive(grown), 0, signed)
 
 
-def _modrelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float
-                  ) -> tuple[Array, Params]:
+def _modrelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
     off = nonpositive(_magnitude(a) + p["b_mod"])
     signed = np.where(nonpositive(a), np.where(nonpositive(-a), 0, -dh), dh)
     return np.where(off, 0, dh), {"b_mod": _sum_leading(np.where(off, 0, signed))}
@@ -177,24 +181,47 @@ def _sum_leading(values: Array) -> Array:
     return np.asanyarray(values.reshape(-1, values.shape[-1]).sum(axis=0))
 
 
-ACTIVATIONS: dict[str, Activation] = {entry.name: entry for entry in (
-    Activation("identity", lambda a, p, alpha: a, lambda a, h, dh, p, alpha: (dh, {}),
-               rational=True, smooth=True),
-    Activation("tanh", lambda a, p, alpha: tanh(a), _pointwise(lambda a, h: 1 - h * h),
-               smooth=True),
-    Activation("sigmoid", lambda a, p, alpha: sigmoid(a), _pointwise(lambda a, h: h * (1 - h)),
-               smooth=True),
-    Activation("softsign", _softsign, _pointwise(_softsign_slope), rational=True),
-    Activation("relu", _relu, _relu_pull, rational=True),
-    Activation("leaky_relu", _leaky, _leaky_pull, rational=True, alpha=0.01),
-    Activation("prelu", _prelu, _prelu_pull, rational=True,
-               start=(("slope", lambda hidden: (), 0.25),)),
-    Activation("elu", _elu, _elu_pull, alpha=1),
-    Activation("oplu", lambda a, p, alpha: _permute_pairs(a, a),
-               lambda a, h, dh, p, alpha: (_permute_pairs(dh, a), {}), rational=True),
-    Activation("modrelu", _modrelu, _modrelu_pull, rational=True,
-               start=(("b_mod", lambda hidden: (hidden,), 0),)),
-)}
+ACTIVATIONS: dict[str, Activation] = {
+    entry.name: entry
+    for entry in (
+        Activation(
+            "identity",
+            lambda a, p, alpha: a,
+            lambda a, h, dh, p, alpha: (dh, {}),
+            rational=True,
+            smooth=True,
+        ),
+        Activation(
+            "tanh", lambda a, p, alpha: tanh(a), _pointwise(lambda a, h: 1 - h * h), smooth=True
+        ),
+        Activation(
+            "sigmoid",
+            lambda a, p, alpha: sigmoid(a),
+            _pointwise(lambda a, h: h * (1 - h)),
+            smooth=True,
+        ),
+        Activation("softsign", _softsign, _pointwise(_softsign_slope), rational=True),
+        Activation("relu", _relu, _relu_pull, rational=True),
+        Activation("leaky_relu", _leaky, _leaky_pull, rational=True, alpha=0.01),
+        Activation(
+            "prelu", _prelu, _prelu_pull, rational=True, start=(("slope", lambda hidden: (), 0.25),)
+        ),
+        Activation("elu", _elu, _elu_pull, alpha=1),
+        Activation(
+            "oplu",
+            lambda a, p, alpha: _permute_pairs(a, a),
+            lambda a, h, dh, p, alpha: (_permute_pairs(dh, a), {}),
+            rational=True,
+        ),
+        Activation(
+            "modrelu",
+            _modrelu,
+            _modrelu_pull,
+            rational=True,
+            start=(("b_mod", lambda hidden: (hidden,), 0),),
+        ),
+    )
+}
 
 
 class Accuracy(NamedTuple):
@@ -218,9 +245,15 @@ class Accuracy(NamedTuple):
 
 
 ACCURACY: dict[str, Accuracy] = {
-    "identity": Accuracy(0, 0), "relu": Accuracy(0, 0), "oplu": Accuracy(0, 0),
-    "modrelu": Accuracy(0.5, 0), "prelu": Accuracy(0.5, 0), "leaky_relu": Accuracy(1, 0.5),
-    "softsign": Accuracy(1.5, 2), "elu": Accuracy(2.6, 2.6), "tanh": Accuracy(2.6, 0, 4),
+    "identity": Accuracy(0, 0),
+    "relu": Accuracy(0, 0),
+    "oplu": Accuracy(0, 0),
+    "modrelu": Accuracy(0.5, 0),
+    "prelu": Accuracy(0.5, 0),
+    "leaky_relu": Accuracy(1, 0.5),
+    "softsign": Accuracy(1.5, 2),
+    "elu": Accuracy(2.6, 2.6),
+    "tanh": Accuracy(2.6, 0, 4),
     "sigmoid": Accuracy(3.6, 5, 2),
 }
 
@@ -237,8 +270,7 @@ SPEC = Kind(tuple(ACTIVATIONS), _options)
 """What the text "elu:alpha=0.5" may hold."""
 
 
-@takes(alpha=optional(real("(-inf, inf)")),
-       start=optional(real("(-inf, inf)")))
+@takes(alpha=optional(real("(-inf, inf)")), start=optional(real("(-inf, inf)")))
 def activation(name: str, alpha: float | None = None, start: float | None = None) -> Activation:
     """The activation of that name, or of a spec such as "elu:alpha=0.5"; ``alpha`` replaces the
     constant of leaky_relu or elu, and ``start`` the initial value of what prelu (the slope) or
@@ -255,8 +287,9 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
     entry, alpha, start = ACTIVATIONS[name], given.get("alpha", alpha), given.get("start", start)
     if alpha is not None:
         if not entry.alpha:
-            raise ValueError(f"activation {name!r} has no constant; alpha is for leaky_relu and "
-                             "elu")
+            raise ValueError(
+                f"activation {name!r} has no constant; alpha is for leaky_relu and elu"
+            )
         entry = replace(entry, alpha=alpha)
     if start is not None:
         if not entry.start:
@@ -272,11 +305,13 @@ def clipped(act: Activation, limit: Number) -> Activation:
     >>> float(clipped(ACTIVATIONS["identity"], 3).forward(np.array(-5.0), {}))
     -3.0
     """
+
     def pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
         bound = constant(limit, a)
         off = nonpositive(a + bound) | (nonpositive(bound - a) & ~nonpositive(a - bound))
         da, own = act.backward(clamp(a, limit)[0], h, dh, p)
         return np.where(off, 0, da), own
 
-    return replace(act, value=lambda a, p, alpha: act.forward(clamp(a, limit)[0], p), pull=pull,
-                   smooth=False)
+    return replace(
+        act, value=lambda a, p, alpha: act.forward(clamp(a, limit)[0], p), pull=pull, smooth=False
+    )

@@ -67,9 +67,19 @@ def kind(*arrays: Array) -> type:
     """
     found = set().union(*map(_types, arrays)) - {int, bool}
     for outer in found & PARTS.keys():
-        kind(*(np.array([part for value in array.ravel().tolist() for part in
-                         (PARTS[outer](value) if type(value) is outer else (value,))], object)
-               for array in arrays))
+        kind(
+            *(
+                np.array(
+                    [
+                        part
+                        for value in array.ravel().tolist()
+                        for part in (PARTS[outer](value) if type(value) is outer else (value,))
+                    ],
+                    object,
+                )
+                for array in arrays
+            )
+        )
         return outer
     found = {float if issubclass(one, _INEXACT) else one for one in found}
     if len(found) > 1:
@@ -83,20 +93,26 @@ def _cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     if array.dtype.kind not in "biufc":
         raise ValueError(f"{name} is {array.dtype}; need numbers, such as {dtype}")
     if array.dtype.kind == "c" and dtype.kind != "c":
-        raise ValueError(f"{name} is {array.dtype} while the computation is in {dtype}; "
-                         "give real numbers")
+        raise ValueError(
+            f"{name} is {array.dtype} while the computation is in {dtype}; give real numbers"
+        )
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)
-        back = cast.real.astype(array.dtype) if array.dtype.kind in "iu" else cast.astype(
-            np.result_type(cast, array))
+        back = (
+            cast.real.astype(array.dtype)
+            if array.dtype.kind in "iu"
+            else cast.astype(np.result_type(cast, array))
+        )
         bits = {"i": 63, "u": 64}.get(array.dtype.kind)
-        same = (back == array) & (bits is None or abs(cast) < 2.0 ** bits)
+        same = (back == array) & (bits is None or abs(cast) < 2.0**bits)
     wrong = np.argwhere(~(same | (array != array)))
     if len(wrong):
         entry = tuple(int(i) for i in wrong[0])
-        raise ValueError(f"{name} is {array.dtype} while the computation is in {dtype}, which "
-                         f"does not hold its entry {entry}, {array[entry]}; round it yourself, "
-                         f"{name}.astype(np.{dtype}), or compute in a wider dtype")
+        raise ValueError(
+            f"{name} is {array.dtype} while the computation is in {dtype}, which "
+            f"does not hold its entry {entry}, {array[entry]}; round it yourself, "
+            f"{name}.astype(np.{dtype}), or compute in a wider dtype"
+        )
     return cast
 
 
@@ -115,8 +131,10 @@ def _own(*arrays: Array) -> bool:
 
 
 def _refuse_mix(name: str, array: Array, lead: str, dtype: Any) -> None:
-    raise ValueError(f"{name} is {array.dtype} while {lead} is {dtype}; exact numbers and floats "
-                     "do not mix: lift both (refnet.exact.lift)")
+    raise ValueError(
+        f"{name} is {array.dtype} while {lead} is {dtype}; exact numbers and floats "
+        "do not mix: lift both (refnet.exact.lift)"
+    )
 
 
 def join(name: str, array: Array, lead: str, leader: Array) -> Array:
@@ -146,8 +164,9 @@ def _pure(array: Array, number: type) -> Array:
         return array
     lift = Fraction if number is int else number
     out = np.empty(len(entries), object)
-    out[:] = [lift(int(value)) if isinstance(value, (int, np.integer)) else value
-              for value in entries]
+    out[:] = [
+        lift(int(value)) if isinstance(value, (int, np.integer)) else value for value in entries
+    ]
     return out.reshape(array.shape)
 
 
@@ -168,8 +187,10 @@ def _exact(arrays: Iterable[tuple[str, Array]]) -> list[Array]:
     strange = [name for one, name in found.items() if issubclass(one, (float, str, type(None)))]
     if strange:
         name = strange[0]
-        raise ValueError(f"{name} is an object array of floats, or of things other than numbers; "
-                         f"pass {name}.astype(np.float64), or lift it (refnet.exact.lift)")
+        raise ValueError(
+            f"{name} is an object array of floats, or of things other than numbers; "
+            f"pass {name}.astype(np.float64), or lift it (refnet.exact.lift)"
+        )
     if len(types) > 1:
         a, b = sorted(types, key=list(found).index)[:2]
         raise ValueError(f"{found[a]} holds {a.__name__} and {found[b]} {b.__name__}; {_REMEDY}")
@@ -194,13 +215,22 @@ def same_kind(params: Params, x: Array) -> tuple[Params, Array]:
     if dtype == object or any(value.dtype == object for value in params.values()):
         *values, x = _exact([*params.items(), ("x", x)])
         return dict(zip(params, values)), x
-    found = {value.dtype.newbyteorder("="): name for name, value in params.items()
-             if value.dtype.kind in "fc"}
+    found = {
+        value.dtype.newbyteorder("="): name
+        for name, value in params.items()
+        if value.dtype.kind in "fc"
+    }
     if len(found) > 1:
         (a, first), (b, second) = list(found.items())[:2]
-        raise ValueError(f"{first} is {a} while {second} is {b}; the parameters need one dtype, "
-                         f"such as {second}.astype(np.{a})")
+        raise ValueError(
+            f"{first} is {a} while {second} is {b}; the parameters need one dtype, "
+            f"such as {second}.astype(np.{a})"
+        )
     dtype = next(iter(found), dtype if dtype.kind in "fc" else np.dtype(np.float64))
-    return ({name: value if value.dtype == dtype else _cast(name, value, dtype)
-             for name, value in params.items()},
-            x if x.dtype == dtype else _cast("x", x, dtype))
+    return (
+        {
+            name: value if value.dtype == dtype else _cast(name, value, dtype)
+            for name, value in params.items()
+        },
+        x if x.dtype == dtype else _cast("x", x, dtype),
+    )

@@ -35,9 +35,11 @@ def _lapack(char: str, name: str, arguments: int) -> Callable[..., None]:
 
     # prototypes of our own: to set argtypes would change these functions for every library
     signature = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
-        ("PyCapsule_GetName", ctypes.pythonapi))
+        ("PyCapsule_GetName", ctypes.pythonapi)
+    )
     address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", ctypes.pythonapi))
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
     routine = cython_lapack.__pyx_capi__[_LETTERS[char] + name]
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
     return kind(address(routine, signature(routine)))
@@ -45,9 +47,16 @@ def _lapack(char: str, name: str, arguments: int) -> Callable[..., None]:
 
 def _call(routine: Callable[..., None], *arguments: Any) -> None:
     """Whole numbers and letters are passed by address, as arrays are."""
-    routine(*[value.ctypes.data if isinstance(value, np.ndarray) else
-              ctypes.byref(ctypes.c_int(value) if isinstance(value, int) else ctypes.c_char(value))
-              for value in arguments])
+    routine(
+        *[
+            value.ctypes.data
+            if isinstance(value, np.ndarray)
+            else ctypes.byref(
+                ctypes.c_int(value) if isinstance(value, int) else ctypes.c_char(value)
+            )
+            for value in arguments
+        ]
+    )
 
 
 _LETTERS = dict(zip("fdFD", "sdcz"))
@@ -70,8 +79,10 @@ def eye(n: int, dtype: Any) -> Array:
 
 def _admit_system(a: Array, b: Array) -> None:
     if a.ndim != 2 or b.ndim != 2 or not a.shape[0] == a.shape[1] == b.shape[0]:
-        raise ValueError(f"solve: a is {a.shape} and b {b.shape}; need (N, N) and (N, K): give a "
-                         "single right-hand side as a column, b[:, None]")
+        raise ValueError(
+            f"solve: a is {a.shape} and b {b.shape}; need (N, N) and (N, K): give a "
+            "single right-hand side as a column, b[:, None]"
+        )
 
 
 def solve(a: Array, b: Array) -> Array:
@@ -102,15 +113,16 @@ def solve(a: Array, b: Array) -> Array:
         else:
             pivot = k + int(np.argmax(abs(a[k:, k])))
         if not a[pivot, k] != 0:
-            raise np.linalg.LinAlgError(f"solve: the matrix {a.shape} is singular, or its balls "
-                                        "do not exclude it")
+            raise np.linalg.LinAlgError(
+                f"solve: the matrix {a.shape} is singular, or its balls do not exclude it"
+            )
         if pivot != k:
             a[[k, pivot]], b[[k, pivot]] = a[[pivot, k]], b[[pivot, k]]
-        factors = divided(a[k + 1:, k, None], a[k, k])
-        a[k + 1:, k:] = a[k + 1:, k:] - factors * a[k, k:]
-        b[k + 1:] = b[k + 1:] - factors * b[k]
+        factors = divided(a[k + 1 :, k, None], a[k, k])
+        a[k + 1 :, k:] = a[k + 1 :, k:] - factors * a[k, k:]
+        b[k + 1 :] = b[k + 1 :] - factors * b[k]
     for k in reversed(range(n)):
-        b[k] = divided(b[k] - matmul(a[k:k + 1, k + 1:], b[k + 1:])[0], a[k, k])
+        b[k] = divided(b[k] - matmul(a[k : k + 1, k + 1 :], b[k + 1 :])[0], a[k, k])
     return b
 
 
@@ -136,8 +148,18 @@ class Factored:
 
         def part(columns: Array) -> None:
             info = np.array(0, np.intc)
-            _call(routine, b"T" if transposed else b"N", n, columns.shape[1], self.lu, n,
-                  self.pivots, columns, n, info)
+            _call(
+                routine,
+                b"T" if transposed else b"N",
+                n,
+                columns.shape[1],
+                self.lu,
+                n,
+                self.pivots,
+                columns,
+                n,
+                info,
+            )
 
         in_parts(part, x, n * x.size)
         return x
@@ -246,8 +268,10 @@ def _own_expm(a: Array) -> Callable[[Array], Array] | None:
     if found is Dual:
         return _expm_of_dual if _own_expm(np.concatenate(parts(a))) else None
     if found not in EXPM:
-        raise TypeError(f"expm of {found.__name__} is not known, and a truncated series would not "
-                        "enclose it; lift the matrix (refnet.exact.lift)")
+        raise TypeError(
+            f"expm of {found.__name__} is not known, and a truncated series would not "
+            "enclose it; lift the matrix (refnet.exact.lift)"
+        )
     return EXPM[found]
 
 
@@ -265,8 +289,8 @@ class Exponential(NamedTuple):
 def _degree(dtype: Any, norm: float, derivatives: int) -> int:
     """The least Taylor degree at which the next term, of the value and of so many derivatives, is
     at most a quarter of eps."""
-    eps = float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0 ** -52
-    return next(k for k in count(1) if norm ** k / factorial(k) <= eps / 4) + derivatives - 1
+    eps = float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0**-52
+    return next(k for k in count(1) if norm**k / factorial(k) <= eps / 4) + derivatives - 1
 
 
 def expm(a: Array) -> Exponential:
@@ -295,12 +319,17 @@ def expm(a: Array) -> Exponential:
     while not nonpositive(2 * norm - 1).all():
         norm, squarings = divided(norm, 2), squarings + 1
         if squarings > 64:
-            raise ValueError(f"expm: the matrix {a.shape} has entries that are not finite, or "
-                             "of a size whose exponential is not")
-    scaled = divided(a, 2 ** squarings)
+            raise ValueError(
+                f"expm: the matrix {a.shape} has entries that are not finite, or "
+                "of a size whose exponential is not"
+            )
+    scaled = divided(a, 2**squarings)
     one = eye(len(a), a.dtype)
-    degree = (_degree(a.dtype, float(norm.max(initial=0)), 1) if a.dtype.kind == "f" else
-              _degree(a.dtype, 0.5, 2))
+    degree = (
+        _degree(a.dtype, float(norm.max(initial=0)), 1)
+        if a.dtype.kind == "f"
+        else _degree(a.dtype, 0.5, 2)
+    )
     sums = [np.asanyarray(one + divided(scaled, degree))]
     for k in range(degree - 1, 0, -1):
         sums.append(np.asanyarray(one + divided(matmul(scaled, sums[-1]), k)))

@@ -14,8 +14,19 @@ from refnet.batch import Array
 from refnet.maths.kinds import join
 from refnet.maths.numeric import divided, exp, log
 
-__all__ = ["LOSSES", "Loss", "REDUCTIONS", "Scored", "admit_labels", "counted_predictions",
-           "cross_entropy", "largest", "none", "score", "squared_error"]
+__all__ = [
+    "LOSSES",
+    "Loss",
+    "REDUCTIONS",
+    "Scored",
+    "admit_labels",
+    "counted_predictions",
+    "cross_entropy",
+    "largest",
+    "none",
+    "score",
+    "squared_error",
+]
 
 REDUCTIONS = ("mean", "batch_mean", "sum")
 
@@ -41,8 +52,10 @@ def admit_labels(logits: Array, labels: Array) -> None:
         )
     classes = logits.shape[1]
     if labels.size and not 0 <= labels.min() <= labels.max() < classes:
-        raise ValueError(f"cross_entropy: labels run from {labels.min()} to {labels.max()}; need "
-                         f"0 to {classes - 1}, because the net has {classes} outputs")
+        raise ValueError(
+            f"cross_entropy: labels run from {labels.min()} to {labels.max()}; need "
+            f"0 to {classes - 1}, because the net has {classes} outputs"
+        )
 
 
 def cross_entropy(logits: Array, labels: Array) -> Scored:
@@ -91,12 +104,15 @@ def squared_error(outputs: Array, targets: Array) -> Scored:
     ([4.0], [[4.0]])
     """
     if targets.shape != outputs.shape:
-        raise ValueError(f"squared_error: targets have shape {targets.shape}, outputs "
-                         f"{outputs.shape}; need the same (one target per output)")
+        raise ValueError(
+            f"squared_error: targets have shape {targets.shape}, outputs "
+            f"{outputs.shape}; need the same (one target per output)"
+        )
     difference = outputs - join("the targets y", targets, "the outputs", outputs)
     channels = outputs.shape[1]
-    return Scored(divided((difference * difference).sum(axis=1), channels),
-                  divided(2 * difference, channels))
+    return Scored(
+        divided((difference * difference).sum(axis=1), channels), divided(2 * difference, channels)
+    )
 
 
 def none(outputs: Array, cotangent: Array) -> Scored:
@@ -109,19 +125,25 @@ def none(outputs: Array, cotangent: Array) -> Scored:
     ([6.0], [[2.0]])
     """
     if cotangent.shape != outputs.shape:
-        raise ValueError(f"none: the cotangent has shape {cotangent.shape}, outputs "
-                         f"{outputs.shape}; need the same")
+        raise ValueError(
+            f"none: the cotangent has shape {cotangent.shape}, outputs "
+            f"{outputs.shape}; need the same"
+        )
     gradient = join("the cotangent y", cotangent, "the outputs", outputs)
     return Scored((outputs * gradient).sum(axis=1), gradient)
 
 
 Loss = Callable[[Array, Array], Scored]
-LOSSES: Mapping[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error,
-                              "none": none}
+LOSSES: Mapping[str, Loss] = {
+    "cross_entropy": cross_entropy,
+    "squared_error": squared_error,
+    "none": none,
+}
 
 
-def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: str
-                        ) -> tuple[Array | None, int]:
+def counted_predictions(
+    mask: Array | None, shape: tuple[int, ...], reduction: str
+) -> tuple[Array | None, int]:
     """Which predictions count, bool of ``shape`` or None for all, and what their summed loss is
     divided by.
 
@@ -142,8 +164,14 @@ def counted_predictions(mask: Array | None, shape: tuple[int, ...], reduction: s
     return counted, max(number, 1)
 
 
-def score(name: str, outputs: Array, targets: Array, counted: Array | None, divisor: int,
-          losses: Mapping[str, Loss] = LOSSES) -> tuple[Array, Array]:
+def score(
+    name: str,
+    outputs: Array,
+    targets: Array,
+    counted: Array | None,
+    divisor: int,
+    losses: Mapping[str, Loss] = LOSSES,
+) -> tuple[Array, Array]:
     """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked: there
     outputs and targets are not read, and may hold anything.
 
@@ -155,14 +183,16 @@ def score(name: str, outputs: Array, targets: Array, counted: Array | None, divi
     (5.0, [[1.0], [3.0]])
     """
     shape = outputs.shape[:-1]
-    if targets.shape[:len(shape)] != shape:
-        raise ValueError(f"{name}: targets have shape {targets.shape}; need {shape} first, "
-                         "one target a prediction (check the net's readout and the order of "
-                         "x's axes)")
+    if targets.shape[: len(shape)] != shape:
+        raise ValueError(
+            f"{name}: targets have shape {targets.shape}; need {shape} first, "
+            "one target a prediction (check the net's readout and the order of "
+            "x's axes)"
+        )
     flat, rows = outputs, targets
     if len(shape) != 1:
         flat = outputs.reshape(prod(shape), outputs.shape[-1])
-        rows = targets.reshape(prod(shape), *targets.shape[len(shape):])
+        rows = targets.reshape(prod(shape), *targets.shape[len(shape) :])
     if counted is None:
         loss, gradient = losses[name](flat, rows)
         loss, gradient = divided(loss, divisor), divided(gradient, divisor)

@@ -18,8 +18,25 @@ from refnet.batch import Array
 from refnet.maths.kinds import kind
 from refnet.maths.threads import LARGE, split_product
 
-__all__ = ["MATMUL", "Number", "clamp", "constant", "cos", "divided", "exp", "expm1", "log",
-           "matmul", "nonpositive", "product", "sigmoid", "sin", "sqrt", "tanh", "times"]
+__all__ = [
+    "MATMUL",
+    "Number",
+    "clamp",
+    "constant",
+    "cos",
+    "divided",
+    "exp",
+    "expm1",
+    "log",
+    "matmul",
+    "nonpositive",
+    "product",
+    "sigmoid",
+    "sin",
+    "sqrt",
+    "tanh",
+    "times",
+]
 
 Number = float | Fraction
 """A constant such as a learning rate; a Fraction where it has to be exact and no float is."""
@@ -48,8 +65,15 @@ def matmul(a: Array, b: Array) -> Array:
 
 def _one(*arrays: Any) -> Any:
     """1 in the kind of the object arrays; a Fraction if they hold nothing but ints."""
-    return next((value * 0 + 1 for a in arrays for value in np.asarray(a, object).flat
-                 if not isinstance(value, int)), Fraction(1))
+    return next(
+        (
+            value * 0 + 1
+            for a in arrays
+            for value in np.asarray(a, object).flat
+            if not isinstance(value, int)
+        ),
+        Fraction(1),
+    )
 
 
 def divided(a: Array, b: Any) -> Array:
@@ -144,9 +168,11 @@ def _elementary(name: str) -> Callable[[Array], Array]:
         return np.asanyarray(on_objects(x) if x.dtype == object else on_floats(x))
 
     function.__name__ = name
-    function.__doc__ = (f"``{name}`` of every entry, any dtype that has it; else TypeError.\n\n"
-                        f"    >>> round(float({name}(np.array(0.5))), 6)\n"
-                        f"    {round(float(on_floats(0.5)), 6)!r}\n")
+    function.__doc__ = (
+        f"``{name}`` of every entry, any dtype that has it; else TypeError.\n\n"
+        f"    >>> round(float({name}(np.array(0.5))), 6)\n"
+        f"    {round(float(on_floats(0.5)), 6)!r}\n"
+    )
     return function
 
 

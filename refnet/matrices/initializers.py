@@ -14,9 +14,22 @@ from refnet.arguments import choice, generator, number, short, whole
 from refnet.batch import Array
 from refnet.process import serial_blas
 
-__all__ = ["INITIALIZERS", "chain", "fbchain", "gaussian", "glorot_normal", "glorot_uniform",
-           "he", "identity", "initialize", "orthogonal", "orthogonal_svd", "ramp", "rotations",
-           "uniform"]
+__all__ = [
+    "INITIALIZERS",
+    "chain",
+    "fbchain",
+    "gaussian",
+    "glorot_normal",
+    "glorot_uniform",
+    "he",
+    "identity",
+    "initialize",
+    "orthogonal",
+    "orthogonal_svd",
+    "ramp",
+    "rotations",
+    "uniform",
+]
 
 Shape = tuple[int, int]
 Rng = np.random.Generator
@@ -63,7 +76,7 @@ def glorot_uniform(shape: Shape, rng: Rng, gain: float = 1) -> Array:
     return uniform(shape, rng, gain * (6 / sum(shape)) ** 0.5)
 
 
-def he(shape: Shape, rng: Rng, gain: float = 2 ** 0.5) -> Array:
+def he(shape: Shape, rng: Rng, gain: float = 2**0.5) -> Array:
     """Entries N(0, gain^2 / fan_in); the gain sqrt(2) is for ReLU (He et al. 2015).
 
     >>> W = he((300, 500), np.random.default_rng(0))
@@ -125,8 +138,10 @@ def orthogonal_svd(shape: Shape, rng: Rng, gain: float = 1) -> Array:
 
 def _square(shape: Shape, name: str) -> int:
     if shape[0] != shape[1]:
-        raise ValueError(f"initialize: {name} needs a square matrix, not {shape}; name another "
-                         "initialiser for the matrices that are not recurrent")
+        raise ValueError(
+            f"initialize: {name} needs a square matrix, not {shape}; name another "
+            "initialiser for the matrices that are not recurrent"
+        )
     return shape[0]
 
 
@@ -139,8 +154,9 @@ def rotations(shape: Shape, rng: Rng) -> Array:
     """
     size = _square(shape, "rotations")
     if size % 2:
-        raise ValueError(f"initialize: rotations come in pairs of units; {size} is odd, use "
-                         f"{size + 1}")
+        raise ValueError(
+            f"initialize: rotations come in pairs of units; {size} is odd, use {size + 1}"
+        )
     angles = rng.uniform(-np.pi, np.pi, size // 2)
     first = np.arange(0, size, 2)
     out = np.zeros(shape)
@@ -165,8 +181,9 @@ def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Ar
     return diagonal * np.eye(size) + gain * np.eye(size, k=-1)
 
 
-def fbchain(shape: Shape, rng: Rng, feedback: float = 0.04, gain: float = 0.99,
-            diagonal: float = 0) -> Array:
+def fbchain(
+    shape: Shape, rng: Rng, feedback: float = 0.04, gain: float = 0.99, diagonal: float = 0
+) -> Array:
     """A chain with ``feedback`` from unit i + 1 to unit i, on the superdiagonal.
 
     >>> fbchain((2, 2), np.random.default_rng(0), feedback=0.5, gain=2).tolist()
@@ -192,9 +209,23 @@ def ramp(shape: Shape, rng: Rng, end: float = 0.01) -> Array:
     return end * np.subtract.outer(index, index) / max(size - 1, 1)
 
 
-INITIALIZERS: dict[str, Callable[..., Array]] = {f.__name__: f for f in (
-    gaussian, uniform, glorot_normal, glorot_uniform, he, identity, orthogonal, orthogonal_svd,
-    rotations, chain, fbchain, ramp)}
+INITIALIZERS: dict[str, Callable[..., Array]] = {
+    f.__name__: f
+    for f in (
+        gaussian,
+        uniform,
+        glorot_normal,
+        glorot_uniform,
+        he,
+        identity,
+        orthogonal,
+        orthogonal_svd,
+        rotations,
+        chain,
+        fbchain,
+        ramp,
+    )
+}
 
 
 def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
@@ -211,14 +242,16 @@ def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
     choice("initialize:", name, INITIALIZERS)
     generator("initialize: rng", rng)
     if not isinstance(shape, (tuple, list)) or len(shape) != 2:
-        raise ValueError(f"initialize: shape is {short(shape)}; need (fan_out, "
-                         "fan_in), each at least 1")
+        raise ValueError(
+            f"initialize: shape is {short(shape)}; need (fan_out, fan_in), each at least 1"
+        )
     shape = (whole("initialize: shape[0]", shape[0]), whole("initialize: shape[1]", shape[1]))
     known = list(inspect.signature(INITIALIZERS[name]).parameters)[2:]
     for option, value in options.items():
         if option not in known:
-            raise ValueError(f"initialize: {name} takes {' and '.join(known) or 'no options'}, "
-                             f"not {option!r}")
+            raise ValueError(
+                f"initialize: {name} takes {' and '.join(known) or 'no options'}, not {option!r}"
+            )
         number(f"initialize: {name}'s {option}", value, "(-inf, inf)")
         if option in ("sd", "limit") and value < 0:
             raise ValueError(f"initialize: {name}'s {option} is {value}; need at least 0")

@@ -27,8 +27,16 @@ from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
 
-__all__ = ["Descent", "FORMS", "defect", "defect_and_gradient", "open_penalty", "open_update",
-           "orthogonalize", "orthogonalize_params"]
+__all__ = [
+    "Descent",
+    "FORMS",
+    "defect",
+    "defect_and_gradient",
+    "open_penalty",
+    "open_update",
+    "orthogonalize",
+    "orthogonalize_params",
+]
 
 FORMS = ("squared", "unsquared", "mean_square")
 _RULES = {"W": MATRIX, "form": one_of(FORMS), "side": optional(one_of(("rows", "columns")))}
@@ -67,8 +75,9 @@ def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
 
 
 @takes(**_RULES)
-def defect_and_gradient(W: Array, form: str = "squared", side: str | None = None
-                        ) -> tuple[Array, Array]:
+def defect_and_gradient(
+    W: Array, form: str = "squared", side: str | None = None
+) -> tuple[Array, Array]:
     """The defect, and its gradient in W.
 
     ``4 E W`` (rows) or ``4 W E`` (columns) for "squared", divided by E's number of entries
@@ -135,30 +144,47 @@ def _refuse_hopeless(W: Array, rate: Number, form: str, name: str) -> None:
     s = np.linalg.svd(plain, compute_uv=False)
     eps = float(np.finfo(W.dtype if W.dtype.kind == "f" else np.float64).eps)
     if s[-1] <= max(W.shape) * eps * s[0]:
-        raise ValueError(f"{where} has the singular value {s[-1]:.3g}, 0 to rounding (the largest "
-                         f"is {s[0]:.3g}); no step changes a singular value of 0: start from "
-                         "a matrix of full rank, such as a random one")
+        raise ValueError(
+            f"{where} has the singular value {s[-1]:.3g}, 0 to rounding (the largest "
+            f"is {s[0]:.3g}); no step changes a singular value of 0: start from "
+            "a matrix of full rank, such as a random one"
+        )
     if form == "unsquared":
         return
     a = float(rate) / (min(W.shape) ** 2 if form == "mean_square" else 1)
     scale = "" if form == "squared" else f" ({a:.3g} for the sum of squares)"
     if a >= 0.25:
-        raise ValueError(f"{where}: the rate is {rate}{scale}; from 1/4 on the descent "
-                         "does not converge, or far too slowly: 1/8 converges fastest")
+        raise ValueError(
+            f"{where}: the rate is {rate}{scale}; from 1/4 on the descent "
+            "does not converge, or far too slowly: 1/8 converges fastest"
+        )
     if s[0] ** 2 >= 1 + 1 / (2 * a):
         limit = float(rate) / a / (2 * (s[0] ** 2 - 1))
         raise ValueError(
             f"{where} has the singular value {s[0]:.4g}; with the rate {rate}{scale} those from "
             f"sqrt(1 + 1 / (2 rate)) = {(1 + 1 / (2 * a)) ** 0.5:.4g} on grow without bound: "
-            f"take a rate below {limit:.3g}, or a smaller start")
+            f"take a rate below {limit:.3g}, or a smaller start"
+        )
 
 
-@takes(W=REAL_MATRIX, rate=real("(0, inf)"), stop_cost=optional(real("[0, inf]")),
-       stop_gradient=optional(real("[0, inf]")), max_steps=count(0), form=one_of(FORMS),
-       name=instance(str, "the matrix's name"))
-def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
-                  stop_gradient: float | None = None, max_steps: int = 100,
-                  form: str = "squared", name: str = "W") -> Descent:
+@takes(
+    W=REAL_MATRIX,
+    rate=real("(0, inf)"),
+    stop_cost=optional(real("[0, inf]")),
+    stop_gradient=optional(real("[0, inf]")),
+    max_steps=count(0),
+    form=one_of(FORMS),
+    name=instance(str, "the matrix's name"),
+)
+def orthogonalize(
+    W: Array,
+    rate: Number = 0.1,
+    stop_cost: float | None = 1e-6,
+    stop_gradient: float | None = None,
+    max_steps: int = 100,
+    form: str = "squared",
+    name: str = "W",
+) -> Descent:
     """OINIT: gradient descent on the defect of W until it is (semi-)orthogonal.
 
     Each step checks, then updates ``W <- W - rate gradient``. Stops at a check when the cost
@@ -189,16 +215,19 @@ def orthogonalize(W: Array, rate: Number = 0.1, stop_cost: float | None = 1e-6,
         if least is not None and float((gradient * gradient).sum()) < least * least:
             return Descent(W, costs, "gradient")
         if not np.isfinite(costs[-1]):
-            raise ValueError(f"orthogonalize: {name}: the cost is {costs[-1]} after {updates} "
-                             f"updates in {W.dtype}; take a smaller rate or start")
+            raise ValueError(
+                f"orthogonalize: {name}: the cost is {costs[-1]} after {updates} "
+                f"updates in {W.dtype}; take a smaller rate or start"
+            )
         if updates < max_steps:
             W = np.asarray(W - times(rate, gradient))
     return Descent(W, costs, "steps")
 
 
 @takes(weights=ARRAYS, parallel=instance(bool, "True or False"))
-def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
-                         ) -> tuple[Params, list[dict[str, Any]]]:
+def orthogonalize_params(
+    weights: Params, parallel: bool = False, **options: Any
+) -> tuple[Params, list[dict[str, Any]]]:
     """OINIT as the first phase of training: ``orthogonalize`` each of a net's matrices by itself.
 
     One after the other, or all at once in threads, with the same bits. ``options`` are those
@@ -214,6 +243,7 @@ def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
 
     Checked by: tests/matrices/test_orthogonality.py::test_phase.
     """
+
     def one(name: str) -> Descent:
         return orthogonalize(weights[name], name=name, **options)
 
@@ -222,14 +252,15 @@ def orthogonalize_params(weights: Params, parallel: bool = False, **options: Any
             descents = list(pool.map(one, weights))
     else:
         descents = [one(name) for name in weights]
-    report = [{"matrix": name, "steps": descent.steps, "stopped": descent.stopped,
-               "costs": descent.costs} for name, descent in zip(weights, descents)]
+    report = [
+        {"matrix": name, "steps": descent.steps, "stopped": descent.stopped, "costs": descent.costs}
+        for name, descent in zip(weights, descents)
+    ]
     return {name: descent.W for name, descent in zip(weights, descents)}, report
 
 
 @takes(weights=ARRAYS, strength=real("[0, inf)"), form=one_of(FORMS))
-def open_penalty(weights: Params, strength: Number, form: str = "squared"
-                 ) -> tuple[Array, Params]:
+def open_penalty(weights: Params, strength: Number, form: str = "squared") -> tuple[Array, Params]:
     """OPEN as a penalty: ``strength`` times the sum of the defects, and its gradients.
 
     The paper's text has "squared", ``4 lambda (W W' - I) W``, its released recurrent code

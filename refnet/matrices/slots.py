@@ -65,8 +65,9 @@ class Transition(Protocol):
     def pull_back(self, parts: Params, tape: Any, dW: Array) -> Params: ...
     def penalty(self, parts: Params) -> tuple[Any, Params]: ...
     def report(self, parts: Params) -> dict[str, float]: ...
-    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
-                ) -> Moved: ...
+    def retract(
+        self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
+    ) -> Moved: ...
 
 
 def parts(params: Params, slot: str) -> Params:
@@ -76,12 +77,16 @@ def parts(params: Params, slot: str) -> Params:
     >>> sorted(parts({"Whh.U": np.eye(2), "Whh.s": np.ones(2), "bh": np.zeros(2)}, "Whh"))
     ['U', 's']
     """
-    return {name[len(slot) + 1:]: value for name, value in params.items()
-            if name.startswith(slot + ".")}
+    return {
+        name[len(slot) + 1 :]: value
+        for name, value in params.items()
+        if name.startswith(slot + ".")
+    }
 
 
-def assemble(transition: Transition, params: Params, slots: tuple[str, ...]
-             ) -> tuple[Params, dict[str, Any]]:
+def assemble(
+    transition: Transition, params: Params, slots: tuple[str, ...]
+) -> tuple[Params, dict[str, Any]]:
     """The matrix of every slot, and the tapes for ``pull_back``.
 
     >>> import numpy as np
@@ -94,8 +99,9 @@ def assemble(transition: Transition, params: Params, slots: tuple[str, ...]
     return {slot: W for slot, (W, _) in made.items()}, {slot: t for slot, (_, t) in made.items()}
 
 
-def pull_back(transition: Transition, params: Params, tapes: dict[str, Any], grads: Params
-              ) -> Params:
+def pull_back(
+    transition: Transition, params: Params, tapes: dict[str, Any], grads: Params
+) -> Params:
     """Gradients of every slot's parts, under their full names, from each slot's dW.
 
     >>> import numpy as np
@@ -106,13 +112,14 @@ def pull_back(transition: Transition, params: Params, tapes: dict[str, Any], gra
     >>> grads["Whh.M"].tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    return {f"{slot}.{part}": value for slot, tape in tapes.items()
-            for part, value in
-            transition.pull_back(parts(params, slot), tape, grads[slot]).items()}
+    return {
+        f"{slot}.{part}": value
+        for slot, tape in tapes.items()
+        for part, value in transition.pull_back(parts(params, slot), tape, grads[slot]).items()
+    }
 
 
-def penalty(transition: Transition, params: Params, slots: tuple[str, ...]
-            ) -> tuple[Any, Params]:
+def penalty(transition: Transition, params: Params, slots: tuple[str, ...]) -> tuple[Any, Params]:
     """What the transition adds to the loss over all slots, and its gradients by full name.
 
     >>> import numpy as np

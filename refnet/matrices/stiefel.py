@@ -20,8 +20,16 @@ from refnet.maths.numeric import Number, matmul, times
 from refnet.maths.threads import LARGE, cut, in_threads
 from refnet.process import serial_blas
 
-__all__ = ["METRICS", "Guarded", "RETRACTIONS", "defect", "determinant", "gradient", "guard",
-           "step"]
+__all__ = [
+    "METRICS",
+    "Guarded",
+    "RETRACTIONS",
+    "defect",
+    "determinant",
+    "gradient",
+    "guard",
+    "step",
+]
 
 METRICS = ("canonical", "euclidean")
 RETRACTIONS = ("cayley", "qr", "polar", "geodesic")
@@ -50,8 +58,9 @@ def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
 
 
 @serial_blas
-def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
-         metric: str = "canonical") -> Array:
+def step(
+    M: Array, G: Array, rate: Number, retraction: str = "cayley", metric: str = "canonical"
+) -> Array:
     """A step of that rate from M against the Riemannian gradient of G; M is not changed.
 
     Shapes: M, G (N, P), N >= P. float32 and float64 (all), longdouble (all but polar), exact
@@ -66,8 +75,10 @@ def step(M: Array, G: Array, rate: Number, retraction: str = "cayley",
     """
     choice("stiefel: retraction", retraction, RETRACTIONS)
     if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
-        raise ValueError(f"stiefel.step: M is {M.shape} and its gradient {G.shape}; need one "
-                         "shape (N, P), N >= P, for orthonormal columns: transpose a wide matrix")
+        raise ValueError(
+            f"stiefel.step: M is {M.shape} and its gradient {G.shape}; need one "
+            "shape (N, P), N >= P, for orthonormal columns: transpose a wide matrix"
+        )
     M = inexact(M)
     G = join("stiefel.step: the gradient G", G, "M", M)
     if retraction == "cayley":
@@ -158,7 +169,7 @@ def _geodesic(M: Array, G: Array, rate: Number, metric: str) -> Array:
         U, V = _factors(M, G, metric)
         z = times(-rate, matmul(V.T, U))
         one = eye(2 * P, M.dtype)
-        phi = expm(np.block([[z, one], [one * 0, one * 0]])).value[:2 * P, 2 * P:]
+        phi = expm(np.block([[z, one], [one * 0, one * 0]])).value[: 2 * P, 2 * P :]
         return np.asarray(M - times(rate, matmul(U, matmul(phi, matmul(V.T, M)))))
     D = times(-rate, gradient(M, G, metric))
     a, one = matmul(M.T, D), eye(P, M.dtype)
@@ -169,8 +180,10 @@ def _geodesic(M: Array, G: Array, rate: Number, metric: str) -> Array:
 def _polar(a: Array) -> Array:
     """The nearest matrix with orthonormal columns: ``U V'`` of the SVD."""
     if a.dtype.char not in "fd":
-        raise TypeError(f"stiefel: the polar factor of {a.dtype} is not available; use the cayley "
-                        "or qr retraction, or float64")
+        raise TypeError(
+            f"stiefel: the polar factor of {a.dtype} is not available; use the cayley "
+            "or qr retraction, or float64"
+        )
     u, _, vt = np.linalg.svd(a, full_matrices=False)
     return np.asarray(u @ vt)
 
@@ -191,7 +204,7 @@ def defect(M: Array) -> float:
 
     def measure(n: int) -> None:
         n = n // 2 if n % 2 == 0 else len(parts) - 1 - n // 2  # a thread's parts: short and long
-        own, columns = M[:, parts[n]], M[:, :parts[n].start]
+        own, columns = M[:, parts[n]], M[:, : parts[n].start]
         E, above = own.T @ own, (columns.T @ own).ravel()
         diagonal = np.arange(len(E))
         E[diagonal, diagonal] -= 1
@@ -243,10 +256,12 @@ def guard(M: Array) -> Guarded:
     Checked by: tests/matrices/test_stiefel.py::test_guard.
     """
     size, P = defect(M), M.shape[1]
-    if size <= 4 * P ** 0.5 * float(np.finfo(M.dtype).eps):
+    if size <= 4 * P**0.5 * float(np.finfo(M.dtype).eps):
         return Guarded(M, size, False)
     if not size <= 0.5:
-        raise ValueError(f"stiefel.guard: M {M.shape} has ||M'M - I|| = {size:.3g}; need a matrix "
-                         "with orthonormal columns, up to rounding: start from an orthogonal one")
+        raise ValueError(
+            f"stiefel.guard: M {M.shape} has ||M'M - I|| = {size:.3g}; need a matrix "
+            "with orthonormal columns, up to rounding: start from an orthogonal one"
+        )
     E = np.asarray(M.T @ M - eye(P, M.dtype))
     return Guarded(np.asarray(M - matmul(M, _half(E))), size, True)

@@ -18,9 +18,24 @@ from refnet.matrices.slots import Transition, pull_back
 from refnet.matrices.transitions import transition
 from refnet.specs import read
 
-__all__ = ["Initializer", "Named", "NetTape", "a_loss", "a_transition", "added", "admit_gradients",
-           "admit_tape", "an_activation", "copied", "float_type", "losses_of", "matmul_of",
-           "matrix_of", "parameter_shapes", "pulled"]
+__all__ = [
+    "Initializer",
+    "Named",
+    "NetTape",
+    "a_loss",
+    "a_transition",
+    "added",
+    "admit_gradients",
+    "admit_tape",
+    "an_activation",
+    "copied",
+    "float_type",
+    "losses_of",
+    "matmul_of",
+    "matrix_of",
+    "parameter_shapes",
+    "pulled",
+]
 
 T = TypeVar("T")
 
@@ -87,8 +102,10 @@ it is given
     choice("loss", loss, tuple(LOSSES))
     choice("reduction", reduction, REDUCTIONS)
     if loss == "none" and reduction != "sum":
-        raise ValueError(f"reduction is {reduction!r}; need 'sum' with the loss 'none': the "
-                         "cotangent is taken as it is given")
+        raise ValueError(
+            f"reduction is {reduction!r}; need 'sum' with the loss 'none': the "
+            "cotangent is taken as it is given"
+        )
 
 
 def losses_of(backend: str) -> Mapping[str, Loss]:
@@ -100,6 +117,7 @@ def losses_of(backend: str) -> Mapping[str, Loss]:
     if backend == "reference":
         return LOSSES
     from refnet.compiled import losses  # Numba is slow to import
+
     return losses.LOSSES
 
 
@@ -112,6 +130,7 @@ def matmul_of(backend: str) -> Callable[[Array, Array], Array]:
     if backend == "reference":
         return matmul
     from refnet.compiled import products  # Numba is slow to import
+
     return products.matmul
 
 
@@ -137,8 +156,10 @@ def a_transition(value: Transition | str | None) -> Transition | None:
     if isinstance(value, str):
         return transition(value)
     if value is not None and (isinstance(value, type) or not hasattr(value, "pull_back")):
-        raise TypeError(f"transition is {short(value)}; need a name such as 'orthogonal', or what "
-                        "transition() gives, or None")
+        raise TypeError(
+            f"transition is {short(value)}; need a name such as 'orthogonal', or what "
+            "transition() gives, or None"
+        )
     return value
 
 
@@ -148,8 +169,10 @@ def parameter_shapes(own: Activation, units: int, suffix: str = "") -> dict[str,
     >>> parameter_shapes(activation("prelu"), 4, "1")
     {'slope1': ((), (4,))}
     """
-    return {f"{name}{suffix}": tuple(dict.fromkeys([shape(units), (units,)]))
-            for name, shape, _ in own.start}
+    return {
+        f"{name}{suffix}": tuple(dict.fromkeys([shape(units), (units,)]))
+        for name, shape, _ in own.start
+    }
 
 
 def copied(params: Params, x: Array) -> tuple[Params, Array]:
@@ -194,24 +217,37 @@ unchanged since: run forward again
     if other is not net and other != net:
         have, need = (f"class={type(each).__name__}" for each in (other, net))
         if type(other) is type(net):
-            odd = [each.name for each in fields(net)
-                   if getattr(other, each.name) != getattr(net, each.name)]
-            have, need = (", ".join(f"{name}={short(getattr(each, name))}" for name in odd)
-                          for each in (other, net))
-        raise ValueError(f"{where}: the tape is of a net with {have}; need {need}: run forward and "
-                         "backward of the same net")
+            odd = [
+                each.name
+                for each in fields(net)
+                if getattr(other, each.name) != getattr(net, each.name)
+            ]
+            have, need = (
+                ", ".join(f"{name}={short(getattr(each, name))}" for name in odd)
+                for each in (other, net)
+            )
+        raise ValueError(
+            f"{where}: the tape is of a net with {have}; need {need}: run forward and "
+            "backward of the same net"
+        )
     if params is not tape.given:
         kind(f"{where}: params", params, Mapping, "the dict of arrays that forward was given")
-        changed = [str(name) for name in {**tape.given, **params}
-                   if not _same(tape.given.get(name), params.get(name))]
+        changed = [
+            str(name)
+            for name in {**tape.given, **params}
+            if not _same(tape.given.get(name), params.get(name))
+        ]
         if changed:
-            raise ValueError(f"{where}: params are not what forward was given, in "
-                             f"{', '.join(changed)}; need the same, unchanged since: run forward "
-                             "again")
+            raise ValueError(
+                f"{where}: params are not what forward was given, in "
+                f"{', '.join(changed)}; need the same, unchanged since: run forward "
+                "again"
+            )
 
 
-def admit_gradients(where: str, doutputs: Array, shape: tuple[int, ...], extra: Params | None,
-                    known: Params) -> None:
+def admit_gradients(
+    where: str, doutputs: Array, shape: tuple[int, ...], extra: Params | None, known: Params
+) -> None:
     """Raise ValueError or TypeError unless the cotangent has the outputs' shape, and each of the
     gradients to add has the shape of the array of its name in ``known``.
 
@@ -221,12 +257,18 @@ def admit_gradients(where: str, doutputs: Array, shape: tuple[int, ...], extra: 
     """
     admit(where, {"doutputs": doutputs}, {"doutputs": (shape,)}, {}, "as the outputs have")
     if extra:
-        admit(f"{where}: extra", extra, {name: (value.shape,) for name, value in known.items()}, {},
-              "as the parameters have")
+        admit(
+            f"{where}: extra",
+            extra,
+            {name: (value.shape,) for name, value in known.items()},
+            {},
+            "as the parameters have",
+        )
 
 
-def matrix_of(what: str, draw: Initializer | str, shape: tuple[int, int],
-              rng: np.random.Generator) -> Array:
+def matrix_of(
+    what: str, draw: Initializer | str, shape: tuple[int, int], rng: np.random.Generator
+) -> Array:
     """A start matrix by an initialiser, or by the name of one.
 
     >>> matrix_of("weights", "identity", (2, 2), np.random.default_rng(0)).tolist()
@@ -248,11 +290,14 @@ def float_type(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except TypeError:
-        raise TypeError(f"init: dtype is {short(dtype)}; need a float type such as "
-                        "np.float32") from None
+        raise TypeError(
+            f"init: dtype is {short(dtype)}; need a float type such as np.float32"
+        ) from None
     if found.kind != "f":
-        raise ValueError(f"init: dtype is {found}; need a float type such as np.float32. For exact "
-                         "numbers, lift what init gives (refnet.exact.lift)")
+        raise ValueError(
+            f"init: dtype is {found}; need a float type such as np.float32. For exact "
+            "numbers, lift what init gives (refnet.exact.lift)"
+        )
     return found
 
 
@@ -265,8 +310,9 @@ def added(a: Params, b: Params) -> Params:
     return {**a, **{name: a[name] + value if name in a else value for name, value in b.items()}}
 
 
-def pulled(net: "Matrices", params: Params, made: dict[str, Any],
-           grads: Params, extra: Params | None) -> Params:
+def pulled(
+    net: "Matrices", params: Params, made: dict[str, Any], grads: Params, extra: Params | None
+) -> Params:
     """Add ``extra`` to the matrices' gradients, pull these back to their parts if the net's
     transition made them, and add the rest of ``extra``, which is for the parts themselves.
 

@@ -70,10 +70,15 @@ class FeedforwardNet:
         choice("backend", self.backend, ("reference", "compiled"))
         a_loss(self.loss, self.reduction)
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
-            raise ValueError(f"widths are {short(self.widths)}; need at least inputs and outputs, "
-                             "each at least 1, such as (784, 100, 10)")
-        object.__setattr__(self, "widths", tuple(
-            whole(f"widths[{layer}]", width) for layer, width in enumerate(self.widths)))
+            raise ValueError(
+                f"widths are {short(self.widths)}; need at least inputs and outputs, "
+                "each at least 1, such as (784, 100, 10)"
+            )
+        object.__setattr__(
+            self,
+            "widths",
+            tuple(whole(f"widths[{layer}]", width) for layer, width in enumerate(self.widths)),
+        )
         for width in self.widths[1:-1]:
             self.activation.admit(width)
 
@@ -90,9 +95,12 @@ class FeedforwardNet:
     @property
     def slots(self) -> tuple[str, ...]:
         """The hidden layers' matrices that a transition can make."""
-        return tuple(f"W{layer}" for layer in range(1, self.depth + 1)
-                     if self.widths[layer] == self.widths[layer - 1]
-                     or getattr(self.transition, "rectangular", False))
+        return tuple(
+            f"W{layer}"
+            for layer in range(1, self.depth + 1)
+            if self.widths[layer] == self.widths[layer - 1]
+            or getattr(self.transition, "rectangular", False)
+        )
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -102,8 +110,10 @@ class FeedforwardNet:
             rows, columns = self.widths[layer], self.widths[layer - 1]
             name = f"W{layer}"
             if self.transition is not None and name in self.slots:
-                shapes |= {f"{name}.{part}": (shape,)
-                           for part, shape in self.transition.shapes(rows, columns).items()}
+                shapes |= {
+                    f"{name}.{part}": (shape,)
+                    for part, shape in self.transition.shapes(rows, columns).items()
+                }
             else:
                 shapes[name] = ((rows, columns),)
             shapes[f"b{layer}"] = ((rows,),)
@@ -130,10 +140,14 @@ class FeedforwardNet:
         admit(where, params, self.shapes, sizes, self.because, self.required)
 
     @serial_blas
-    def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
-             weights: Initializer | str = glorot_uniform,
-             recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None
-             ) -> Params:
+    def init(
+        self,
+        rng: np.random.Generator,
+        dtype: DTypeLike = np.float32,
+        weights: Initializer | str = glorot_uniform,
+        recurrent: Initializer | str | None = None,
+        inputs: Initializer | str | None = None,
+    ) -> Params:
         """Start values: ``weights`` draws every matrix, but ``recurrent`` the square hidden
         ones and ``inputs`` W1, if given; biases are zero. An initialiser is a function of shape
         and rng, or its name. Drawn in float64, then rounded.
@@ -149,14 +163,16 @@ class FeedforwardNet:
             start = matrix_of(what, special or weights, shape, rng)
             name = f"W{layer}"
             if self.transition is not None and name in self.slots:
-                params |= {f"{name}.{part}": value
-                           for part, value in self.transition.init(start).items()}
+                params |= {
+                    f"{name}.{part}": value for part, value in self.transition.init(start).items()
+                }
             else:
                 params[name] = start
             params[f"b{layer}"] = np.zeros(shape[0])
             if layer <= self.depth:
-                params |= {f"{own}{layer}": value
-                           for own, value in self.activation.init(shape[0]).items()}
+                params |= {
+                    f"{own}{layer}": value for own, value in self.activation.init(shape[0]).items()
+                }
         return {name: value.astype(dtype) for name, value in params.items()}
 
     def _own(self, p: Params, layer: int) -> Params:
@@ -175,8 +191,9 @@ class FeedforwardNet:
         return {**params, **made}
 
     @serial_blas
-    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
-                ) -> tuple[Array, NetTape]:
+    def forward(
+        self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
+    ) -> tuple[Array, NetTape]:
         """Outputs (B, C) and the tape. Shapes: x (B, D). ``mask`` must be None. ``copy``: whether
         the tape gets its own copies of the parameters and x, as it must unless they stay as they
         are until ``backward``.
@@ -191,8 +208,10 @@ class FeedforwardNet:
         p, made = self.matrices(params)
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled  # Numba is slow to import
-            outputs, rows, kept = compiled.forward("FeedforwardNet.forward", p, x, self.widths,
-                                                   self.activation)
+
+            outputs, rows, kept = compiled.forward(
+                "FeedforwardNet.forward", p, x, self.widths, self.activation
+            )
             return outputs, NetTape(self, given, p, made, kept, rows, None)
         h, tape = x, []
         for layer in range(1, self.depth + 1):
@@ -203,8 +222,14 @@ class FeedforwardNet:
         return outputs, NetTape(self, given, p, made, tape, h, None)
 
     @serial_blas
-    def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
-                 extra: Params | None = None) -> Params:
+    def backward(
+        self,
+        params: Params,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool = True,
+        extra: Params | None = None,
+    ) -> Params:
         """Gradients in every parameter and, if ``inputs``, in x: from the last layer down,
         ``dv_l = f'(v_l) (W_{l+1}' dv_{l+1})``, ``dW_l = dv_l h_{l-1}'``, ``db_l = dv_l``.
 
@@ -214,13 +239,31 @@ class FeedforwardNet:
         """
         admit_tape("FeedforwardNet.backward", self, tape, params)
         _, _, p, made, layers, h, _ = tape
-        admit_gradients("FeedforwardNet.backward", doutputs, (len(h), self.widths[-1]), extra,
-                        {**params, **p} if extra else {})
+        admit_gradients(
+            "FeedforwardNet.backward",
+            doutputs,
+            (len(h), self.widths[-1]),
+            extra,
+            {**params, **p} if extra else {},
+        )
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled
-            return pulled(self, p, made, compiled.backward(
-                "FeedforwardNet.backward", p, layers, doutputs, self.widths, self.activation,
-                inputs), extra)
+
+            return pulled(
+                self,
+                p,
+                made,
+                compiled.backward(
+                    "FeedforwardNet.backward",
+                    p,
+                    layers,
+                    doutputs,
+                    self.widths,
+                    self.activation,
+                    inputs,
+                ),
+                extra,
+            )
         last = self.depth + 1
         grads: Params = {}
         dv = doutputs

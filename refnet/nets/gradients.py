@@ -22,8 +22,16 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Net", "Result", "hvp", "jvp", "loss_and_gradients", "per_example_gradients",
-           "scored", "tangent"]
+__all__ = [
+    "Net",
+    "Result",
+    "hvp",
+    "jvp",
+    "loss_and_gradients",
+    "per_example_gradients",
+    "scored",
+    "tangent",
+]
 
 Net = RecurrentNet | FeedforwardNet
 Penalty = Callable[[Params], tuple[Any, Params]]
@@ -38,8 +46,9 @@ NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet, a StackedNet or 
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
 
 
-def scored(net: Net, outputs: Array, batch: Batch, divisor: int | None = None
-           ) -> tuple[Array, Array]:
+def scored(
+    net: Net, outputs: Array, batch: Batch, divisor: int | None = None
+) -> tuple[Array, Array]:
     """The loss and its gradient in the outputs.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1, loss="squared_error", reduction="sum")
@@ -63,8 +72,13 @@ def _admit_targets(net: Net, y: Any, outputs: tuple[int, ...]) -> None:
     """Raise ValueError or TypeError for a y that does not fit outputs of that shape."""
     need = outputs[:-1] if net.loss == "cross_entropy" else outputs
     if type(y) is not np.ndarray or y.shape != need or y.dtype.kind not in NUMBERS:
-        admit("batch", {"y": y}, {"y": (need,)}, {}, f"because the net's loss is {net.loss} and "
-              f"its outputs are {outputs}")
+        admit(
+            "batch",
+            {"y": y},
+            {"y": (need,)},
+            {},
+            f"because the net's loss is {net.loss} and its outputs are {outputs}",
+        )
 
 
 class Result(NamedTuple):
@@ -76,8 +90,14 @@ class Result(NamedTuple):
 
 
 @takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(count()))
-def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True,
-                       penalty: Penalty | None = None, divisor: int | None = None) -> Result:
+def loss_and_gradients(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    inputs: bool = True,
+    penalty: Penalty | None = None,
+    divisor: int | None = None,
+) -> Result:
     """The loss and its exact gradient in every parameter, in h0 and in x.
 
     ``inputs``: whether the gradient in x is wanted. ``penalty``: takes the parameters with
@@ -105,8 +125,10 @@ def loss_and_gradients(net: Net, params: Params, batch: Batch, inputs: bool = Tr
     if penalty is not None:
         value, extra = penalty(tape.p)
         if np.shape(value) != ():
-            raise ValueError("loss_and_gradients: the penalty's value has shape "
-                             f"{np.shape(value)}; need one number")
+            raise ValueError(
+                "loss_and_gradients: the penalty's value has shape "
+                f"{np.shape(value)}; need one number"
+            )
         loss = np.asarray(loss + value)
     gradients = net.backward(params, tape, doutputs, inputs, extra)
     one_dtype = outputs.dtype.kind in "fc"
@@ -130,28 +152,45 @@ def tangent(function: Callable[[Params], Params], at: Params, direction: Params)
 
     Checked by: tests/nets/test_gradients.py::test_directions_of_any_magnitude.
     """
-    admit("direction", direction, {name: (value.shape,) for name, value in at.items()}, {},
-          "the shape of what it is the direction of")
-    along = {name: np.asarray(direction[name]) if name in direction
-             else np.zeros_like(value) for name, value in at.items()}
+    admit(
+        "direction",
+        direction,
+        {name: (value.shape,) for name, value in at.items()},
+        {},
+        "the shape of what it is the direction of",
+    )
+    along = {
+        name: np.asarray(direction[name]) if name in direction else np.zeros_like(value)
+        for name, value in at.items()
+    }
     kinds = {value.dtype.kind for value in at.values()}
     if kinds & {"c", "O"}:
-        along = {name: join(f"direction[{name!r}]", along[name], name, value)
-                 for name, value in at.items()}
+        along = {
+            name: join(f"direction[{name!r}]", along[name], name, value)
+            for name, value in at.items()
+        }
         out = function({name: dual_array(value, along[name]) for name, value in at.items()})
         return {name: parts(np.asarray(value, object))[1] for name, value in out.items()}
     dtype = np.result_type(*at.values())
     wide = np.result_type(dtype, np.complex128)
     real = np.finfo(wide).dtype
-    along = {name: join(f"direction[{name!r}]", value, "the computation", np.empty(
-        0, np.result_type(value, real) if value.dtype.kind == "f" else real))
-        for name, value in along.items()}
+    along = {
+        name: join(
+            f"direction[{name!r}]",
+            value,
+            "the computation",
+            np.empty(0, np.result_type(value, real) if value.dtype.kind == "f" else real),
+        )
+        for name, value in along.items()
+    }
     exponents = {name: np.frexp(value)[1] for name, value in along.items()}
     left = {name: value != 0 for name, value in along.items()}
     total: Params = {}
     while True:
-        top = max((int(exponents[name][here].max()) for name, here in left.items() if here.any()),
-                  default=0)
+        top = max(
+            (int(exponents[name][here].max()) for name, here in left.items() if here.any()),
+            default=0,
+        )
         lifted = {}
         for name, value in at.items():
             now = left[name] & (exponents[name] > top - SPAN)
@@ -235,8 +274,9 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
 
 
 @takes(net=NET, batch=BATCH)
-def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool = True
-                          ) -> list[Result]:
+def per_example_gradients(
+    net: Net, params: Params, batch: Batch, inputs: bool = True
+) -> list[Result]:
     """The share of every example in the loss and gradients, a Result each; they add up to the
     batch's: with ``reduction="mean"`` a share is the example's own loss over the number of
     predictions in the batch.
@@ -260,18 +300,27 @@ def per_example_gradients(net: Net, params: Params, batch: Batch, inputs: bool =
     # the prediction axes: (T, B) with a read-out at every step, else (B,)
     every = isinstance(net, RecurrentNet) and net.readout != "last"
     shape = batch.x.shape[:2] if every else (size,)
-    _admit_targets(net, batch.y, (*shape, net.outputs if isinstance(net, RecurrentNet)
-                                  else net.widths[-1]))
+    _admit_targets(
+        net, batch.y, (*shape, net.outputs if isinstance(net, RecurrentNet) else net.widths[-1])
+    )
     _, divisor = counted_predictions(batch.mask, shape, net.reduction)
     results = []
     for b in range(size):
         one = slice(b, b + 1)
-        example = Batch(batch.x[:, one] if axis else batch.x[one],
-                        batch.y[:, one] if every else batch.y[one],
-                        None if batch.mask is None else batch.mask[:, one])
+        example = Batch(
+            batch.x[:, one] if axis else batch.x[one],
+            batch.y[:, one] if every else batch.y[one],
+            None if batch.mask is None else batch.mask[:, one],
+        )
         own = params
         if isinstance(net, RecurrentNet):
-            own = {**params, **{name: net.initial_state(params, batch.x, name)[..., one, :]
-                                for name in params if name.startswith("h0")}}
+            own = {
+                **params,
+                **{
+                    name: net.initial_state(params, batch.x, name)[..., one, :]
+                    for name in params
+                    if name.startswith("h0")
+                },
+            }
         results.append(loss_and_gradients(net, own, example, inputs, divisor=divisor))
     return results

@@ -50,8 +50,10 @@ class Checkpoints(NamedTuple):
     @property
     def h(self) -> Array:
         """Not kept: the error says how to get the states."""
-        raise AttributeError("a net with checkpoint='sqrt' keeps no states on its tape; run "
-                             "forward of dataclasses.replace(net, checkpoint='none')")
+        raise AttributeError(
+            "a net with checkpoint='sqrt' keeps no states on its tape; run "
+            "forward of dataclasses.replace(net, checkpoint='none')"
+        )
 
 
 def segments(T: int) -> list[tuple[int, int]]:
@@ -106,7 +108,7 @@ class Layer:
         if "bhh" in p:
             p = {**p}
             second = p.pop("bhh")
-            p["bh"] = np.concatenate([p["bh"][:len(second)] + second, p["bh"][len(second):]])
+            p["bh"] = np.concatenate([p["bh"][: len(second)] + second, p["bh"][len(second) :]])
         if self.gain == 1:
             return p
         return {**p, **{name: times(self.gain, p[name]) for name in GAINED if name in p}}
@@ -127,12 +129,16 @@ class Layer:
             tape = self.run(p, x[first:end], state, last)
             read(first, tape)
             if end < len(x):
-                state = tape.h[-1].copy() if h0.ndim == 2 else np.stack(
-                    [widened(tape.h[-1], h0.shape[2]), tape.c[-1]])
+                state = (
+                    tape.h[-1].copy()
+                    if h0.ndim == 2
+                    else np.stack([widened(tape.h[-1], h0.shape[2]), tape.c[-1]])
+                )
         return Checkpoints(x, starts, [tape]) if self.checkpoints else tape
 
-    def backward(self, p: Params, tape: Any, pull: Pull, inputs: bool = True,
-                 ended: Array | None = None) -> Params:
+    def backward(
+        self, p: Params, tape: Any, pull: Pull, inputs: bool = True, ended: Array | None = None
+    ) -> Params:
         """The gradients of the cell's parameters, of h0 and, if ``inputs``, of x.
 
         ``pull`` gives the direct gradient at a segment's last states. ``carry`` is the complete
@@ -158,19 +164,25 @@ class Layer:
                 part = emptied(part, ended - first)
             dh = pull(first, part)
             if carry is not None:
-                dh[-1:] += carry if carry.ndim == 2 else carry[0][:, :dh.shape[2]]
+                dh[-1:] += carry if carry.ndim == 2 else carry[0][:, : dh.shape[2]]
                 options |= {} if carry.ndim == 2 else {"dc": carry[1]}
             own = self.pull(seen, part, dh, inputs, **options)
             carry = own["h0"]
             dx.append(own.get("x"))
-            total = own if not total else total | {
-                name: np.asanyarray(total[name] + value) if name not in ("h0", "x") else value
-                for name, value in own.items()}
+            total = (
+                own
+                if not total
+                else total
+                | {
+                    name: np.asanyarray(total[name] + value) if name not in ("h0", "x") else value
+                    for name, value in own.items()
+                }
+            )
             del part, dh  # before the next ones are made
         if inputs and len(dx) > 1:
             total["x"] = np.concatenate(dx[::-1])
         if "bhh" in p:
-            total["bhh"] = total["bh"][:len(p["bhh"])].copy()
+            total["bhh"] = total["bh"][: len(p["bhh"])].copy()
         if self.gain != 1:
             total |= {name: times(self.gain, total[name]) for name in GAINED if name in p}
         return total

@@ -49,8 +49,11 @@ def settled(batch: Batch, net: Any) -> Batch:
     [1, 0]
     """
     x, y, mask = batch
-    if mask is not None and net.readout != "last" and (
-            y.shape[:2] == mask.shape and y.dtype.kind in "iuf"):
+    if (
+        mask is not None
+        and net.readout != "last"
+        and (y.shape[:2] == mask.shape and y.dtype.kind in "iuf")
+    ):
         valid = (0 <= y) & (y < net.outputs) if net.loss == "cross_entropy" else np.isfinite(y)
         y = np.where(valid | mask.astype(bool).reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
     return Batch(finite_input(x, mask), y, mask)

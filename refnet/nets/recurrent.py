@@ -141,20 +141,27 @@ class RecurrentNet:
         if self.gate.start:
             raise ValueError(f"gate is {self.gate.name}; need an activation that learns nothing")
         if self.cell == "cifg" and self.gate.name != "sigmoid":
-            raise ValueError(f"gate is {self.gate.name}; need sigmoid for the cell cifg, whose "
-                             "1 - s(a) is s(-a)")
+            raise ValueError(
+                f"gate is {self.gate.name}; need sigmoid for the cell cifg, whose 1 - s(a) is s(-a)"
+            )
         kind("learn_h0", self.learn_h0, bool, "True or False")
         for used in (self.activation, self.gate):
             used.admit(self.hidden)
 
     def _check_projection(self) -> None:
-        if self.cell not in ("lstm", "cifg") or self.transition is not None \
-                or self.backend != "reference":
-            raise ValueError(f"projection is {self.projection}; need 0, or cell lstm or cifg, "
-                             "backend 'reference' and no transition")
+        if (
+            self.cell not in ("lstm", "cifg")
+            or self.transition is not None
+            or self.backend != "reference"
+        ):
+            raise ValueError(
+                f"projection is {self.projection}; need 0, or cell lstm or cifg, "
+                "backend 'reference' and no transition"
+            )
         if self.projection >= self.hidden:
-            raise ValueError(f"projection is {self.projection}; need fewer units than hidden = "
-                             f"{self.hidden}")
+            raise ValueError(
+                f"projection is {self.projection}; need fewer units than hidden = {self.hidden}"
+            )
 
     @property
     def width(self) -> int:
@@ -171,8 +178,10 @@ class RecurrentNet:
         if self.backend == "compiled":
             from refnet.compiled.kernels import KERNELS as cells  # Numba is slow to import
         if self.cell not in cells:
-            raise ValueError(f"cell {self.cell} has no compiled kernel yet; use backend "
-                             "'reference' (--backend reference)")
+            raise ValueError(
+                f"cell {self.cell} has no compiled kernel yet; use backend "
+                "'reference' (--backend reference)"
+            )
         clip = self.clip_step
         if clip is not None and self.backend == "compiled":
             clip = float(clip)
@@ -218,18 +227,30 @@ class RecurrentNet:
         """The shapes that every parameter may have, by name; B is the number of sequences."""
         cell, H, G = CELLS[self.cell], self.hidden, len(self.gates)
         P = self.projection or H
-        own = {"Whh": (G * H, P)} if self.transition is None else {
-            f"{slot}.{part}": shape for slot in self.slots
-            for part, shape in self.transition.shapes(H, H).items()}
-        own |= {**dict(zip(self._input_parts, self._input_shapes(G * H))),
-                "Why": (self.outputs, P), "by": (self.outputs,),
-                **({"Whr": (P, H)} if self.projection else {}),
-                **{name: value.shape for name, value in cell.init(H).items()},
-                **dict.fromkeys(cell.OPTIONAL, (H,)),
-                "bhh": ((2 if self.cell == "gru" else G) * H,)}
+        own = (
+            {"Whh": (G * H, P)}
+            if self.transition is None
+            else {
+                f"{slot}.{part}": shape
+                for slot in self.slots
+                for part, shape in self.transition.shapes(H, H).items()
+            }
+        )
+        own |= {
+            **dict(zip(self._input_parts, self._input_shapes(G * H))),
+            "Why": (self.outputs, P),
+            "by": (self.outputs,),
+            **({"Whr": (P, H)} if self.projection else {}),
+            **{name: value.shape for name, value in cell.init(H).items()},
+            **dict.fromkeys(cell.OPTIONAL, (H,)),
+            "bhh": ((2 if self.cell == "gru" else G) * H,),
+        }
         lead = () if cell.STATES == 1 else (cell.STATES,)
-        return {**{name: (shape,) for name, shape in own.items()},
-                **parameter_shapes(self.activation, H), "h0": ((*lead, H), (*lead, "B", H))}
+        return {
+            **{name: (shape,) for name, shape in own.items()},
+            **parameter_shapes(self.activation, H),
+            "h0": ((*lead, H), (*lead, "B", H)),
+        }
 
     @property
     def _input_parts(self) -> tuple[str, ...]:
@@ -254,14 +275,20 @@ class RecurrentNet:
     def _sizes(self) -> str:
         gates = f" and the gates of {self.cell} are {', '.join(self.gates)}"
         state = f", of which a projection makes P = {self.projection}," if self.projection else ""
-        return (f"because the net has D = {self.inputs} inputs, H = {self.hidden} hidden units"
-                f"{state} and C = {self.outputs} outputs" + (gates if len(self.gates) > 1 else ""))
+        return (
+            f"because the net has D = {self.inputs} inputs, H = {self.hidden} hidden units"
+            f"{state} and C = {self.outputs} outputs" + (gates if len(self.gates) > 1 else "")
+        )
 
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
         """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
         sizes = {"D": self.inputs}
-        if (type(x) is not np.ndarray or x.ndim != 3 or x.shape[2] != self.inputs
-                or x.dtype.kind not in NUMBERS):
+        if (
+            type(x) is not np.ndarray
+            or x.ndim != 3
+            or x.shape[2] != self.inputs
+            or x.dtype.kind not in NUMBERS
+        ):
             admit(where, {"x": x}, _INPUTS, sizes, self.because)
         sizes["T"], sizes["B"], _ = x.shape
         admit(where, params, self.shapes, sizes, self.because, self.required)
@@ -269,10 +296,16 @@ class RecurrentNet:
             admit_mask(where, mask, x.shape[:2])
 
     @serial_blas
-    def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
-             weights: Initializer | str = glorot_uniform,
-             recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
-             gates: Initializer | str | None = None, **cell_options: Any) -> Params:
+    def init(
+        self,
+        rng: np.random.Generator,
+        dtype: DTypeLike = np.float32,
+        weights: Initializer | str = glorot_uniform,
+        recurrent: Initializer | str | None = None,
+        inputs: Initializer | str | None = None,
+        gates: Initializer | str | None = None,
+        **cell_options: Any,
+    ) -> Params:
         """Start values: ``weights`` draws Why, ``recurrent`` Whh and ``inputs`` Wxh (the same
         if None), gate by gate; ``gates``, if given, draws the blocks of Whh of all gates but the
         candidate: a chain with ``ramp`` gates is Orhan & Pitkow's mixed start. The cell's
@@ -284,13 +317,19 @@ class RecurrentNet:
         dtype, cell = float_type(dtype), CELLS[self.cell]
         H, G, P = self.hidden, len(self.gates), self.projection or self.hidden
         draw = recurrent or weights
-        start = {slot: (matrix_of("recurrent", draw, (H, P), rng) if gate == cell.CANDIDATE
-                        else matrix_of("gates", gates or draw, (H, P), rng))
-                 for slot, gate in zip(self.slots, self.gates)}
+        start = {
+            slot: (
+                matrix_of("recurrent", draw, (H, P), rng)
+                if gate == cell.CANDIDATE
+                else matrix_of("gates", gates or draw, (H, P), rng)
+            )
+            for slot, gate in zip(self.slots, self.gates)
+        }
         shape, *embedding = self._input_shapes(H)
-        made = [np.concatenate([matrix_of("inputs", inputs or weights, shape, rng)
-                                for _ in range(G)]),
-                *(gaussian(wide, rng, sd=0.01) for wide in embedding)]
+        made = [
+            np.concatenate([matrix_of("inputs", inputs or weights, shape, rng) for _ in range(G)]),
+            *(gaussian(wide, rng, sd=0.01) for wide in embedding),
+        ]
         params: Params = {
             **dict(zip(self._input_parts, made)),
             "Why": matrix_of("weights", weights, (self.outputs, P), rng),
@@ -302,8 +341,9 @@ class RecurrentNet:
             params["Whh"] = np.concatenate(list(start.values()))
         else:
             for slot, matrix in start.items():
-                params |= {f"{slot}.{part}": value
-                           for part, value in self.transition.init(matrix).items()}
+                params |= {
+                    f"{slot}.{part}": value for part, value in self.transition.init(matrix).items()
+                }
         if self.projection:
             params["Whr"] = matrix_of("weights", weights, (P, H), rng)
         if self.learn_h0:
@@ -342,8 +382,9 @@ class RecurrentNet:
         return h0 if h0.shape == need else np.array(np.broadcast_to(h0[..., None, :], need))
 
     @serial_blas
-    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
-                ) -> tuple[Array, NetTape]:
+    def forward(
+        self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
+    ) -> tuple[Array, NetTape]:
         """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape.
 
         Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
@@ -383,12 +424,20 @@ class RecurrentNet:
         tape = self.layer.forward(p, x, h0, read, isinstance(steps, int))
         if steps is not None:
             return self._read_out(p, rows), NetTape(self, given, p, made, tape, rows, steps)
-        return (np.concatenate(outputs).reshape(T, B, self.outputs),
-                NetTape(self, given, p, made, tape, rows, steps))
+        return (
+            np.concatenate(outputs).reshape(T, B, self.outputs),
+            NetTape(self, given, p, made, tape, rows, steps),
+        )
 
     @serial_blas
-    def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
-                 extra: Params | None = None) -> Params:
+    def backward(
+        self,
+        params: Params,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool = True,
+        extra: Params | None = None,
+    ) -> Params:
         """Gradients in every parameter, in h0 and, if ``inputs``, in x (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
@@ -398,8 +447,13 @@ class RecurrentNet:
         """
         self.admit_backward("RecurrentNet.backward", tape, params)
         lead = tape.cell.x.shape[:2] if tape.steps is None else tape.cell.x.shape[1:2]
-        admit_gradients("RecurrentNet.backward", doutputs, (*lead, self.outputs), extra,
-                        params | tape.p if extra else {})
+        admit_gradients(
+            "RecurrentNet.backward",
+            doutputs,
+            (*lead, self.outputs),
+            extra,
+            params | tape.p if extra else {},
+        )
         grads = self._pull_states(tape, doutputs, inputs)
         ended = ends(doutputs, tape.steps)
         if ended is not None and has_nan(grads):
@@ -416,8 +470,9 @@ class RecurrentNet:
             grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
         return self.pull_inputs(tape.p, grads)
 
-    def by_gate(self, grads: Params, extra: Params | None, suffix: str = ""
-                ) -> tuple[Params, Params | None]:
+    def by_gate(
+        self, grads: Params, extra: Params | None, suffix: str = ""
+    ) -> tuple[Params, Params | None]:
         """Every gate's own gradient in place of that of Whh, to which ``extra`` may add, and what
         is left of ``extra``."""
         whole, slots = f"Whh{suffix}", [slot + suffix for slot in self.slots]
@@ -431,20 +486,24 @@ class RecurrentNet:
     def admit_backward(self, where: str, tape: NetTape, params: Params) -> None:
         """As ``admit_tape``; and raise ValueError for a net that only runs forward."""
         if self.checkpoint == "forward":
-            raise ValueError(f"{where}: a net with checkpoint='forward' keeps no tape; run forward "
-                             "and backward of dataclasses.replace(net, checkpoint='none')")
+            raise ValueError(
+                f"{where}: a net with checkpoint='forward' keeps no tape; run forward "
+                "and backward of dataclasses.replace(net, checkpoint='none')"
+            )
         admit_tape(where, self, tape, params)
 
     def pull_inputs(self, p: Params, grads: Params) -> Params:
         """With ``Wxh = W E``: ``dW = dWxh E'``, ``dE = W' dWxh``."""
         if self.embedding:
             dWxh = grads.pop("Wxh")
-            grads = added(grads, {"Wxh.W": matmul(dWxh, p["Wxh.E"].T),
-                                  "Wxh.E": matmul(p["Wxh.W"].T, dWxh)})
+            grads = added(
+                grads, {"Wxh.W": matmul(dWxh, p["Wxh.E"].T), "Wxh.E": matmul(p["Wxh.W"].T, dWxh)}
+            )
         return grads
 
-    def _pull_states(self, tape: NetTape, doutputs: Array, inputs: bool,
-                     ended: Array | None = None) -> Params:
+    def _pull_states(
+        self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
+    ) -> Params:
         """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
         for ``Layer.backward``."""
         p, steps, H = tape.p, tape.steps, self.width
@@ -456,7 +515,7 @@ class RecurrentNet:
         def pull(first: int, part: Any) -> Array:
             end = first + len(part.h) - 1
             if steps is None:
-                dpart = flat[first * B:end * B]
+                dpart = flat[first * B : end * B]
                 if self.checkpoint != "none" or ended is not None:
                     sums.append(self.product(dpart.T, part.h[1:].reshape(-1, H)))
                 return self.product(dpart, p["Why"]).reshape(end - first, B, H)
@@ -485,8 +544,10 @@ def _started(name: str, hidden: int, options: dict[str, Any]) -> Params:
     """The cell's own start, with its own options alone."""
     known = list(signature(CELLS[name].init).parameters)[1:]
     for option in options.keys() - set(known):
-        raise TypeError(f"init: the cell {name} has no option {option}; "
-                        + (f"need {' or '.join(known)}" if known else "it has none"))
+        raise TypeError(
+            f"init: the cell {name} has no option {option}; "
+            + (f"need {' or '.join(known)}" if known else "it has none")
+        )
     made: Params = CELLS[name].init(hidden, **options)
     return made
 

@@ -93,8 +93,10 @@ class StackedNet(RecurrentNet):
         object.__setattr__(self, "layers", whole("layers", self.layers))
         kind("bidirectional", self.bidirectional, bool, "True or False")
         if self.readout == "none" and self.outputs != self.width:
-            raise ValueError(f"outputs is {self.outputs}; need {self.width}, the width of a layer, "
-                             "because readout is 'none'")
+            raise ValueError(
+                f"outputs is {self.outputs}; need {self.width}, the width of a layer, "
+                "because readout is 'none'"
+            )
 
     @property
     def width(self) -> int:
@@ -104,20 +106,36 @@ class StackedNet(RecurrentNet):
     @cached_property
     def cells(self) -> tuple[dict[str, RecurrentNet], ...]:
         """The cells of every layer by their names' suffix, each as a net of one layer."""
-        own = {each.name: getattr(self, each.name) for each in fields(RecurrentNet)
-               if each.name not in ("inputs", "outputs", "readout", "embedding")}
-        directions = ("", "_reverse")[:1 + self.bidirectional]
-        return tuple({f"_l{layer}{direction}": RecurrentNet(
-            inputs=self.width if layer else self.inputs, outputs=1,
-            embedding=0 if layer else self.embedding, **own)
-            for direction in directions} for layer in range(self.layers))
+        own = {
+            each.name: getattr(self, each.name)
+            for each in fields(RecurrentNet)
+            if each.name not in ("inputs", "outputs", "readout", "embedding")
+        }
+        directions = ("", "_reverse")[: 1 + self.bidirectional]
+        return tuple(
+            {
+                f"_l{layer}{direction}": RecurrentNet(
+                    inputs=self.width if layer else self.inputs,
+                    outputs=1,
+                    embedding=0 if layer else self.embedding,
+                    **own,
+                )
+                for direction in directions
+            }
+            for layer in range(self.layers)
+        )
 
     def with_layers(self, change: Callable[[Layer], Layer]) -> "StackedNet":
         """As ``RecurrentNet.with_layers``, with every layer of every direction changed."""
         net = replace(self)
-        object.__setattr__(net, "cells", tuple(
-            {suffix: cell.with_layers(change) for suffix, cell in layer.items()}
-            for layer in self.cells))
+        object.__setattr__(
+            net,
+            "cells",
+            tuple(
+                {suffix: cell.with_layers(change) for suffix, cell in layer.items()}
+                for layer in self.cells
+            ),
+        )
         return net
 
     @cached_property
@@ -128,23 +146,37 @@ class StackedNet(RecurrentNet):
     @cached_property
     def slots(self) -> tuple[str, ...]:
         """The recurrent matrices of all cells, one (H, H) a gate, that a transition makes."""
-        return tuple(slot + suffix for suffix, cell in self.every_cell.items()
-                     for slot in cell.slots)
+        return tuple(
+            slot + suffix for suffix, cell in self.every_cell.items() for slot in cell.slots
+        )
 
     @cached_property
     def shapes(self) -> Shapes:
         """The shapes that every parameter may have, by name; B is the number of sequences."""
-        head: Shapes = {} if self.readout == "none" else {
-            "Why": ((self.outputs, self.width),), "by": ((self.outputs,),)}
-        return {**{named(name, suffix): shape for suffix, cell in self.every_cell.items()
-                   for name, shape in cell.shapes.items() if name not in HEAD}, **head}
+        head: Shapes = (
+            {}
+            if self.readout == "none"
+            else {"Why": ((self.outputs, self.width),), "by": ((self.outputs,),)}
+        )
+        return {
+            **{
+                named(name, suffix): shape
+                for suffix, cell in self.every_cell.items()
+                for name, shape in cell.shapes.items()
+                if name not in HEAD
+            },
+            **head,
+        }
 
     @cached_property
     def required(self) -> frozenset[str]:
         """The parameters that have to be given."""
-        return frozenset(named(name, suffix) for suffix, cell in self.every_cell.items()
-                         for name in cell.required if name not in HEAD).union(
-                             () if self.readout == "none" else HEAD)
+        return frozenset(
+            named(name, suffix)
+            for suffix, cell in self.every_cell.items()
+            for name in cell.required
+            if name not in HEAD
+        ).union(() if self.readout == "none" else HEAD)
 
     @cached_property
     def because(self) -> str:
@@ -153,19 +185,32 @@ class StackedNet(RecurrentNet):
         return f"{self._sizes()}, and {self.layers} layers{directions}"
 
     @serial_blas
-    def init(self, rng: np.random.Generator, dtype: DTypeLike = np.float32,
-             weights: Initializer | str = glorot_uniform,
-             recurrent: Initializer | str | None = None, inputs: Initializer | str | None = None,
-             gates: Initializer | str | None = None, **cell_options: Any) -> Params:
+    def init(
+        self,
+        rng: np.random.Generator,
+        dtype: DTypeLike = np.float32,
+        weights: Initializer | str = glorot_uniform,
+        recurrent: Initializer | str | None = None,
+        inputs: Initializer | str | None = None,
+        gates: Initializer | str | None = None,
+        **cell_options: Any,
+    ) -> Params:
         """Start values: those of ``RecurrentNet.init`` for every cell, then Why and by."""
         generator("init: rng", rng)
-        params = {named(name, suffix): value for suffix, cell in self.every_cell.items()
-                  for name, value in cell.init(rng, dtype, weights, recurrent, inputs, gates,
-                                               **cell_options).items() if name not in HEAD}
+        params = {
+            named(name, suffix): value
+            for suffix, cell in self.every_cell.items()
+            for name, value in cell.init(
+                rng, dtype, weights, recurrent, inputs, gates, **cell_options
+            ).items()
+            if name not in HEAD
+        }
         if self.readout != "none":
             draw = matrix_of("weights", weights, (self.outputs, self.width), rng)
-            params |= {"Why": draw.astype(float_type(dtype)),
-                       "by": np.zeros(self.outputs, float_type(dtype))}
+            params |= {
+                "Why": draw.astype(float_type(dtype)),
+                "by": np.zeros(self.outputs, float_type(dtype)),
+            }
         return params
 
     def of(self, params: Params, suffix: str) -> Params:
@@ -188,13 +233,18 @@ class StackedNet(RecurrentNet):
     def with_matrices(self, params: Params, made: Params) -> Params:
         """The parameters of a net without a transition, with these matrices replaced."""
         all_made = {**self.matrices(params)[0], **made}
-        return {**{name: all_made[name] for name in params}, **{
-            f"Whh{suffix}": np.concatenate([all_made[slot + suffix] for slot in cell.slots])
-            for suffix, cell in self.every_cell.items()}}
+        return {
+            **{name: all_made[name] for name in params},
+            **{
+                f"Whh{suffix}": np.concatenate([all_made[slot + suffix] for slot in cell.slots])
+                for suffix, cell in self.every_cell.items()
+            },
+        }
 
     @serial_blas
-    def forward(self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
-                ) -> tuple[Array, NetTape]:
+    def forward(
+        self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
+    ) -> tuple[Array, NetTape]:
         """Outputs (B, C), (T, B, C) or, without a read-out, (T, B, H or 2 H), and the tape.
 
         Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
@@ -219,24 +269,37 @@ class StackedNet(RecurrentNet):
                 h0 = cell.initial_state(own, x)
                 parts: list[Array] = []
                 tapes[suffix] = cell.layer.forward(
-                    own, turned(x, steps, suffix), h0, lambda first, tape: parts.append(
-                        tape.h[1:] if self.checkpoint != "sqrt" else tape.h[1:].copy()))
+                    own,
+                    turned(x, steps, suffix),
+                    h0,
+                    lambda first, tape: parts.append(
+                        tape.h[1:] if self.checkpoint != "sqrt" else tape.h[1:].copy()
+                    ),
+                )
                 h = parts[0] if len(parts) == 1 else np.concatenate(parts)
-                ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, :cell.width], steps))
+                ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, : cell.width], steps))
                 states.append(turned(h, steps, suffix))
             x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
         if self.readout == "none":
             return x.copy() if copy else x, NetTape(self, given, p, made, tapes, x[:0], steps)
-        rows = (np.concatenate(ends, axis=1) if self.readout == "last"
-                else x.reshape(T * B, self.width))
+        rows = (
+            np.concatenate(ends, axis=1) if self.readout == "last" else x.reshape(T * B, self.width)
+        )
         outputs = self.product(rows, p["Why"].T) + p["by"]
         lead = (B,) if self.readout == "last" else (T, B)
         return outputs.reshape(*lead, self.outputs), NetTape(
-            self, given, p, made, tapes, rows, steps)
+            self, given, p, made, tapes, rows, steps
+        )
 
     @serial_blas
-    def backward(self, params: Params, tape: NetTape, doutputs: Array, inputs: bool = True,
-                 extra: Params | None = None) -> Params:
+    def backward(
+        self,
+        params: Params,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool = True,
+        extra: Params | None = None,
+    ) -> Params:
         """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs; ``extra`` as for RecurrentNet.
@@ -245,15 +308,22 @@ class StackedNet(RecurrentNet):
         self.admit_backward("StackedNet.backward", tape, params)
         T, B = next(iter(tape.cell.values())).x.shape[:2]
         lead = (B,) if self.readout == "last" else (T, B)
-        admit_gradients("StackedNet.backward", doutputs, (*lead, self.outputs), extra,
-                        params | tape.p)
+        admit_gradients(
+            "StackedNet.backward", doutputs, (*lead, self.outputs), extra, params | tape.p
+        )
         grads = self._pull_cells(tape, doutputs, inputs)
         if (tape.steps < T).any() and has_nan(grads):
             grads = self._pull_cells(tape, doutputs, inputs, ended=True)
         return self.gathered(params, tape.p, tape.made, grads, extra)
 
-    def gathered(self, params: Params, p: Params, made: dict[str, Any], grads: Params,
-                 extra: Params | None = None) -> Params:
+    def gathered(
+        self,
+        params: Params,
+        p: Params,
+        made: dict[str, Any],
+        grads: Params,
+        extra: Params | None = None,
+    ) -> Params:
         """The gradients of ``params`` from those of what every cell sees; ``p`` and ``made`` as
         ``matrices`` gives them."""
         grads = dict(grads)
@@ -272,8 +342,9 @@ class StackedNet(RecurrentNet):
                 grads[f"Whh{suffix}"] = np.concatenate(found)
         return grads
 
-    def _pull_cells(self, tape: NetTape, doutputs: Array, inputs: bool, ended: bool = False
-                    ) -> Params:
+    def _pull_cells(
+        self, tape: NetTape, doutputs: Array, inputs: bool, ended: bool = False
+    ) -> Params:
         """The gradients of what the cells see, and of Why and by; ``ended``: with zeros in place
         of what follows the sequences."""
         p, steps = tape.p, np.asarray(tape.steps)
@@ -282,8 +353,10 @@ class StackedNet(RecurrentNet):
         d = doutputs
         if self.readout != "none":
             flat = doutputs.reshape(-1, self.outputs)
-            grads |= {"Why": self.product(flat.T, tape.rows),
-                      "by": doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0)}
+            grads |= {
+                "Why": self.product(flat.T, tape.rows),
+                "by": doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0),
+            }
             d = self.product(flat, p["Why"])
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
@@ -292,16 +365,23 @@ class StackedNet(RecurrentNet):
             below: list[Array] = []
             for n, (suffix, cell) in enumerate(self.cells[number].items()):
                 part = slice(n * cell.width, (n + 1) * cell.width)
-                dh = (turned(d[:, :, part], steps, suffix) if last is None
-                      else _at_last(last[:, part], steps, T))
+                dh = (
+                    turned(d[:, :, part], steps, suffix)
+                    if last is None
+                    else _at_last(last[:, part], steps, T)
+                )
                 found = cell.layer.backward(
-                    self.of(p, suffix), tape.cell[suffix], lambda first, segment: dh[
-                        first:first + len(segment.h) - 1].copy(), inputs or number > 0,
-                    steps if ended else None)
+                    self.of(p, suffix),
+                    tape.cell[suffix],
+                    lambda first, segment: dh[first : first + len(segment.h) - 1].copy(),
+                    inputs or number > 0,
+                    steps if ended else None,
+                )
                 if last is not None:  # a sequence without steps is read at h0
                     h0 = found["h0"].copy()
-                    h0[(0,) * (h0.ndim - 2)][:, :cell.width] += np.where(
-                        (steps == 0)[:, None], last[:, part], 0)
+                    h0[(0,) * (h0.ndim - 2)][:, : cell.width] += np.where(
+                        (steps == 0)[:, None], last[:, part], 0
+                    )
                     found["h0"] = h0
                 if "x" in found:
                     below.append(turned(found.pop("x"), steps, suffix))

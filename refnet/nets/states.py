@@ -19,30 +19,46 @@ from refnet.nets.padding import emptied, ends
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, kept, turned
 
-__all__ = ["FORWARD", "RECURRENT", "SEQUENCES", "state_gradients", "state_jacobians",
-           "step_jacobians"]
+__all__ = [
+    "FORWARD",
+    "RECURRENT",
+    "SEQUENCES",
+    "state_gradients",
+    "state_jacobians",
+    "step_jacobians",
+]
 
 
 def _forward(what: str, net: Any) -> None:
     RECURRENT.check(what, net)
     if isinstance(net, StackedNet) and net.bidirectional:
-        raise ValueError(f"{what} is bidirectional; need one direction, because its cells run "
-                         "against each other and no state at t leads to the one at t + 1: take a "
-                         "cell by itself, net.every_cell['_l0'] with net.of(params, '_l0')")
+        raise ValueError(
+            f"{what} is bidirectional; need one direction, because its cells run "
+            "against each other and no state at t leads to the one at t + 1: take a "
+            "cell by itself, net.every_cell['_l0'] with net.of(params, '_l0')"
+        )
 
 
 def _sequences(what: str, x: Any) -> None:
-    admit(what.partition(":")[0], {"x": x}, {"x": (("T", "B", "D"),)}, {}, "the inputs of a "
-          "recurrent net, T steps of B sequences")
+    admit(
+        what.partition(":")[0],
+        {"x": x},
+        {"x": (("T", "B", "D"),)},
+        {},
+        "the inputs of a recurrent net, T steps of B sequences",
+    )
     if x.dtype.kind in "fc" and not np.isfinite(x).all():
-        raise ValueError(f"{what} has entries that are not finite; need finite numbers: see "
-                         "np.argwhere(~np.isfinite(x))")
+        raise ValueError(
+            f"{what} has entries that are not finite; need finite numbers: see "
+            "np.argwhere(~np.isfinite(x))"
+        )
 
 
 RECURRENT = instance(RecurrentNet, "a RecurrentNet or a StackedNet")
 FORWARD = Rule(_forward, (*RECURRENT.wrong, StackedNet(1, 2, 1, bidirectional=True)))
-SEQUENCES = Rule(_sequences, (None, [1.0], np.ones((2, 3)), np.full((2, 1, 3), np.nan),
-                              np.ones((2, 1, 3), str)))
+SEQUENCES = Rule(
+    _sequences, (None, [1.0], np.ones((2, 3)), np.full((2, 1, 3), np.nan), np.ones((2, 1, 3), str))
+)
 
 
 def _states(tape: Any) -> Array:
@@ -50,17 +66,18 @@ def _states(tape: Any) -> Array:
     if not hasattr(tape, "c"):
         return tape.h[:, None]  # type: ignore[no-any-return]
     states = np.zeros_like(tape.c, shape=(len(tape.c), 2, *tape.c.shape[1:]))
-    states[:, 0, :, :tape.h.shape[2]], states[:, 1] = tape.h, tape.c
+    states[:, 0, :, : tape.h.shape[2]], states[:, 1] = tape.h, tape.c
     return states
 
 
-def _pull(cell: RecurrentNet, p: Params, x: Array, state: Array, e: Array, inputs: bool
-          ) -> tuple[Array, Array | None]:
+def _pull(
+    cell: RecurrentNet, p: Params, x: Array, state: Array, e: Array, inputs: bool
+) -> tuple[Array, Array | None]:
     """The pull-back of ``e`` at the state after one step, x (1, B, D), to ``state`` before it, both
     (P, B, H), and if wanted to x."""
     tape = cell.layer.run(p, x, state if len(state) > 1 else state[0])
     through_cell = {"dc": e[1]} if len(state) > 1 else {}
-    found = cell.layer.pull(p, tape, e[:1, :, :cell.width], inputs=inputs, **through_cell)
+    found = cell.layer.pull(p, tape, e[:1, :, : cell.width], inputs=inputs, **through_cell)
     return found["h0"].reshape(state.shape), found.get("x")
 
 
@@ -88,8 +105,11 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     T, B = batch.x.shape[:2]
     ended = ends(doutputs, tape.steps)
     steps = np.full(B, T if tape.steps is None else tape.steps)
-    d = doutputs if net.readout == "none" else matmul(
-        doutputs.reshape(-1, net.outputs), tape.p["Why"])
+    d = (
+        doutputs
+        if net.readout == "none"
+        else matmul(doutputs.reshape(-1, net.outputs), tape.p["Why"])
+    )
     last = net.readout == "last"
     if not last:
         d = kept(d.reshape(T, B, d.shape[-1]), steps)
@@ -100,20 +120,19 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
         for n, (suffix, cell) in enumerate(layer.items()):
             own = tape.cell[suffix] if isinstance(net, StackedNet) else tape.cell
             own = own if ended is None else emptied(own, ended)
-            p = cell.layer.scaled(net.of(tape.p, suffix) if isinstance(net, StackedNet)
-                                  else tape.p)
+            p = cell.layer.scaled(net.of(tape.p, suffix) if isinstance(net, StackedNet) else tape.p)
             states = _states(own)
             flow = np.zeros_like(states)
-            part = d[..., n * cell.width:(n + 1) * cell.width]
+            part = d[..., n * cell.width : (n + 1) * cell.width]
             if last:
-                flow[steps, 0, np.arange(B), :cell.width] = part
+                flow[steps, 0, np.arange(B), : cell.width] = part
             else:
-                flow[1:, 0, :, :cell.width] = turned(part, steps, suffix)
+                flow[1:, 0, :, : cell.width] = turned(part, steps, suffix)
             dx = np.zeros_like(own.x)
             for t in reversed(range(T)):
-                back, through = _pull(cell, p, own.x[t:t + 1], states[t], flow[t + 1], number > 0)
+                back, through = _pull(cell, p, own.x[t : t + 1], states[t], flow[t + 1], number > 0)
                 flow[t] = flow[t] + back
-                dx[t:t + 1] = 0 if through is None else through
+                dx[t : t + 1] = 0 if through is None else through
             flows[suffix] = flow
             below.append(turned(dx, steps, suffix))
         last, d = False, np.asanyarray(sum(below[1:], below[0]))
@@ -121,8 +140,9 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     return whole if whole.shape[1] > 1 else whole[:, 0]
 
 
-def _steps_back(net: RecurrentNet, params: Params, x: Array
-                ) -> tuple[Array, Callable[[int, Array], Array]]:
+def _steps_back(
+    net: RecurrentNet, params: Params, x: Array
+) -> tuple[Array, Callable[[int, Array], Array]]:
     """An identity matrix (S, S) for each sequence, S the size of a state; and a function: t and
     rows (B, R, S) at the state t + 1 give these pulled back to the state t."""
     net = replace(net, checkpoint="none")
@@ -130,8 +150,10 @@ def _steps_back(net: RecurrentNet, params: Params, x: Array
     stacked = isinstance(net, StackedNet)
     cells = net.every_cell if isinstance(net, StackedNet) else {"": net}
     tapes = tape.cell if stacked else {"": tape.cell}
-    p = {suffix: cell.layer.scaled(net.of(tape.p, suffix) if isinstance(net, StackedNet)
-                                   else tape.p) for suffix, cell in cells.items()}
+    p = {
+        suffix: cell.layer.scaled(net.of(tape.p, suffix) if isinstance(net, StackedNet) else tape.p)
+        for suffix, cell in cells.items()
+    }
     states = {suffix: _states(tapes[suffix]) for suffix in cells}
     B, H = x.shape[1], net.hidden
     parts = next(iter(states.values())).shape[1]
@@ -142,11 +164,16 @@ def _steps_back(net: RecurrentNet, params: Params, x: Array
         e = np.moveaxis(rows.reshape(B * R, P, H), 1, 0).copy()
         for number, suffix in reversed(list(enumerate(cells))):
             own = slice(number * parts, (number + 1) * parts)
-            e[own], dx = _pull(cells[suffix], p[suffix],
-                               np.repeat(tapes[suffix].x[t:t + 1], R, axis=1),
-                               np.repeat(states[suffix][t], R, axis=1), e[own], number > 0)
+            e[own], dx = _pull(
+                cells[suffix],
+                p[suffix],
+                np.repeat(tapes[suffix].x[t : t + 1], R, axis=1),
+                np.repeat(states[suffix][t], R, axis=1),
+                e[own],
+                number > 0,
+            )
             if dx is not None:
-                below = e[own.start - parts, :, :dx.shape[2]]
+                below = e[own.start - parts, :, : dx.shape[2]]
                 below[...] = below + dx[0]
         return np.moveaxis(e, 0, 1).reshape(B, R, P * H)
 
@@ -168,8 +195,11 @@ def step_jacobians(net: RecurrentNet, params: Params, x: Array) -> Array:
     Checked by: tests/analysis/test_analysis_theory.py::test_exponents.
     """
     start, back = _steps_back(net, params, x)
-    return np.stack([back(t, start) for t in range(len(x))]) if len(x) else \
-        np.empty((0, *start.shape), start.dtype)
+    return (
+        np.stack([back(t, start) for t in range(len(x))])
+        if len(x)
+        else np.empty((0, *start.shape), start.dtype)
+    )
 
 
 @takes(net=FORWARD)

@@ -75,20 +75,32 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
     with suppress(OSError, ValueError):  # one that cannot be read counts as none
         reached = peek(path)["iteration"]
     if reached > checkpoint.position["iteration"]:
-        raise CheckpointError(f"{path}: is of iteration {reached}, later than the iteration "
-                              f"{checkpoint.position['iteration']} of this run, so that another "
-                              f"process has written it; go on from it with --resume "
-                              f"{argument(path.parent)}")
-    arrays = {f"{group}/{name}": value for group, values in checkpoint.groups.items()
-              for name, value in values.items()}
-    meta = {"format": FORMAT, "config": config, "position": plain(checkpoint.position),
-            "groups": sorted(checkpoint.groups), "record": checkpoint.record}
+        raise CheckpointError(
+            f"{path}: is of iteration {reached}, later than the iteration "
+            f"{checkpoint.position['iteration']} of this run, so that another "
+            f"process has written it; go on from it with --resume "
+            f"{argument(path.parent)}"
+        )
+    arrays = {
+        f"{group}/{name}": value
+        for group, values in checkpoint.groups.items()
+        for name, value in values.items()
+    }
+    meta = {
+        "format": FORMAT,
+        "config": config,
+        "position": plain(checkpoint.position),
+        "groups": sorted(checkpoint.groups),
+        "record": checkpoint.record,
+    }
     text = json.dumps({**meta, "sha256": _digest(arrays, meta)}, allow_nan=False)
     arrays["meta"] = np.array(text)
     for name, value in arrays.items():
         if value.dtype.hasobject:
-            raise TypeError(f"checkpoint: {name} is an array of objects, which would have to be "
-                            "pickled; floats, integers and text can be saved")
+            raise TypeError(
+                f"checkpoint: {name} is an array of objects, which would have to be "
+                "pickled; floats, integers and text can be saved"
+            )
     # no allow_pickle=False: NumPy before 2.2 takes that for one more array
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
@@ -99,13 +111,15 @@ def peek(path: Path) -> dict[str, Any]:
     Raises OSError or ValueError if there is none, or none that can be read.
     """
     try:
-        position: dict[str, Any] = json_of(str(npz_of(path, only="meta")["meta"]).encode()
-                                           )["position"]
+        position: dict[str, Any] = json_of(str(npz_of(path, only="meta")["meta"]).encode())[
+            "position"
+        ]
         if type(position["iteration"]) is not int:
             raise TypeError("the iteration is no whole number")
     except (KeyError, TypeError, *DAMAGE) as error:
-        raise ValueError(f"{path}: not a whole refnet checkpoint "
-                         f"({type(error).__name__}: {error})") from None
+        raise ValueError(
+            f"{path}: not a whole refnet checkpoint ({type(error).__name__}: {error})"
+        ) from None
     return position
 
 
@@ -124,27 +138,39 @@ def load(path: Path, config: dict[str, Any]) -> Checkpoint:
         claimed = meta.pop("sha256")
         version = meta["format"]
     except (OSError, KeyError, TypeError, AttributeError, *DAMAGE) as error:
-        raise CheckpointError(f"{path}: not a whole refnet checkpoint "
-                              f"({type(error).__name__}: {error}); {repair}") from None
+        raise CheckpointError(
+            f"{path}: not a whole refnet checkpoint ({type(error).__name__}: {error}); {repair}"
+        ) from None
     if version != FORMAT:
-        raise CheckpointError(f"{path}: written in checkpoint format {version}, this refnet reads "
-                              f"format {FORMAT}; resume it with the refnet that wrote it")
+        raise CheckpointError(
+            f"{path}: written in checkpoint format {version}, this refnet reads "
+            f"format {FORMAT}; resume it with the refnet that wrote it"
+        )
     if claimed != _digest(arrays, meta):
-        raise CheckpointError(f"{path}: its contents do not match their own sha256, so they were "
-                              f"damaged or edited; {repair}")
+        raise CheckpointError(
+            f"{path}: its contents do not match their own sha256, so they were "
+            f"damaged or edited; {repair}"
+        )
     match meta:
-        case {"config": dict(saved), "position": {"iteration": int()} as position,
-              "groups": list(names), "record": dict(record)} if all(
-                  name.partition("/")[0] in names for name in arrays):
+        case {
+            "config": dict(saved),
+            "position": {"iteration": int()} as position,
+            "groups": list(names),
+            "record": dict(record),
+        } if all(name.partition("/")[0] in names for name in arrays):
             pass
         case _:
-            raise CheckpointError(f"{path}: not a whole refnet checkpoint (a group of arrays, or "
-                                  f"an entry of its description, is missing); {repair}")
+            raise CheckpointError(
+                f"{path}: not a whole refnet checkpoint (a group of arrays, or "
+                f"an entry of its description, is missing); {repair}"
+            )
     different = [name for name in saved if saved[name] != config.get(name)]
     if different:
-        raise CheckpointError(f"{path}: belongs to a run with other settings "
-                              f"({', '.join(different)}); resume that run's own "
-                              "folder, or start a new one")
+        raise CheckpointError(
+            f"{path}: belongs to a run with other settings "
+            f"({', '.join(different)}); resume that run's own "
+            "folder, or start a new one"
+        )
     groups: dict[str, Params] = {group: {} for group in names}
     for name, value in arrays.items():
         group, _, rest = name.partition("/")

@@ -18,9 +18,26 @@ from pathlib import Path
 from shlex import quote
 from typing import IO
 
-__all__ = ["LOCK", "MARK", "argument", "discard", "is_special", "named", "naming", "printable",
-           "quoted", "remove", "sweep", "sync_folder", "temporary", "told", "user_cache",
-           "write_atomically", "write_named", "write_text"]
+__all__ = [
+    "LOCK",
+    "MARK",
+    "argument",
+    "discard",
+    "is_special",
+    "named",
+    "naming",
+    "printable",
+    "quoted",
+    "remove",
+    "sweep",
+    "sync_folder",
+    "temporary",
+    "told",
+    "user_cache",
+    "write_atomically",
+    "write_named",
+    "write_text",
+]
 
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
@@ -31,16 +48,23 @@ MINUTE = 60
 
 
 REPAIRS = {
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "; need a folder there, and a file has that "
-                    "name: name another place, or move the file away"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "; need the right to use it: name "
-                    "another place, or change its rights"),
+    **dict.fromkeys(
+        (errno.EEXIST, errno.ENOTDIR),
+        "; need a folder there, and a file has that "
+        "name: name another place, or move the file away",
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "; need the right to use it: name another place, or change its rights",
+    ),
     errno.EISDIR: "; need a file there, and a folder has that name: name a file",
     errno.ENOENT: "; check the name",
     errno.ENAMETOOLONG: "; name a shorter one",
     errno.EMFILE: "; allow more open files, such as with ulimit -n 4096",
-    **dict.fromkeys((errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)),
-                    "; free some space there, or write to another disk"),
+    **dict.fromkeys(
+        (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)),
+        "; free some space there, or write to another disk",
+    ),
     errno.EFBIG: "; allow larger files, such as with ulimit -f unlimited",
 }
 """What may help where the operating system refuses something."""
@@ -56,8 +80,9 @@ def user_cache() -> Path:
     """
     home = os.environ.get("XDG_CACHE_HOME")
     if not home and os.path.expanduser("~") == "~":
-        raise FileNotFoundError("this user has no home folder to keep a cache in; set "
-                                "XDG_CACHE_HOME to a folder for it")
+        raise FileNotFoundError(
+            "this user has no home folder to keep a cache in; set XDG_CACHE_HOME to a folder for it"
+        )
     return Path(home or os.path.expanduser("~/.cache")) / "refnet"
 
 
@@ -70,16 +95,17 @@ def printable(text: object) -> str:
 
     Checked by: tests/robustness/test_printable.py.
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
-                   for c in str(text))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def told(error: BaseException) -> str:
     """An error in one printable line; of the operating system's, with what may help."""
     said = printable(" ".join(str(error).split()))
     if isinstance(error, MemoryError):
-        return (f"not enough memory ({said or 'the system gives no more'}); need smaller sizes: "
-                "units, length, batch or examples")
+        return (
+            f"not enough memory ({said or 'the system gives no more'}); need smaller sizes: "
+            "units, length, batch or examples"
+        )
     if isinstance(error, OSError) and said.startswith("[Errno"):  # the system's own words
         if error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG) and error.filename is None:
             said += ": standard output"  # every file is named
@@ -120,8 +146,16 @@ def quoted(text: str) -> str:
     """
     if text.isprintable():
         return quote(text)
-    return "$'" + "".join(c if c.isprintable() and c not in "\\'" else "".join(
-        f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in text) + "'"
+    return (
+        "$'"
+        + "".join(
+            c
+            if c.isprintable() and c not in "\\'"
+            else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c))
+            for c in text
+        )
+        + "'"
+    )
 
 
 @contextmanager
@@ -160,8 +194,11 @@ def sweep(folder: Path, mine: bool = False) -> None:
     for a minute, or all if the folder is this process's own (``mine``)."""
     with suppress(OSError):
         for path in folder.glob(f".*{MARK}"):
-            if path.is_file() and path not in _OPEN and (
-                    mine or time.time() - path.stat().st_mtime > MINUTE):
+            if (
+                path.is_file()
+                and path not in _OPEN
+                and (mine or time.time() - path.stat().st_mtime > MINUTE)
+            ):
                 remove(path)
 
 
@@ -216,15 +253,20 @@ def write_named(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def is_special(path: Path) -> bool:
     """Whether it is a device, a pipe or an open file's name in /dev, none of which can be
     replaced."""
-    return path.exists() and not path.is_dir() and (
-        not path.is_file() or path.absolute().parts[1:2] in (("dev",), ("proc",)))
+    return (
+        path.exists()
+        and not path.is_dir()
+        and (not path.is_file() or path.absolute().parts[1:2] in (("dev",), ("proc",)))
+    )
 
 
 def named(text: str) -> Path:
     """A path, for argparse: an empty one, as of a variable that is not set, is none."""
     if not text:
-        raise ArgumentTypeError("the name is empty, as that of a variable which is not set; need a "
-                                "path (the working directory is .)")
+        raise ArgumentTypeError(
+            "the name is empty, as that of a variable which is not set; need a "
+            "path (the working directory is .)"
+        )
     return Path(text)
 
 

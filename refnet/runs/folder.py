@@ -32,8 +32,23 @@ from refnet.runs.files import (
 
 __all__ = ["BusyError", "Held", "create", "hold", "holder", "vacant"]
 
-NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "9p", "afs", "ceph", "gpfs", "beegfs",
-           "glusterfs", "fuse.glusterfs", "fuse.sshfs", "virtiofs"}
+NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "lustre",
+    "9p",
+    "afs",
+    "ceph",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+    "fuse.glusterfs",
+    "fuse.sshfs",
+    "virtiofs",
+}
 MOMENT = 0.2
 """Seconds that a lock may be held by who only looks, as `refnet runs` does."""
 _log = logging.getLogger("refnet")
@@ -55,9 +70,11 @@ class Held(NamedTuple):
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self.file.fileno()), os.stat(folder / LOCK)):
                 return
-        raise BusyError(f"{folder} was moved, removed or replaced while this run was going on, "
-                        "which writes nothing more there; go on with it where it was moved to, or "
-                        "start it again")
+        raise BusyError(
+            f"{folder} was moved, removed or replaced while this run was going on, "
+            "which writes nothing more there; go on with it where it was moved to, or "
+            "start it again"
+        )
 
 
 def _close_in_child() -> None:
@@ -75,11 +92,13 @@ def _lock(file: IO[bytes]) -> bool:
     try:
         if sys.platform == "win32":
             import msvcrt
-            file.seek(2 ** 30)  # a byte after the text, which others then still can read
+
+            file.seek(2**30)  # a byte after the text, which others then still can read
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
             file.seek(0)
         else:
             import fcntl
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
@@ -95,8 +114,9 @@ def _file_system(folder: Path) -> str:
         for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
             place, _, rest = line.partition(b" - ")
             # a space, for one, is \040 there
-            name = re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]),
-                          place.split(b" ")[4])
+            name = re.sub(
+                rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]), place.split(b" ")[4]
+            )
             mount = Path(os.fsdecode(name))
             if folder.resolve().is_relative_to(mount) and len(mount.parts) >= longest:
                 found, longest = rest.split(b" ")[0].decode(), len(mount.parts)
@@ -108,9 +128,13 @@ def _warn(folder: Path) -> None:
     """Say, once in a process, that the folder is on a network file system, if it is."""
     kind = _file_system(folder)
     if kind in NETWORK:
-        _log.warning("%s is on a network file system (%s): processes of this machine cannot "
-                     "use it at once, processes of other machines can unless its server "
-                     "keeps locks", folder, kind)
+        _log.warning(
+            "%s is on a network file system (%s): processes of this machine cannot "
+            "use it at once, processes of other machines can unless its server "
+            "keeps locks",
+            folder,
+            kind,
+        )
 
 
 def _open(folder: Path, wait: float = MOMENT) -> IO[bytes]:
@@ -130,8 +154,12 @@ def _open(folder: Path, wait: float = MOMENT) -> IO[bytes]:
     except OSError as error:
         if isinstance(error, BusyError):
             raise
-        _log.warning("%s: this file system keeps no locks (%s); see to it that no other process "
-                     "uses the folder", folder, error.strerror)
+        _log.warning(
+            "%s: this file system keeps no locks (%s); see to it that no other process "
+            "uses the folder",
+            folder,
+            error.strerror,
+        )
     _HELD.add(file)
     return file
 
@@ -179,8 +207,10 @@ def hold(folder: Path, new: bool = False, wait: float = MOMENT) -> Iterator[Held
         with suppress(OSError):
             file.seek(0)
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {platform.node()} since "
-                       f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+            file.write(
+                f"process {os.getpid()} on {platform.node()} since "
+                f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
+            )
         sweep(folder, mine=True)
         yield Held(file)
     finally:
@@ -202,13 +232,17 @@ def vacant(folder: Path) -> None:
     """
     folder = folder.resolve()
     if folder.exists() and os.path.samefile(folder, os.curdir):
-        raise FileExistsError(f"{folder} is the working directory, which a new run's folder would "
-                              "replace; name a folder within it with --out")
+        raise FileExistsError(
+            f"{folder} is the working directory, which a new run's folder would "
+            "replace; name a folder within it with --out"
+        )
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name another folder with --out")
     if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; resume that run with --resume "
-                              f"{argument(folder)}, or name another folder with --out")
+        raise FileExistsError(
+            f"{folder} is not empty; resume that run with --resume "
+            f"{argument(folder)}, or name another folder with --out"
+        )
 
 
 @contextmanager
@@ -247,10 +281,14 @@ def _publish(part: Path, folder: Path) -> None:
         sync_folder(folder.parent)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise FileExistsError(f"{folder} has just been made by another process; name another "
-                                  "folder with --out") from None
-        raise OSError(error.errno, f"{error.strerror}: it cannot be replaced as a whole; name a "
-                      "folder within it", str(folder)) from None
+            raise FileExistsError(
+                f"{folder} has just been made by another process; name another folder with --out"
+            ) from None
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: it cannot be replaced as a whole; name a folder within it",
+            str(folder),
+        ) from None
 
 
 def _sweep_folders(parent: Path) -> None:

@@ -17,9 +17,16 @@ __all__ = ["banded", "curves", "of_seeds", "plot_curves", "save", "tidy", "words
 
 matplotlib.rcParams["svg.hashsalt"] = "refnet"
 
-WORDS = {"bpc": "bits per character", "mse": "mean squared error",
-         "cross_entropy": "cross-entropy in nats", "loss": "training loss, with penalties",
-         "s_min": "smallest s", "s_max": "largest s", "s_mean": "mean s", "s_sd": "s.d. of s"}
+WORDS = {
+    "bpc": "bits per character",
+    "mse": "mean squared error",
+    "cross_entropy": "cross-entropy in nats",
+    "loss": "training loss, with penalties",
+    "s_min": "smallest s",
+    "s_max": "largest s",
+    "s_mean": "mean s",
+    "s_sd": "s.d. of s",
+}
 COLUMNS = 3
 
 
@@ -36,12 +43,18 @@ def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any)
     """
     x = np.unique(np.concatenate([one for one, _ in runs]))
     y = np.stack([np.interp(x, *one) for one in runs])
-    line, = axes.plot(x, y[0] if len(runs) == 2 else np.median(y, axis=0), label=label, **style)
+    (line,) = axes.plot(x, y[0] if len(runs) == 2 else np.median(y, axis=0), label=label, **style)
     if len(runs) == 2:
         axes.plot(x, y[1], **{**style, "color": line.get_color()})
     if len(runs) > 1:
-        axes.fill_between(x, y.min(axis=0), y.max(axis=0), facecolor=(line.get_color(), 0.12),
-                          edgecolor=(line.get_color(), 0.5), linewidth=0.6)
+        axes.fill_between(
+            x,
+            y.min(axis=0),
+            y.max(axis=0),
+            facecolor=(line.get_color(), 0.12),
+            edgecolor=(line.get_color(), 0.5),
+            linewidth=0.6,
+        )
 
 
 def tidy(axes: Any, beside: Any = None, **legend: Any) -> None:
@@ -65,8 +78,11 @@ def of_seeds(counts: Collection[int]) -> str:
     ('one seed', 'median and range of up to 3 seeds')
     """
     most = max(counts, default=0)
-    return "one seed" if most == 1 else ("median and range of "
-                                         f"{'up to ' * (min(counts) < most)}{most} seeds")
+    return (
+        "one seed"
+        if most == 1
+        else (f"median and range of {'up to ' * (min(counts) < most)}{most} seeds")
+    )
 
 
 def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
@@ -76,10 +92,13 @@ def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
     Columns that a run does not have (a net without square hidden matrices has no spectral
     radius) are left out.
     """
-    panels = [("loss", words("loss"), "log"), (metric, words(metric), "linear"),
-              ("gradient_norm", words("gradient_norm"), "log"),
-              ("spectral_radius", words("spectral_radius"), "linear"),
-              ("defect", "orthogonality defect", "log")]
+    panels = [
+        ("loss", words("loss"), "log"),
+        (metric, words(metric), "linear"),
+        ("gradient_norm", words("gradient_norm"), "log"),
+        ("spectral_radius", words("spectral_radius"), "linear"),
+        ("defect", "orthogonality defect", "log"),
+    ]
     panels = [panel for panel in panels if any(row.get(panel[0]) is not None for row in rows)]
     lines = -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(9, 0.6 + 2.5 * lines), layout="constrained")
@@ -107,5 +126,6 @@ def plot_curves(path: Path, rows: list[dict[str, Any]], metric: str, title: str)
 
 def save(path: Path, figure: Figure, **metadata: str) -> None:
     """Write a figure as a PNG file, atomically."""
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=100,
-                                                       metadata=metadata))
+    write_atomically(
+        path, lambda file: figure.savefig(file, format="png", dpi=100, metadata=metadata)
+    )

@@ -26,15 +26,26 @@ def _line(text: str) -> None:
 
 
 def _facts(row: dict[str, Any]) -> str:
-    names = {"loss": "loss", "accuracy": "accuracy", "bpc": "bpc", "mse": "mse",
-             "spectral_radius": "radius", "defect": "defect", "gradient_norm": "|gradient|"}
-    return "  ".join(f"{label} {row[name]:.4g}" for name, label in names.items()
-                     if row.get(name) is not None)
+    names = {
+        "loss": "loss",
+        "accuracy": "accuracy",
+        "bpc": "bpc",
+        "mse": "mse",
+        "spectral_radius": "radius",
+        "defect": "defect",
+        "gradient_norm": "|gradient|",
+    }
+    return "  ".join(
+        f"{label} {row[name]:.4g}" for name, label in names.items() if row.get(name) is not None
+    )
 
 
 def _pretraining(facts: dict[str, Any]) -> str:
-    return "\n".join(f"orthogonalised {m['matrix']} in {m['steps']} steps: defect "
-                     f"{m['costs'][0]:.4g} -> {m['costs'][-1]:.2g}" for m in facts["matrices"])
+    return "\n".join(
+        f"orthogonalised {m['matrix']} in {m['steps']} steps: defect "
+        f"{m['costs'][0]:.4g} -> {m['costs'][-1]:.2g}"
+        for m in facts["matrices"]
+    )
 
 
 @contextmanager
@@ -42,6 +53,7 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
     """An observer for ``train``: iteration, time left, and the last evaluation's figures."""
     drawn = None if quiet else _rich()
     if drawn is None:
+
         def line(kind: str, facts: dict[str, Any]) -> None:
             if quiet:
                 return
@@ -49,16 +61,20 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
                 _line(f"{facts['iteration']:>8}  {_facts(facts)}")
             elif kind == "oinit":
                 _line(_pretraining(facts))
+
         yield line
         return
     rich, console = drawn
     columns, column = rich.progress, rich.table.Column
     with columns.Progress(
-            columns.BarColumn(bar_width=10),
-            columns.MofNCompleteColumn(table_column=column(no_wrap=True)),
-            columns.TimeRemainingColumn(table_column=column(no_wrap=True)),
-            columns.TextColumn("{task.description}", table_column=column(ratio=1, no_wrap=True)),
-            console=console, refresh_per_second=4, expand=True) as progress:  # ratio: what is left
+        columns.BarColumn(bar_width=10),
+        columns.MofNCompleteColumn(table_column=column(no_wrap=True)),
+        columns.TimeRemainingColumn(table_column=column(no_wrap=True)),
+        columns.TextColumn("{task.description}", table_column=column(ratio=1, no_wrap=True)),
+        console=console,
+        refresh_per_second=4,
+        expand=True,
+    ) as progress:  # ratio: what is left
         task = progress.add_task("", total=iterations)
 
         def observe(kind: str, facts: dict[str, Any]) -> None:
@@ -67,6 +83,7 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
             else:
                 text = _facts(facts) if kind == "row" else None
                 progress.update(task, completed=facts["iteration"], description=text)
+
         yield observe
 
 
@@ -82,6 +99,7 @@ def counter(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
             if of and 10 * done // of > tenth:
                 tenth = 10 * done // of
                 _line(f"{label}: {done} of {of}")
+
         yield line
         return
     rich, console = drawn

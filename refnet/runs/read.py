@@ -39,8 +39,9 @@ def reading(path: Path, repair: str) -> Iterator[None]:
     except FileError:
         raise
     except PermissionError as error:
-        raise FileError(f"{path}: {error.strerror}; need the right to read it: change its rights"
-                        ) from None
+        raise FileError(
+            f"{path}: {error.strerror}; need the right to read it: change its rights"
+        ) from None
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}; {repair}") from None
     except DAMAGE as error:
@@ -75,8 +76,9 @@ def json_of(data: bytes) -> Any:
         for token in _TOKEN.finditer(text):
             depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
             if depth > DEEPEST:
-                raise ValueError(f"brackets are nested more than {DEEPEST} deep at character "
-                                 f"{token.start() + 1}")
+                raise ValueError(
+                    f"brackets are nested more than {DEEPEST} deep at character {token.start() + 1}"
+                )
     return json.loads(text, object_pairs_hook=_object)
 
 
@@ -94,6 +96,7 @@ def toml_of(data: bytes) -> dict[str, Any]:
     text = data.decode("utf-8-sig")
     for what, most in ("[{", DEEPEST), (".", 500):
         if sum(map(text.count, what)) > most:
-            raise ValueError(f"has more than {most} of {' and '.join(what)}, which no flat table "
-                             "of settings has")
+            raise ValueError(
+                f"has more than {most} of {' and '.join(what)}, which no flat table of settings has"
+            )
     return tomllib.loads(text)

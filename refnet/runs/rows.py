@@ -18,13 +18,19 @@ from refnet.version import __version__
 
 __all__ = ["Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
 
-KIND = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_OPT", "OPENBLAS_CORETYPE",
-        "MKL_CBWR", "NPY_DISABLE_CPU_FEATURES")
+KIND = (
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
+    "NUMBA_OPT",
+    "OPENBLAS_CORETYPE",
+    "MKL_CBWR",
+    "NPY_DISABLE_CPU_FEATURES",
+)
 """Variables of the environment that change bits."""
 FEATURES = ("fma", "avx2", "avx512f", "neon", "sve")
 """Features of processors that change bits: whether a product is rounded before it is added, and how
 many numbers a vector register has, which decides the order of a sum."""
-LIMIT = 2 ** 30
+LIMIT = 2**30
 """Bytes of a rows.jsonl: a million rows take a third of it."""
 
 
@@ -66,18 +72,25 @@ class Rows:
         missing or damaged.
         """
         rows = Rows(path)
-        with reading(path, f"put back a whole copy of it, or train again with: refnet train "
-                           f"--config {argument(path.parent / 'config.toml')}"):
+        with reading(
+            path,
+            f"put back a whole copy of it, or train again with: refnet train "
+            f"--config {argument(path.parent / 'config.toml')}",
+        ):
             data = contents(path, LIMIT) if path.exists() else b""
             lines = data.splitlines(keepends=True)
-            for number, line in enumerate(lines[:record["lines"]], 1):
+            for number, line in enumerate(lines[: record["lines"]], 1):
                 rows._take(line, _row(line, number))
             if len(lines) < record["lines"]:
-                raise ValueError(f"line {len(lines) + 1}: is missing; the checkpoint counts "
-                                 f"{record['lines']} rows")
+                raise ValueError(
+                    f"line {len(lines) + 1}: is missing; the checkpoint counts "
+                    f"{record['lines']} rows"
+                )
             if rows.record() != record:
-                raise ValueError(f"lines 1 to {record['lines']}: are not those that the checkpoint "
-                                 "counts: one of them was changed")
+                raise ValueError(
+                    f"lines 1 to {record['lines']}: are not those that the checkpoint "
+                    "counts: one of them was changed"
+                )
         return rows, len(lines) - record["lines"]
 
     @staticmethod
@@ -89,9 +102,13 @@ class Rows:
         if tail:
             logging.getLogger("refnet").warning(
                 "%s: line %d and later (%d in all) were written after the last checkpoint; they "
-                "are computed again", path, record["lines"] + 1, tail)
+                "are computed again",
+                path,
+                record["lines"] + 1,
+                tail,
+            )
         if path.exists() and (tail or os.stat(path).st_nlink > 1):  # others keep what they link to
-            write_named(path, lambda file: file.write(contents(path, LIMIT)[:rows.size]))
+            write_named(path, lambda file: file.write(contents(path, LIMIT)[: rows.size]))
         return rows
 
 
@@ -102,8 +119,9 @@ def _row(line: bytes, number: int) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"line {number}: {error}") from None
     if not isinstance(row, dict) or type(row.get("iteration")) is not int or line[-1:] != b"\n":
-        raise ValueError(f"line {number}: not a complete row; need an object with an "
-                         "iteration, and a line break")
+        raise ValueError(
+            f"line {number}: not a complete row; need an object with an iteration, and a line break"
+        )
     return row
 
 
@@ -139,17 +157,26 @@ def environment() -> dict[str, Any]:
     from importlib.metadata import version
 
     from llvmlite.binding import get_host_cpu_name
+
     features = _features()
     versions = {package: version(package) for package in ("numpy", "scipy", "numba")}
-    return {"python": platform.python_version(), "refnet": __version__, **versions,
-            "machine": platform.machine(), "processor": get_host_cpu_name(),
-            "features": " ".join(name for name in FEATURES if features.get(name)),
-            "blas": _blas(), "system": platform.system(), "cpus": os.cpu_count()}
+    return {
+        "python": platform.python_version(),
+        "refnet": __version__,
+        **versions,
+        "machine": platform.machine(),
+        "processor": get_host_cpu_name(),
+        "features": " ".join(name for name in FEATURES if features.get(name)),
+        "blas": _blas(),
+        "system": platform.system(),
+        "cpus": os.cpu_count(),
+    }
 
 
 def _features() -> Any:
     """The processor's features by name; none where LLVM cannot tell, as on some ARM systems."""
     from llvmlite.binding import FeatureMap, get_host_cpu_features
+
     try:
         return get_host_cpu_features()
     except RuntimeError:
@@ -159,10 +186,15 @@ def _features() -> Any:
 def _blas() -> str:
     """The kind of processor that NumPy's OpenBLAS computes for; "" of another BLAS."""
     import ctypes
+
     for path in Path(np.__file__).parent.glob("*core/_multiarray_umath*"):
         library = ctypes.CDLL(str(path))  # and what it is linked to
-        for name in ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename",
-                     "openblas_get_corename64_", "openblas_get_corename"):
+        for name in (
+            "scipy_openblas_get_corename64_",
+            "scipy_openblas_get_corename",
+            "openblas_get_corename64_",
+            "openblas_get_corename",
+        ):
             if (corename := getattr(library, name, None)) is not None:
                 corename.restype = ctypes.c_char_p
                 return str(corename().decode())
@@ -179,12 +211,17 @@ def machine() -> str:
     """
     facts = environment()
     features = zlib.crc32(_features().flatten().encode())
-    return (f"{facts['processor']} {features:08x}, {facts['system']} {facts['machine']}, "
-            f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}"
-            + "".join(f", {name}={os.environ[name]}" for name in KIND if os.environ.get(name))
-            + "".join(f", {name}={os.environ[name]}" for name in BLAS_THREADS
-                      if os.environ.get(name, "1") != "1")
-            + ", not compiled" * (os.environ.get("NUMBA_DISABLE_JIT", "") not in ("", "0")))
+    return (
+        f"{facts['processor']} {features:08x}, {facts['system']} {facts['machine']}, "
+        f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}"
+        + "".join(f", {name}={os.environ[name]}" for name in KIND if os.environ.get(name))
+        + "".join(
+            f", {name}={os.environ[name]}"
+            for name in BLAS_THREADS
+            if os.environ.get(name, "1") != "1"
+        )
+        + ", not compiled" * (os.environ.get("NUMBA_DISABLE_JIT", "") not in ("", "0"))
+    )
 
 
 def _cell(value: Any) -> str:
@@ -197,8 +234,9 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
     """A Markdown table, its columns padded so that it also reads as plain text."""
     cells = [header, *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    lines = ["| " + " | ".join(value.ljust(w) for value, w in zip(row, widths)) + " |"
-             for row in cells]
+    lines = [
+        "| " + " | ".join(value.ljust(w) for value, w in zip(row, widths)) + " |" for row in cells
+    ]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines) + "\n"
 

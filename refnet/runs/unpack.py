@@ -20,8 +20,10 @@ __all__ = ["npy_of", "npz_of", "safetensors_of"]
 
 KINDS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "BOOL": "|b1"}
 
-_HEADER = re.compile(rb"\{\s*+(?:'\w{1,20}+'\s*+:\s*+(?:'[^'\\]{1,20}+'|True|False|"
-                     rb"\([\d,\s]{0,500}+\))\s*+,?+\s*+)*+\}\s*+")
+_HEADER = re.compile(
+    rb"\{\s*+(?:'\w{1,20}+'\s*+:\s*+(?:'[^'\\]{1,20}+'|True|False|"
+    rb"\([\d,\s]{0,500}+\))\s*+,?+\s*+)*+\}\s*+"
+)
 _ENTRY = re.compile(r"'(\w+)'\s*:\s*(?:'([^']*)'|(True|False)|\(([\d,\s]*)\))")
 
 
@@ -32,18 +34,25 @@ def npy_of(data: bytes) -> Array:
     wide = data[6] > 1
     start = 12 if wide else 10
     size = int.from_bytes(data[8:start], "little")
-    header = data[start:start + size] if size <= 4096 else b""
+    header = data[start : start + size] if size <= 4096 else b""
     if data[6] not in (1, 2) or not _HEADER.fullmatch(header):
         raise ValueError("its .npy header is malformed")
-    words = {name: (text, flag, shape) for name, text, flag, shape in
-             _ENTRY.findall(header.decode("latin-1"))}
+    words = {
+        name: (text, flag, shape)
+        for name, text, flag, shape in _ENTRY.findall(header.decode("latin-1"))
+    }
     if words.keys() != {"descr", "fortran_order", "shape"}:
         raise ValueError("its .npy header does not name descr, fortran_order and shape")
     kind = words["descr"][0]
     if not re.fullmatch(r"[<>|=]?([?bBhHiIlLqQefd]|[biuf]\d{1,2}|U\d{1,9})", kind):
-        raise ValueError(f"its dtype is {kind!r}; " + (
-            "objects need allow_pickle, and no file that does is opened" if "O" in kind else
-            "need numbers that are real: save bfloat16, say, as float32"))
+        raise ValueError(
+            f"its dtype is {kind!r}; "
+            + (
+                "objects need allow_pickle, and no file that does is opened"
+                if "O" in kind
+                else "need numbers that are real: save bfloat16, say, as float32"
+            )
+        )
     try:
         dtype = np.dtype(kind)
     except TypeError:
@@ -53,8 +62,9 @@ def npy_of(data: bytes) -> Array:
     if len(shape) > 32 or prod(shape) * dtype.itemsize != body:
         raise ValueError(f"{body:,} bytes do not make shape {shape} of {dtype.name}")
     flat: Array = np.frombuffer(data, dtype, offset=start + size)
-    array = flat.reshape(shape[::-1]).T if words["fortran_order"][1] == "True" else \
-        flat.reshape(shape)
+    array = (
+        flat.reshape(shape[::-1]).T if words["fortran_order"][1] == "True" else flat.reshape(shape)
+    )
     return np.array(array, order="K")
 
 
@@ -65,18 +75,27 @@ def npz_of(path: Path, limit: int | None = None, only: str = "") -> Params:
     """
     size = size_of(path, limit)
     with open(path, "rb") as file:
-        file.seek(max(0, size - 2 ** 16))
-        tail = file.read(2 ** 16)
+        file.seek(max(0, size - 2**16))
+        tail = file.read(2**16)
         end = tail.rfind(b"PK\5\6")
-        if end < 0 or int.from_bytes(tail[end + 12:end + 16], "little") > (
-                size if limit is None else 2 ** 20):
-            raise ValueError("is truncated, or no .npz file: it does not end with a directory of "
-                             "arrays")
+        if end < 0 or int.from_bytes(tail[end + 12 : end + 16], "little") > (
+            size if limit is None else 2**20
+        ):
+            raise ValueError(
+                "is truncated, or no .npz file: it does not end with a directory of arrays"
+            )
         try:
             with zipfile.ZipFile(file) as archive:
                 return _members(archive, size, limit, only)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OverflowError,
-                RuntimeError, struct.error) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            OverflowError,
+            RuntimeError,
+            struct.error,
+        ) as error:
             raise ValueError(f"is damaged: {error}") from None
 
 
@@ -85,14 +104,21 @@ def _members(archive: zipfile.ZipFile, size: int, limit: int | None, only: str) 
     infos = [info for info in archive.infolist() if only in ("", info.filename[:-4])]
     methods = stored if limit is None else {*stored, zipfile.ZIP_DEFLATED}
     for info in infos:
-        if info.compress_type not in methods or info.flag_bits & ~0x80e or (
-                info.compress_type in stored and info.file_size != info.compress_size):
-            raise ValueError(f"{info.filename[:80]!r} is packed or encrypted in a way that this "
-                             "file should not be")
+        if (
+            info.compress_type not in methods
+            or info.flag_bits & ~0x80E
+            or (info.compress_type in stored and info.file_size != info.compress_size)
+        ):
+            raise ValueError(
+                f"{info.filename[:80]!r} is packed or encrypted in a way that this "
+                "file should not be"
+            )
     unpacked, packed = sum(i.file_size for i in infos), sum(i.compress_size for i in infos)
     if packed > size or (limit is not None and unpacked > limit):
-        raise ValueError(f"its arrays would take {unpacked:,} bytes; need at most "
-                         f"{size if limit is None else limit:,}")
+        raise ValueError(
+            f"its arrays would take {unpacked:,} bytes; need at most "
+            f"{size if limit is None else limit:,}"
+        )
     arrays: Params = {}
     for info in infos:
         name = info.filename.removesuffix(".npy")
@@ -111,9 +137,11 @@ def safetensors_of(data: bytes) -> Params:
     """The arrays of a safetensors file of float16, float32, float64, int64 and bool."""
     size = int.from_bytes(data[:8], "little")
     if len(data) < max(8 + size, 10):
-        raise ValueError(f"is truncated, or no safetensors file: it has {len(data):,} bytes; need "
-                         f"8 + {size:,}, by what should be the header's length")
-    header, body = json_of(data[8:8 + size]), data[8 + size:]
+        raise ValueError(
+            f"is truncated, or no safetensors file: it has {len(data):,} bytes; need "
+            f"8 + {size:,}, by what should be the header's length"
+        )
+    header, body = json_of(data[8 : 8 + size]), data[8 + size :]
     if not isinstance(header, dict):
         raise ValueError("the header is not a JSON object")
     arrays: Params = {}
@@ -122,20 +150,26 @@ def safetensors_of(data: bytes) -> Params:
         if name == "__metadata__":
             continue
         match entry:
-            case {"dtype": str(kind), "shape": list(shape), "data_offsets": [int(a), int(b)]} \
-                    if kind in KINDS and 0 <= a <= b <= len(body) and len(shape) <= 32 \
-                    and all(type(n) is int and n >= 0 for n in shape):
+            case {"dtype": str(kind), "shape": list(shape), "data_offsets": [int(a), int(b)]} if (
+                kind in KINDS
+                and 0 <= a <= b <= len(body)
+                and len(shape) <= 32
+                and all(type(n) is int and n >= 0 for n in shape)
+            ):
                 dtype = np.dtype(KINDS[kind])
             case _:
-                raise ValueError(f"{name[:80]!r}: {str(entry)[:120]}; need a dtype of "
-                                 f"{', '.join(KINDS)}, a shape, and data_offsets within the "
-                                 f"{len(body):,} bytes after the header: otherwise the file is "
-                                 "truncated")
+                raise ValueError(
+                    f"{name[:80]!r}: {str(entry)[:120]}; need a dtype of "
+                    f"{', '.join(KINDS)}, a shape, and data_offsets within the "
+                    f"{len(body):,} bytes after the header: otherwise the file is "
+                    "truncated"
+                )
         if prod(shape) * dtype.itemsize != b - a:
             raise ValueError(f"{name[:80]!r}: {b - a} bytes do not make shape {shape} of {kind}")
         used += b - a
         if used > len(body):
             raise ValueError(f"{name[:80]!r} overlaps another array")
-        arrays[name] = np.frombuffer(body[a:b], dtype).reshape(shape).astype(
-            dtype.newbyteorder("="))
+        arrays[name] = (
+            np.frombuffer(body[a:b], dtype).reshape(shape).astype(dtype.newbyteorder("="))
+        )
     return arrays

@@ -7,8 +7,16 @@ from refnet.studies.study import Study
 __all__ = ["STUDIES", "find"]
 
 STUDIES: dict[str, Study] = {
-    study.name: study for study in (*manchev.STUDIES, causes.STUDY, *vorontsov.STUDIES, flow.STUDY,
-                                    *orhan.STUDIES, examples.STUDY)}
+    study.name: study
+    for study in (
+        *manchev.STUDIES,
+        causes.STUDY,
+        *vorontsov.STUDIES,
+        flow.STUDY,
+        *orhan.STUDIES,
+        examples.STUDY,
+    )
+}
 
 
 def find(name: str) -> Study:

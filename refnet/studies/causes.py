@@ -30,14 +30,27 @@ def _last_or_best(row: dict[str, Any]) -> dict[str, Any]:
 
 
 FIGURES: list[Figure] = [
-    ("iterations until solved", solved_at, ".0f"), ("best accuracy, %", accuracy, ".2f"),
-    *((f"errors in 10,000, {label}",
-       lambda row, name=f"errors_{name}": _last_or_best(row).get(name), ".0f")
-      for label, name in (("text", "text"), ("code", "code"), ("HS97", "hs97"))),
-    ("bits per character", lambda row: row["best"].get("test_bpc"), ".3f")]
+    ("iterations until solved", solved_at, ".0f"),
+    ("best accuracy, %", accuracy, ".2f"),
+    *(
+        (
+            f"errors in 10,000, {label}",
+            lambda row, name=f"errors_{name}": _last_or_best(row).get(name),
+            ".0f",
+        )
+        for label, name in (("text", "text"), ("code", "code"), ("HS97", "hs97"))
+    ),
+    ("bits per character", lambda row: row["best"].get("test_bpc"), ".3f"),
+]
 
-_GRID = grid("causes", "Where ours and the printed numbers differ: controlled runs", CELLS,
-             FIGURES, CURVE, lambda label: label.partition(":")[0])
+_GRID = grid(
+    "causes",
+    "Where ours and the printed numbers differ: controlled runs",
+    CELLS,
+    FIGURES,
+    CURVE,
+    lambda label: label.partition(":")[0],
+)
 
 HEAD = """(text) and (code) are the protocols of that name; what the first has where a text says
 nothing is told under Protocols. N(0, s) has the standard deviation s. An answer to adding is an
@@ -51,58 +64,115 @@ answer is always 0, are not counted; in Table 3 they are.
 
 def _part(question: str, found: Found, seeds: int, quick: bool) -> str:
     """The table of one question's runs, with the columns in which they have something."""
-    cells = [replace(cell, label=cell.label.removeprefix(f"{question}: ")) for cell in CELLS
-             if cell.label.startswith(f"{question}:") and (cell.quick or not quick)]
-    rows = [row for cell in cells for seed in range(seeds)
-            if (row := found(cell.job(seed, quick, CURVE)))]
-    columns = [FIGURES[0], *(figure for figure in FIGURES[1:]
-                             if any(figure[1](row) is not None for row in rows))]
+    cells = [
+        replace(cell, label=cell.label.removeprefix(f"{question}: "))
+        for cell in CELLS
+        if cell.label.startswith(f"{question}:") and (cell.quick or not quick)
+    ]
+    rows = [
+        row
+        for cell in cells
+        for seed in range(seeds)
+        if (row := found(cell.job(seed, quick, CURVE)))
+    ]
+    columns = [
+        FIGURES[0],
+        *(figure for figure in FIGURES[1:] if any(figure[1](row) is not None for row in rows)),
+    ]
     made = grid("causes", question, cells, columns).table(found, seeds, quick) if cells else ""
     return f"\n### {question}\n\n{made}" if made else ""
 
 
 STARTS: dict[str, dict[str, Any]] = {
-    "as in the code": {}, "W_hh alone made orthogonal": {"orthogonal": "hidden"},
-    "W_xh from N(0, .01)": SMALL}
+    "as in the code": {},
+    "W_hh alone made orthogonal": {"orthogonal": "hidden"},
+    "W_xh from N(0, .01)": SMALL,
+}
 FADING = {"temporal-order": 120, "adding": 100}
 
 
 def fading(task: str, length: int, start: str, seed: int) -> dict[str, float]:
     """The norm of the last step's gradient at the first step over that at the last, before
     training: 1 if nothing is lost on its way."""
-    e = build(preset(task, length=length, method="oinit", protocol=CODE, seed=seed,
-                     **STARTS[start]))
+    e = build(
+        preset(task, length=length, method="oinit", protocol=CODE, seed=seed, **STARTS[start])
+    )
     assert isinstance(e.net, RecurrentNet)
     norms = gradient_norms(e.net, e.start()[0], e.task.batch(0, e.config.batch, seed))
     return {"ratio": float(norms[0] / norms[-1])}
 
 
 def _gradients(seed: int) -> list[Job]:
-    return [Job(f"gradient in {task}, {start}, seed {seed}",
-                function="refnet.studies.causes:fading",
-                arguments={"task": task, "length": length, "start": start, "seed": seed})
-            for task, length in FADING.items() for start in STARTS]
+    return [
+        Job(
+            f"gradient in {task}, {start}, seed {seed}",
+            function="refnet.studies.causes:fading",
+            arguments={"task": task, "length": length, "start": start, "seed": seed},
+        )
+        for task, length in FADING.items()
+        for start in STARTS
+    ]
 
 
 def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
     return [job for seed in range(seeds) for job in _gradients(seed)] + _GRID.jobs(
-        found, seeds, quick)
+        found, seeds, quick
+    )
 
 
 def _table(found: Found, seeds: int, quick: bool) -> str:
-    said = [] if quick else stated(FINDINGS["causes"], {cell.label: [
-        row for seed in range(seeds) if (row := found(cell.job(seed, quick, CURVE)))
-        and row["state"] != "begun"] for cell in CELLS})
-    ratios = [[task, FADING[task], start, spread([row["ratio"] for seed in range(seeds)
-               for job in _gradients(seed) if job.arguments["task"] == task
-               and job.arguments["start"] == start and (row := found(job))], ".2g")]
-              for task in FADING for start in STARTS]
+    said = (
+        []
+        if quick
+        else stated(
+            FINDINGS["causes"],
+            {
+                cell.label: [
+                    row
+                    for seed in range(seeds)
+                    if (row := found(cell.job(seed, quick, CURVE))) and row["state"] != "begun"
+                ]
+                for cell in CELLS
+            },
+        )
+    )
+    ratios = [
+        [
+            task,
+            FADING[task],
+            start,
+            spread(
+                [
+                    row["ratio"]
+                    for seed in range(seeds)
+                    for job in _gradients(seed)
+                    if job.arguments["task"] == task
+                    and job.arguments["start"] == start
+                    and (row := found(job))
+                ],
+                ".2g",
+            ),
+        ]
+        for task in FADING
+        for start in STARTS
+    ]
     questions = dict.fromkeys(cell.label.partition(":")[0] for cell in CELLS)
-    return HEAD + "".join(_part(question, found, seeds, quick) for question in questions) + (
-        "\n### What these runs show\n\n" + "".join(f"- {text}\n" for text in said)
-        if said else "") + (
-        "\n### How much of the last step's gradient arrives at the first step, before training\n\n"
-        + table(["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios))
+    return (
+        HEAD
+        + "".join(_part(question, found, seeds, quick) for question in questions)
+        + (
+            "\n### What these runs show\n\n" + "".join(f"- {text}\n" for text in said)
+            if said
+            else ""
+        )
+        + (
+            "\n### How much of the last step's gradient arrives at the first step, "
+            "before training\n\n"
+            + table(
+                ["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios
+            )
+        )
+    )
 
 
 # the cells name their protocols themselves

@@ -19,9 +19,14 @@ MOST = 1000
 
 RUNS = ("workers", "threads", "cluster", "repeat")
 TABLES = ("seeds", "only", "search", "status", "table")
-VOID = {"protocols": ("name", "protocol", "list", "measure", "quick", *RUNS, *TABLES),
-        "list": RUNS + TABLES, "measure": RUNS + TABLES, "status": (*RUNS, "table"), "table": RUNS,
-        "cluster": ("workers",)}
+VOID = {
+    "protocols": ("name", "protocol", "list", "measure", "quick", *RUNS, *TABLES),
+    "list": RUNS + TABLES,
+    "measure": RUNS + TABLES,
+    "status": (*RUNS, "table"),
+    "table": RUNS,
+    "cluster": ("workers",),
+}
 """The options that do nothing beside another one."""
 
 EXAMPLES = """examples:
@@ -45,44 +50,90 @@ EXAMPLES = """examples:
 def add_command(commands: Any) -> None:
     """Add ``study`` to the program's commands."""
     parser = commands.add_parser(
-        "study", help="rerun a published table or figure", epilog=EXAMPLES,
+        "study",
+        help="rerun a published table or figure",
+        epilog=EXAMPLES,
         description="Make the runs of a published table or figure that are not done yet, and show "
         "our numbers\nbeside the printed ones. Every minute it is said how far the whole and "
         "each run are,\nand the time left.",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
-    parser.add_argument("--measure", action="store_true", help="with --list or NAME: measure a few "
-                        "steps of each kind of run; --list shows the hours and the memory from "
-                        "then on")
-    parser.add_argument("--search", action="store_true", help="with table-i: search a grid that "
-                        "has the printed rates and lambdas in it")
-    parser.add_argument("--protocol", metavar="NAME", help="make the runs under the other "
-                        "protocol of the same authors: their text's or their code's")
-    parser.add_argument("--protocols", action="store_true", help="show where the papers' texts and "
-                        "released codes differ")
-    parser.add_argument("--quick", action="store_true", help="a small version, in minutes; its "
-                        "numbers are not the paper's")
-    parser.add_argument("--seeds", type=int, metavar="N", help="runs of each cell "
-                        "(default: 3; quick: 1)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only the runs whose name, as "
-                        "--status shows it, contains TEXT")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes, of a run each "
-                        "(default: 1)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each run, for "
-                        "when there are fewer runs than cores (default: 1); the bits do not "
-                        "depend on it")
-    parser.add_argument("--cluster", metavar="ADDRESS", help="the address of a dask scheduler "
-                        "(needs the extra cluster)")
-    parser.add_argument("--folder", type=named, default=Path("studies"), metavar="FOLDER",
-                        help="where studies keep their rows and checkpoints (default: studies)")
-    parser.add_argument("--status", action="store_true", help="show how far the runs are; "
-                        "make no runs")
-    parser.add_argument("--table", action="store_true", help="show the table of what is done, and "
-                        "draw its figure in the folder; make no runs")
-    parser.add_argument("--repeat", action="store_true",
-                        help="make again the runs that are done; after an interruption, or if "
-                        "some failed, the same command goes on with those that are left")
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="with --list or NAME: measure a few "
+        "steps of each kind of run; --list shows the hours and the memory from "
+        "then on",
+    )
+    parser.add_argument(
+        "--search",
+        action="store_true",
+        help="with table-i: search a grid that has the printed rates and lambdas in it",
+    )
+    parser.add_argument(
+        "--protocol",
+        metavar="NAME",
+        help="make the runs under the other "
+        "protocol of the same authors: their text's or their code's",
+    )
+    parser.add_argument(
+        "--protocols",
+        action="store_true",
+        help="show where the papers' texts and released codes differ",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a small version, in minutes; its numbers are not the paper's",
+    )
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help="runs of each cell (default: 3; quick: 1)"
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="only the runs whose name, as --status shows it, contains TEXT",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes, of a run each (default: 1)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="threads of each run, for "
+        "when there are fewer runs than cores (default: 1); the bits do not "
+        "depend on it",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="the address of a dask scheduler (needs the extra cluster)",
+    )
+    parser.add_argument(
+        "--folder",
+        type=named,
+        default=Path("studies"),
+        metavar="FOLDER",
+        help="where studies keep their rows and checkpoints (default: studies)",
+    )
+    parser.add_argument(
+        "--status", action="store_true", help="show how far the runs are; make no runs"
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="show the table of what is done, and draw its figure in the folder; make no runs",
+    )
+    parser.add_argument(
+        "--repeat",
+        action="store_true",
+        help="make again the runs that are done; after an interruption, or if "
+        "some failed, the same command goes on with those that are left",
+    )
     parser.set_defaults(run=_study)
 
 
@@ -94,6 +145,7 @@ def _study(args: argparse.Namespace) -> int:
     from refnet.studies.store import Store
     from refnet.studies.study import only, protocols, under
     from refnet.studies.work import shown
+
     for mode, void in VOID.items():
         if getattr(args, mode):
             given = [option for option in void if getattr(args, option) not in (None, False, "")]
@@ -106,17 +158,22 @@ def _study(args: argparse.Namespace) -> int:
         whole(f"--{option}", getattr(args, option), most=MOST)
     if args.protocols:
         from refnet.training.protocols import APART, differences
+
         print(differences() + APART)
         return 0
     if args.name is None:
         if args.protocol is not None:
-            raise ValueError("--protocol needs the name of a study, such as: refnet study figure-1 "
-                             "--protocol vorontsov/code")
+            raise ValueError(
+                "--protocol needs the name of a study, such as: refnet study figure-1 "
+                "--protocol vorontsov/code"
+            )
         if args.list or args.measure:
             print(_listed(list(STUDIES.values()), args))
             return 0
-        raise ValueError("name a study, such as: refnet study table-iii --quick; see them all "
-                         "with: refnet study --list")
+        raise ValueError(
+            "name a study, such as: refnet study table-iii --quick; see them all "
+            "with: refnet study --list"
+        )
     study = find(args.name)
     if args.protocol is not None:
         study = under(study, args.protocol)
@@ -125,17 +182,25 @@ def _study(args: argparse.Namespace) -> int:
         return 0
     if args.search:
         if study.search is None:
-            raise ValueError("--search is for studies with a grid to search, such as table-i under "
-                             f"its own protocol; {study.name} has none")
+            raise ValueError(
+                "--search is for studies with a grid to search, such as table-i under "
+                f"its own protocol; {study.name} has none"
+            )
         study = study.search
     followed = protocols(study, args.quick)
     study = only(study, args.only)
     store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
     rows = store.rows() if args.only else {}
     if args.only and not jobs_of(study, lambda job: store.done(job, rows), args.seeds, args.quick):
-        raise ValueError(f"--only {args.only!r}: no run has that in its name; see them with: "
-                         + _command(args, *["--search"] * args.search,
-                                    *(["--folder", str(args.folder)] if rows else []), "--status"))
+        raise ValueError(
+            f"--only {args.only!r}: no run has that in its name; see them with: "
+            + _command(
+                args,
+                *["--search"] * args.search,
+                *(["--folder", str(args.folder)] if rows else []),
+                "--status",
+            )
+        )
     known = _known(args).get(study.name)
     paces = known.paces if known else {}
     if args.status:
@@ -144,19 +209,32 @@ def _study(args: argparse.Namespace) -> int:
     failed = {}
     if not args.table:
         executor = None if args.cluster is None else _cluster(args.cluster)
-        failed = run(study, store, args.seeds, args.quick, args.workers, executor, args.repeat,
-                     lambda text: print(text, file=sys.stderr, flush=True), args.threads, paces)
+        failed = run(
+            study,
+            store,
+            args.seeds,
+            args.quick,
+            args.workers,
+            executor,
+            args.repeat,
+            lambda text: print(text, file=sys.stderr, flush=True),
+            args.threads,
+            paces,
+        )
     found = shown(store)
     print(f"{study.title}\n")
     if followed:
         print(f"Protocol: {', '.join(followed)}\n")
     if args.quick:
-        print("Quick: shorter sequences, fewer steps or examples than the titles say; not the "
-              "paper's runs.\n")
+        print(
+            "Quick: shorter sequences, fewer steps or examples than the titles say; not the "
+            "paper's runs.\n"
+        )
     print(study.table(found, args.seeds, args.quick))
     if study.figure is not None:
         try:
             from refnet.runs.plots import save
+
             figure = study.figure(found, args.seeds, args.quick)
             if figure is not None:
                 with store.held():
@@ -176,8 +254,9 @@ def _study(args: argparse.Namespace) -> int:
 def _command(args: argparse.Namespace, *options: str) -> str:
     """The command with the same study and these options instead of its own."""
     protocol = [] if args.protocol is None else ["--protocol", args.protocol]
-    return " ".join(map(quoted, ["refnet", "study", args.name, *protocol,
-                                 *["--quick"] * args.quick, *options]))
+    return " ".join(
+        map(quoted, ["refnet", "study", args.name, *protocol, *["--quick"] * args.quick, *options])
+    )
 
 
 def _measured(args: argparse.Namespace) -> Path:
@@ -190,6 +269,7 @@ def _known(args: argparse.Namespace) -> dict[str, "Cost"]:
     cannot be read."""
     from refnet.runs.read import FileError
     from refnet.studies.costs import remembered
+
     try:
         return remembered(_measured(args))
     except FileNotFoundError:
@@ -203,6 +283,7 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     """What each study is, with its measured cost on this machine."""
     from refnet.runs.rows import table
     from refnet.studies.costs import measure, remember, remembered
+
     if args.measure:
         remembered(_measured(args))  # a file that is damaged is told before the minutes this takes
     jobs = {study.name: study.jobs(lambda job: None, 1, args.quick) for study in studies}
@@ -213,12 +294,27 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     lines = []
     for study in studies:
         cost = costs.get(study.name)
-        lines.append([study.name, len(jobs[study.name]),
-                      *(("-", "-") if cost is None else cost.texts), study.title])
-    return table(["study", "runs of a seed", "their hours, if none is solved",
-                  "memory of the largest, MB", "what"], lines) + (
+        lines.append(
+            [
+                study.name,
+                len(jobs[study.name]),
+                *(("-", "-") if cost is None else cost.texts),
+                study.title,
+            ]
+        )
+    return table(
+        [
+            "study",
+            "runs of a seed",
+            "their hours, if none is solved",
+            "memory of the largest, MB",
+            "what",
+        ],
+        lines,
+    ) + (
         "\nHours of one process, measured on this machine; refnet study --list --measure measures "
-        "them.")
+        "them."
+    )
 
 
 def _cluster(address: str) -> Any:
@@ -226,12 +322,15 @@ def _cluster(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise ImportError("--cluster needs dask.distributed; install it with: pip install "
-                          "'refnet[cluster]'") from None
+        raise ImportError(
+            "--cluster needs dask.distributed; install it with: pip install 'refnet[cluster]'"
+        ) from None
     # of a scheduler that is gone it logs a traceback, and the study says what to do
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         return Client(address).get_executor(retries=3, pure=False)
     except (OSError, ValueError) as error:
-        raise OSError(f"--cluster {address}: no scheduler answers there ({error}); need the "
-                      "address that one prints when it is started with: dask scheduler") from None
+        raise OSError(
+            f"--cluster {address}: no scheduler answers there ({error}); need the "
+            "address that one prints when it is started with: dask scheduler"
+        ) from None

@@ -12,12 +12,28 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
-__all__ = ["ONE_RUN", "REPEATED", "Claim", "Finding", "Of", "Rows", "Verdict", "above", "ahead",
-           "below", "between", "compare", "near", "slower", "solved", "stated"]
+__all__ = [
+    "ONE_RUN",
+    "REPEATED",
+    "Claim",
+    "Finding",
+    "Of",
+    "Rows",
+    "Verdict",
+    "above",
+    "ahead",
+    "below",
+    "between",
+    "compare",
+    "near",
+    "slower",
+    "solved",
+    "stated",
+]
 
 Rows = Mapping[str, Sequence[Any]]
 """The runs that have ended, one of each seed, by the label of their cell."""
-REPEATED = .2
+REPEATED = 0.2
 """The standard deviation of log(iterations) among runs of the same settings and seed whose rounding
 differs: .14 over those that two studies record, and rounded up, because they are few."""
 ONE_RUN = "*One run.* "
@@ -32,8 +48,9 @@ class Verdict(IntEnum):
     HOLDS = 2
 
 
-def compare(more: Sequence[float] | float, less: Sequence[float] | float, by: float = 0,
-            floor: float = 0) -> Verdict:
+def compare(
+    more: Sequence[float] | float, less: Sequence[float] | float, by: float = 0, floor: float = 0
+) -> Verdict:
     """Whether the mean of ``more`` is above that of ``less`` by more than ``by``, and would be if
     all these runs were made again.
 
@@ -62,10 +79,16 @@ def compare(more: Sequence[float] | float, less: Sequence[float] | float, by: fl
     difference = means[0] - means[1] - by
     alone = min(map(len, samples)) == 1
     freedom = inf if alone else sum(len(sample) - 1 for sample in samples)
-    pooled = 0 if alone else sqrt(
-        sum((len(sample) - 1) * variance(sample) for sample in samples) / freedom)
-    needed = stdtrit(freedom, .975) * max(pooled, floor) * sqrt(
-        2 * sum(1 / len(sample) for sample in samples))
+    pooled = (
+        0
+        if alone
+        else sqrt(sum((len(sample) - 1) * variance(sample) for sample in samples) / freedom)
+    )
+    needed = (
+        stdtrit(freedom, 0.975)
+        * max(pooled, floor)
+        * sqrt(2 * sum(1 / len(sample) for sample in samples))
+    )
     if not difference > needed:
         return Verdict.NO
     return Verdict.ONE_RUN if alone else Verdict.HOLDS
@@ -98,8 +121,10 @@ class Claim:
 def _values(side: Of | float, rows: Rows) -> list[float] | float:
     if not isinstance(side, Of):
         return side
-    values = [None if isinstance(row, dict) and row.get("state") == "diverged" else
-              side.figure(row) for row in rows.get(side.label, ())]
+    values = [
+        None if isinstance(row, dict) and row.get("state") == "diverged" else side.figure(row)
+        for row in rows.get(side.label, ())
+    ]
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else []
 
@@ -115,8 +140,13 @@ class Finding(NamedTuple):
 
 def stated(findings: Iterable[Finding], rows: Rows) -> list[str]:
     """The sentences that the rows carry; ONE_RUN marks those of which they cannot say more."""
-    verdicts = [(min((claim.verdict(rows) for claim in finding.claims), default=Verdict.HOLDS),
-                 finding.text) for finding in findings]
+    verdicts = [
+        (
+            min((claim.verdict(rows) for claim in finding.claims), default=Verdict.HOLDS),
+            finding.text,
+        )
+        for finding in findings
+    ]
     return [ONE_RUN * (verdict is Verdict.ONE_RUN) + text for verdict, text in verdicts if verdict]
 
 
@@ -140,20 +170,23 @@ def slower(slow: str, fast: str, times: float = 1) -> Claim:
     return Claim(Of(_lasted, slow), Of(_took, fast), log(times), REPEATED)
 
 
-def above(figure: Callable[[Any], float | None], label: str, least: float, floor: float = 0
-          ) -> Claim:
+def above(
+    figure: Callable[[Any], float | None], label: str, least: float, floor: float = 0
+) -> Claim:
     """The figure is above a fixed number."""
     return Claim(Of(figure, label), least, floor=floor)
 
 
-def below(figure: Callable[[Any], float | None], label: str, most: float, floor: float = 0
-          ) -> Claim:
+def below(
+    figure: Callable[[Any], float | None], label: str, most: float, floor: float = 0
+) -> Claim:
     """The figure is below a fixed number."""
     return Claim(most, Of(figure, label), floor=floor)
 
 
-def between(figure: Callable[[Any], float | None], label: str, least: float, most: float
-            ) -> tuple[Claim, Claim]:
+def between(
+    figure: Callable[[Any], float | None], label: str, least: float, most: float
+) -> tuple[Claim, Claim]:
     """The figure is between two fixed numbers."""
     return above(figure, label, least), below(figure, label, most)
 
@@ -163,7 +196,8 @@ def ahead(figure: Callable[[Any], float | None], label: str, other: str, by: flo
     return Claim(Of(figure, label), Of(figure, other), by)
 
 
-def near(figure: Callable[[Any], float | None], label: str, other: str, by: float
-         ) -> tuple[Claim, Claim]:
+def near(
+    figure: Callable[[Any], float | None], label: str, other: str, by: float
+) -> tuple[Claim, Claim]:
     """The figures of two cells are less than ``by`` apart."""
     return ahead(figure, label, other, -by), ahead(figure, other, label, -by)

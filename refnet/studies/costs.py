@@ -42,18 +42,30 @@ class Cost(NamedTuple):
         if not self.hours:
             return "minutes", "-"
         return f"{self.hours:.2g}" if self.hours < 9.95 else f"{self.hours:.0f}", (
-            f"{self.megabytes:.3g}")
+            f"{self.megabytes:.3g}"
+        )
 
 
 def kind(job: Job) -> str:
     """What runs of about the same cost a step have in common: all but their seed, rates, strengths,
     start and a transition's options."""
-    shared = ({name: value for name, value in job.settings.items() if name != "seed"}
-              if job.config is None else
-              replace(job.config, seed=0, rate=0., strength=Config.strength, protocol="",
-                      method="open" if "open" in job.config.method else "plain",
-                      orthogonal="hidden", open_form="squared", recurrent="",
-                      transition=parse_spec(job.config.transition)[0], iterations=1))
+    shared = (
+        {name: value for name, value in job.settings.items() if name != "seed"}
+        if job.config is None
+        else replace(
+            job.config,
+            seed=0,
+            rate=0.0,
+            strength=Config.strength,
+            protocol="",
+            method="open" if "open" in job.config.method else "plain",
+            orthogonal="hidden",
+            open_form="squared",
+            recurrent="",
+            transition=parse_spec(job.config.transition)[0],
+            iterations=1,
+        )
+    )
     return hashlib.sha256(repr(shared).encode()).hexdigest()[:16]
 
 
@@ -78,8 +90,9 @@ def measure(jobs: list[Job]) -> Cost:
             seconds += job.config.iterations * paces[kind(job)]
     finally:
         set_threads(threads)
-    return Cost(seconds / 3600, max((size for _, _, size in known.values()), default=0) / 1e6,
-                paces)
+    return Cost(
+        seconds / 3600, max((size for _, _, size in known.values()), default=0) / 1e6, paces
+    )
 
 
 def remember(path: Path, costs: dict[str, Cost]) -> None:
@@ -87,10 +100,25 @@ def remember(path: Path, costs: dict[str, Cost]) -> None:
     are of this kind of machine, too."""
     costs = {**remembered(path), **costs}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps({"machine": machine(), "cpus": os.cpu_count(), "studies": {
-        name: {"hours": float(f"{cost.hours:.3g}"), "megabytes": float(f"{cost.megabytes:.3g}"),
-               "paces": {key: float(f"{pace:.3g}") for key, pace in cost.paces.items()}}
-        for name, cost in costs.items()}}, indent=1) + "\n")
+    write_text(
+        path,
+        json.dumps(
+            {
+                "machine": machine(),
+                "cpus": os.cpu_count(),
+                "studies": {
+                    name: {
+                        "hours": float(f"{cost.hours:.3g}"),
+                        "megabytes": float(f"{cost.megabytes:.3g}"),
+                        "paces": {key: float(f"{pace:.3g}") for key, pace in cost.paces.items()},
+                    }
+                    for name, cost in costs.items()
+                },
+            },
+            indent=1,
+        )
+        + "\n",
+    )
 
 
 def remembered(path: Path, everywhere: bool = False) -> dict[str, Cost]:
@@ -99,14 +127,18 @@ def remembered(path: Path, everywhere: bool = False) -> dict[str, Cost]:
     if not path.exists():
         return {}
     with reading(path, "remove it, and measure again"):
-        record = json_of(contents(path, 2 ** 20))
+        record = json_of(contents(path, 2**20))
         try:
             if not everywhere and record["machine"] != machine():
                 return {}
-            return {str(name): Cost(float(cost["hours"]), float(cost["megabytes"]),
-                                    {str(key): float(pace) for key, pace
-                                     in cost.get("paces", {}).items()})
-                    for name, cost in record["studies"].items()}
+            return {
+                str(name): Cost(
+                    float(cost["hours"]),
+                    float(cost["megabytes"]),
+                    {str(key): float(pace) for key, pace in cost.get("paces", {}).items()},
+                )
+                for name, cost in record["studies"].items()
+            }
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"is no record of costs ({type(error).__name__}: {error})") from None
 
@@ -131,7 +163,8 @@ def _measure(config: Config) -> tuple[float, float, float]:
         e.net.forward(run.params, part.x, part.mask, copy=False)
     spent = (time.perf_counter() - started) / sum(_examples(part.x) for part in parts)
     count = getattr(e.task, "samples", None) or sum(
-        _examples(part.x) for part in e.task.evaluation(0, 0, split))
+        _examples(part.x) for part in e.task.evaluation(0, 0, split)
+    )
     return median(taken[1:STEPS]), spent * count, size
 
 

@@ -45,13 +45,22 @@ def norms_in_training(config: Config, updates: int, every: int) -> tuple[Array, 
 
 def flow(margin: str, seed: int, length: int, updates: int) -> dict[str, Any]:
     """The norms at some times, a list for every EVERY updates, and the last singular values."""
-    config = preset("copy", length=length, seed=seed, transition=f"svd:margin={margin}",
-                    protocol="vorontsov/text")
+    config = preset(
+        "copy",
+        length=length,
+        seed=seed,
+        transition=f"svd:margin={margin}",
+        protocol="vorontsov/text",
+    )
     norms, values = norms_in_training(config, updates, EVERY)
     times = np.unique(np.linspace(0, norms.shape[1] - 1, TIMES).astype(int))
-    return {"times": times.tolist(), "updates": list(range(0, updates, EVERY)),
-            "norms": [[float(f"{norm:.4g}") for norm in line] for line in norms[:, times]],
-            "s_min": float(values[-1].min()), "s_max": float(values[-1].max())}
+    return {
+        "times": times.tolist(),
+        "updates": list(range(0, updates, EVERY)),
+        "norms": [[float(f"{norm:.4g}") for norm in line] for line in norms[:, times]],
+        "s_min": float(values[-1].min()),
+        "s_max": float(values[-1].max()),
+    }
 
 
 def _sizes(quick: bool) -> tuple[int, int]:
@@ -61,13 +70,15 @@ def _sizes(quick: bool) -> tuple[int, int]:
 
 def _job(margin: str, seed: int, quick: bool) -> Job:
     length, updates = _sizes(quick)
-    return Job(f"margin {margin}, seed {seed}", function="refnet.studies.flow:flow",
-               arguments={"margin": margin, "seed": seed, "length": length, "updates": updates})
+    return Job(
+        f"margin {margin}, seed {seed}",
+        function="refnet.studies.flow:flow",
+        arguments={"margin": margin, "seed": seed, "length": length, "updates": updates},
+    )
 
 
 def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
-    return [_job(margin, seed, quick) for seed in range(seeds)
-            for margin in MARGINS]
+    return [_job(margin, seed, quick) for seed in range(seeds) for margin in MARGINS]
 
 
 def _rows(found: Found, margin: str, seeds: int, quick: bool) -> list[dict[str, Any]]:
@@ -81,17 +92,34 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
         rows = _rows(found, margin, seeds, quick)
         kept = [np.array(row["norms"]) for row in rows]
         ratios = [norms[:, 0] / norms[:, -1] for norms in kept]
-        lines.append([margin, *(spread([float(pick(ratio)) for ratio in ratios], ".3g")
-                                for pick in (lambda r: r[0], np.min, np.max, lambda r: r[-1])),
-                      spread([row["s_min"] for row in rows], ".4f"),
-                      spread([row["s_max"] for row in rows], ".4f")])
-    return table(["margin", "norm at the first step over that at the last, before training",
-                  "the smallest in training", "the largest", f"after {last} updates",
-                  "smallest singular value then", "largest"], lines)
+        lines.append(
+            [
+                margin,
+                *(
+                    spread([float(pick(ratio)) for ratio in ratios], ".3g")
+                    for pick in (lambda r: r[0], np.min, np.max, lambda r: r[-1])
+                ),
+                spread([row["s_min"] for row in rows], ".4f"),
+                spread([row["s_max"] for row in rows], ".4f"),
+            ]
+        )
+    return table(
+        [
+            "margin",
+            "norm at the first step over that at the last, before training",
+            "the smallest in training",
+            "the largest",
+            f"after {last} updates",
+            "smallest singular value then",
+            "largest",
+        ],
+        lines,
+    )
 
 
 def _figure(found: Found, seeds: int, quick: bool) -> Any:
     from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
     rows = {margin: made[0] for margin in MARGINS if (made := _rows(found, margin, seeds, quick))}
@@ -101,20 +129,37 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
         place = axes.flat[MARGINS.index(margin)]
         norms = np.array(row["norms"]).T
         # each update on its own: the paper's "normalized across the time dimension"
-        image = place.imshow(norms / norms.max(axis=0), aspect="auto", origin="lower",
-                             cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=(
-                                 0, row["updates"][-1] + EVERY, 0, row["times"][-1]))
+        image = place.imshow(
+            norms / norms.max(axis=0),
+            aspect="auto",
+            origin="lower",
+            cmap="viridis",
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+            extent=(0, row["updates"][-1] + EVERY, 0, row["times"][-1]),
+        )
         place.set_title("no margin" if margin == "none" else f"margin {margin}", fontsize=10)
     for line in axes:
         line[0].set_ylabel("time step t")
     for place in axes[1]:
         place.set_xlabel("update")
-    figure.colorbar(image, ax=axes, shrink=.9,
-                    label="||dL/dh_t|| over its largest value at that update")
-    figure.suptitle("Figure 2 of Vorontsov et al.: gradient of the last step's loss, copy task, "
-                    f"T = {row['settings']['length']}; one seed", fontsize=10)
+    figure.colorbar(
+        image, ax=axes, shrink=0.9, label="||dL/dh_t|| over its largest value at that update"
+    )
+    figure.suptitle(
+        "Figure 2 of Vorontsov et al.: gradient of the last step's loss, copy task, "
+        f"T = {row['settings']['length']}; one seed",
+        fontsize=10,
+    )
     return figure
 
 
-STUDY = Study("figure-2-flow", "Figure 2 of Vorontsov et al.: gradient norms through time over "
-              "1000 updates of the copy task, T = 200", _jobs, _table, _figure)
+STUDY = Study(
+    "figure-2-flow",
+    "Figure 2 of Vorontsov et al.: gradient norms through time over "
+    "1000 updates of the copy task, T = 200",
+    _jobs,
+    _table,
+    _figure,
+)

@@ -13,8 +13,17 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import Found, Study, spread
 from refnet.training.protocols import configure
 
-__all__ = ["STYLES", "Cell", "Figure", "accuracy", "drawn", "grid", "label_of",
-           "last_accuracy", "solved_at"]
+__all__ = [
+    "STYLES",
+    "Cell",
+    "Figure",
+    "accuracy",
+    "drawn",
+    "grid",
+    "label_of",
+    "last_accuracy",
+    "solved_at",
+]
 
 Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
@@ -52,14 +61,16 @@ def solved_at(row: dict[str, Any]) -> float | None:
     return row["iterations"] if row["state"] == "solved" else None
 
 
-def _summary(rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float | None],
-             form: str) -> str:
+def _summary(
+    rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float | None], form: str
+) -> str:
     """A figure's values in the runs that have ended or, while none has, those so far."""
     ended = [row for row in rows if row["state"] != "begun"]
     values = [value for row in ended or rows if (value := figure(row)) is not None]
     if not ended:
         return ", ".join(f"{value:{form}} so far" for value in values) or (
-            "not yet" if rows else "not run")
+            "not yet" if rows else "not run"
+        )
     if values:
         return spread(values, form, len(ended))
     return "not solved" if figure is solved_at else "-"
@@ -75,7 +86,7 @@ def _state(row: dict[str, Any]) -> str:
 
 STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1, 3)))
 """Of the lines of a panel, so that one is seen that lies under another."""
-BENEATH: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (.5, -.18)}
+BENEATH: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
 """Where a legend covers no curve."""
 LOGARITHMIC = ("gradient_norm", "defect", "mse", "loss", "spectral_radius")
 RATIO = 6
@@ -97,25 +108,43 @@ def label_of(label: str, rows: list[dict[str, Any]]) -> str:
     return label + ", not finished" * any(row["state"] == "begun" for row in rows)
 
 
-def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
-            panels: Callable[[str], str]) -> Any:
+def _curves(
+    rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panels: Callable[[str], str]
+) -> Any:
     """A panel for each column, or for each value of ``panels``; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     from refnet.runs.plots import banded, tidy, words
+
     names = list(dict.fromkeys(map(panels, rows)))
-    known = {name: [column for column in curve if any(
-        value is not None for label, made in rows.items() if panels(label) == name
-        for row in made for value in row["curve"].get(column, ()))] for name in names}
-    places = [(name, column) for name in names
-              for column in (known[name] if len(names) == 1 else known[name][:1])]
+    known = {
+        name: [
+            column
+            for column in curve
+            if any(
+                value is not None
+                for label, made in rows.items()
+                if panels(label) == name
+                for row in made
+                for value in row["curve"].get(column, ())
+            )
+        ]
+        for name in names
+    }
+    places = [
+        (name, column)
+        for name in names
+        for column in (known[name] if len(names) == 1 else known[name][:1])
+    ]
     columns = min(2, len(places))
     lines = -(-len(places) // columns)
     most = max(Counter(map(panels, rows)).values())
     beneath = BENEATH if most > 4 else {}
-    canvas = Canvas(figsize=(4.5 * columns, .5 + (3.2 + .18 * most * bool(beneath)) * lines),
-                    layout=ConstrainedLayoutEngine(h_pad=.1))  # legends have a frame
+    canvas = Canvas(
+        figsize=(4.5 * columns, 0.5 + (3.2 + 0.18 * most * bool(beneath)) * lines),
+        layout=ConstrainedLayoutEngine(h_pad=0.1),
+    )  # legends have a frame
     axes = canvas.subplots(lines, columns, squeeze=False).ravel()
     for (name, column), here in zip(places, axes):
         ends = []
@@ -124,36 +153,51 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...],
             if made and panels(label) == name:
                 at = [row["curve"]["iteration"] for row in made]
                 ends.append(max(points[-1] for points in at))
-                banded(here, [(finite(points), finite(row["curve"][column]))
-                              for points, row in zip(at, made)],
-                       label_of(label.removeprefix(name).strip(":, "), made), markersize=3,
-                       marker="o" if max(map(len, at)) < 5 else None,
-                       linestyle=STYLES[(len(ends) - 1) % len(STYLES)])
+                banded(
+                    here,
+                    [
+                        (finite(points), finite(row["curve"][column]))
+                        for points, row in zip(at, made)
+                    ],
+                    label_of(label.removeprefix(name).strip(":, "), made),
+                    markersize=3,
+                    marker="o" if max(map(len, at)) < 5 else None,
+                    linestyle=STYLES[(len(ends) - 1) % len(STYLES)],
+                )
         here.set_title(name, fontsize=9)
-        here.set(xlabel="iteration", ylabel=words(column),
-                 xscale="log" if max(ends) > RATIO * min(ends) else "linear",
-                 yscale="log" if column in LOGARITHMIC else "linear")
+        here.set(
+            xlabel="iteration",
+            ylabel=words(column),
+            xscale="log" if max(ends) > RATIO * min(ends) else "linear",
+            yscale="log" if column in LOGARITHMIC else "linear",
+        )
         tidy(here, **beneath)
-    for here in axes[len(places):]:
+    for here in axes[len(places) :]:
         here.remove()
     return canvas
 
 
-def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
-         curve: tuple[str, ...] = (), panels: Callable[[str], str] = lambda label: "",
-         draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None,
-         notes: Sequence[Finding] = ()) -> Study:
+def grid(
+    name: str,
+    title: str,
+    cells: list[Cell],
+    figures: list[Figure],
+    curve: tuple[str, ...] = (),
+    panels: Callable[[str], str] = lambda label: "",
+    draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None,
+    notes: Sequence[Finding] = (),
+) -> Study:
     """The study of these cells. ``curve``: the columns that rows keep, for a figure with a panel
     each; but if ``panels`` gives the labels different values, with a panel for each of these
     values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
     rows by label. There is none before a run has been evaluated twice. ``notes``: what is said
     beneath the table; under another protocol than the cells' only what is of settings."""
+
     def chosen(quick: bool) -> list[Cell]:
         return [cell for cell in cells if cell.quick or not quick]
 
     def jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
-        return [cell.job(seed, quick, curve) for seed in range(seeds)
-                for cell in chosen(quick)]
+        return [cell.job(seed, quick, curve) for seed in range(seeds) for cell in chosen(quick)]
 
     def rows_of(cell: Cell, found: Found, seeds: int, quick: bool) -> list[dict[str, Any]]:
         made = [found(cell.job(seed, quick, curve)) for seed in range(seeds)]
@@ -171,8 +215,13 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
                 if place < printed:
                     line.append(cell.printed[place] if place < len(cell.printed) else "-")
             states = [_state(row) for row in rows]
-            lines.append([*line, ", ".join(f"{states.count(state)} {state}"
-                                           for state in dict.fromkeys(states)) or "-"])
+            lines.append(
+                [
+                    *line,
+                    ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+                    or "-",
+                ]
+            )
         header = ["run"]
         for place, (column, _, _) in enumerate(figures):
             header += [column] + ["printed"] * (place < printed)
@@ -181,8 +230,12 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
 
     def figure(found: Found, seeds: int, quick: bool) -> Any:
         from refnet.runs.plots import of_seeds
-        rows = {cell.label: made for cell in chosen(quick)
-                if (made := drawn(rows_of(cell, found, seeds, quick)))}
+
+        rows = {
+            cell.label: made
+            for cell in chosen(quick)
+            if (made := drawn(rows_of(cell, found, seeds, quick)))
+        }
         if not any(len(row["curve"]["iteration"]) > 1 for made in rows.values() for row in made):
             return None
         if draw:
@@ -193,15 +246,28 @@ def grid(name: str, title: str, cells: list[Cell], figures: list[Figure],
         text = re.sub(r" ([=o]) ", "\u00a0\\1\u00a0", f"{title}; {of_seeds(counts)}")
         width = int(13 * canvas.get_figwidth())
         lines = -(-len(text) // width)  # of about one length
-        canvas.suptitle(fill(text, min(width, len(text) // lines + 8), break_on_hyphens=False),
-                        fontsize=10)
+        canvas.suptitle(
+            fill(text, min(width, len(text) // lines + 8), break_on_hyphens=False), fontsize=10
+        )
         return canvas
 
     def switched(protocol: str) -> Study:
         own = cells[0].settings.get("protocol")
-        moved = [replace(cell, settings={**cell.settings, "protocol": protocol})
-                 if cell.settings.get("protocol") == own else cell for cell in cells]
-        return grid(f"{name}-{protocol.partition('/')[2]}", title, moved, figures, curve, panels,
-                    draw, [note for note in notes if not note.claims])
+        moved = [
+            replace(cell, settings={**cell.settings, "protocol": protocol})
+            if cell.settings.get("protocol") == own
+            else cell
+            for cell in cells
+        ]
+        return grid(
+            f"{name}-{protocol.partition('/')[2]}",
+            title,
+            moved,
+            figures,
+            curve,
+            panels,
+            draw,
+            [note for note in notes if not note.claims],
+        )
 
     return Study(name, title, jobs, made, figure if curve else None, switched=switched)

@@ -16,8 +16,19 @@ from refnet.training.config import Config, applicable
 
 __all__ = ["Job", "code_digest"]
 
-DECISIVE = ("batch.py", "specs.py", "process.py", "maths", "matrices", "cells", "compiled", "nets",
-            "tasks", "training", "analysis")
+DECISIVE = (
+    "batch.py",
+    "specs.py",
+    "process.py",
+    "maths",
+    "matrices",
+    "cells",
+    "compiled",
+    "nets",
+    "tasks",
+    "training",
+    "analysis",
+)
 """The parts of the package that can change a run's bits."""
 
 
@@ -41,16 +52,20 @@ class Job:
         """All that the run depends on beside the code."""
         if self.config is None:
             return {"function": self.function, **self.arguments}
-        return {name: value for name, value in applicable(self.config).items()
-                if name != "protocol"}
+        return {
+            name: value for name, value in applicable(self.config).items() if name != "protocol"
+        }
 
     @property
     def key(self) -> str:
         """The hash of the settings, the seed among them; those at their default are left out, so
         that a setting that is new and not used changes no key."""
         defaults = {entry.name: entry.default for entry in fields(Config)}
-        decisive = {name: value for name, value in self.settings.items()
-                    if self.config is None or value != defaults[name]}
+        decisive = {
+            name: value
+            for name, value in self.settings.items()
+            if self.config is None or value != defaults[name]
+        }
         text = json.dumps(decisive, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -60,8 +75,11 @@ def code_digest(function: str = "") -> str:
     """The hash of the source files that can change a run's bits; ``function``: as of Job, whose
     module is one of them."""
     root = Path(refnet.__file__).parent
-    files = {path.relative_to(root).as_posix(): path for part in DECISIVE
-             for path in sorted((root / part).rglob("*.py")) or [root / part]}
+    files = {
+        path.relative_to(root).as_posix(): path
+        for part in DECISIVE
+        for path in sorted((root / part).rglob("*.py")) or [root / part]
+    }
     if function:
         module = import_module(function.partition(":")[0])
         files[module.__name__] = Path(str(module.__file__))

@@ -52,15 +52,25 @@ class Times:
     def needed(self, job: Job, row: dict[str, Any] | None) -> float | None:
         """Of a run that has not ended; None if nothing like it was timed."""
         at, seconds = (row.get("iterations"), row.get("seconds")) if row else (0, 0)
-        known = ([seconds / at] if at and seconds else self.paces.get(kind(job))
-                 or [self.measured[key] for key in [kind(job)] if key in self.measured])
+        known = (
+            [seconds / at]
+            if at and seconds
+            else self.paces.get(kind(job))
+            or [self.measured[key] for key in [kind(job)] if key in self.measured]
+        )
         if not known:
             return None
         return median(known) * ((job.config.iterations if job.config else 1) - (at or 0))
 
 
-def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
-           measured: Mapping[str, float] = {}, command: str = "") -> str:
+def status(
+    study: Study,
+    store: Store,
+    seeds: int = 3,
+    quick: bool = False,
+    measured: Mapping[str, float] = {},
+    command: str = "",
+) -> str:
     """A table of the study's runs: how far each is, and the time that it still needs, estimated
     from those that have begun or ended, or else from ``measured``: the seconds of an iteration by
     ``kind``. ``command``: how to measure them."""
@@ -72,8 +82,10 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
     again = sum(map(bool, marks.values()))
     lines, left, unknown, short = [], 0.0, 0, 0
     for job in jobs:
-        row = rows[job.key] or {"state": "to be made again" if marks.get(job.key) else "not run",
-                                "iterations": 0}
+        row = rows[job.key] or {
+            "state": "to be made again" if marks.get(job.key) else "not run",
+            "iterations": 0,
+        }
         state, at, seconds = row.get("state", "done"), row.get("iterations"), row.get("seconds")
         needs: float | None = None
         if state in ("begun", "not run", "to be made again"):
@@ -81,30 +93,52 @@ def status(study: Study, store: Store, seeds: int = 3, quick: bool = False,
             unknown += needs is None and job.config is not None
             short += needs is None and job.config is None
             left += needs or 0
-        lines.append([job.name, "damaged" if row.get("damaged") else state,
-                      f"{at} of {row['of']}" if state == "begun" else at or None, seconds,
-                      None if needs is None else f"{_hours(needs)} at most"])
+        lines.append(
+            [
+                job.name,
+                "damaged" if row.get("damaged") else state,
+                f"{at} of {row['of']}" if state == "begun" else at or None,
+                seconds,
+                None if needs is None else f"{_hours(needs)} at most",
+            ]
+        )
     parts = [f"{_hours(left)} at most in one process"] * bool(left)
     parts += [f"{short} of minutes each"] * bool(short)
-    parts += [f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(
-        command)] * bool(unknown)
+    parts += [
+        f"{unknown} runs of which no time is known" + f"; measure it: {command}" * bool(command)
+    ] * bool(unknown)
     going = any(row is None or row.get("state") == "begun" for row in rows.values())
-    damaged = [f"{job.name}: {known['damaged']}\n" for job in jobs
-               if (known := rows[job.key]) is not None and known.get("damaged")]
-    return (table(["run", "state", "iterations", "seconds", "left"], lines)
-            + f"\nstill to compute: {', and '.join(parts) or 'nothing'}"
-            + "; and further runs after each that is solved" * (study.open_ended and going)
-            + "\n" + "".join(damaged)
-            + f"{again} runs are still to be made again (--repeat)\n" * bool(again))
+    damaged = [
+        f"{job.name}: {known['damaged']}\n"
+        for job in jobs
+        if (known := rows[job.key]) is not None and known.get("damaged")
+    ]
+    return (
+        table(["run", "state", "iterations", "seconds", "left"], lines)
+        + f"\nstill to compute: {', and '.join(parts) or 'nothing'}"
+        + "; and further runs after each that is solved" * (study.open_ended and going)
+        + "\n"
+        + "".join(damaged)
+        + f"{again} runs are still to be made again (--repeat)\n" * bool(again)
+    )
 
 
-def progress(jobs: Mapping[str, Job], left: Collection[str], going: Collection[str], store: Store,
-             find: Found, marks: Mapping[str, str], measured: Mapping[str, float]) -> str:
+def progress(
+    jobs: Mapping[str, Job],
+    left: Collection[str],
+    going: Collection[str],
+    store: Store,
+    find: Found,
+    marks: Mapping[str, str],
+    measured: Mapping[str, float],
+) -> str:
     """A line on the whole, and one on each run that is going on: how far it is, and the time that
     is left. ``jobs``: all runs by key; ``left``: the keys of those still to be done; ``marks``: of
     those that are made again; ``measured``: as in ``status``."""
-    rows = {key: begun(job, store, marks.get(key, "")) if key in left else find(job)
-            for key, job in jobs.items()}
+    rows = {
+        key: begun(job, store, marks.get(key, "")) if key in left else find(job)
+        for key, job in jobs.items()
+    }
     times = Times(jobs.values(), rows, measured)
     needs = {key: times.needed(jobs[key], rows[key]) for key in left}
     known = [seconds for seconds in needs.values() if seconds is not None]
@@ -117,9 +151,11 @@ def progress(jobs: Mapping[str, Job], left: Collection[str], going: Collection[s
     lines = ["; ".join(parts)]
     for key in going:
         reached, seconds = rows[key], needs[key]
-        lines.append(f"  {jobs[key].name}: " + (
-            f"{reached['iterations']:,} of {reached['of']:,} iterations" if reached else "begun")
-            + ("" if seconds is None else f", {_hours(seconds)} at most left"))
+        lines.append(
+            f"  {jobs[key].name}: "
+            + (f"{reached['iterations']:,} of {reached['of']:,} iterations" if reached else "begun")
+            + ("" if seconds is None else f", {_hours(seconds)} at most left")
+        )
     return "\n".join(lines)
 
 

@@ -8,8 +8,20 @@ from typing import Any
 
 from refnet.studies.grid import accuracy, last_accuracy
 
-__all__ = ["BATCH", "Figure", "below_radius_1", "best", "characters", "examples_until_learning",
-           "final", "gain_after", "last_gain", "lost", "middle", "spectrum_end"]
+__all__ = [
+    "BATCH",
+    "Figure",
+    "below_radius_1",
+    "best",
+    "characters",
+    "examples_until_learning",
+    "final",
+    "gain_after",
+    "last_gain",
+    "lost",
+    "middle",
+    "spectrum_end",
+]
 
 BATCH = 16
 """Examples of an iteration of MNIST pixel by pixel."""
@@ -38,8 +50,15 @@ def gain_after(row: Row, iteration: int) -> float:
     """By how many percentage points the best validation accuracy is above that of the evaluations
     up to the iteration."""
     curve = row["curve"]
-    return float(100 * (row["best"]["accuracy"] - max(
-        value for value, at in zip(curve["accuracy"], curve["iteration"]) if at <= iteration)))
+    return float(
+        100
+        * (
+            row["best"]["accuracy"]
+            - max(
+                value for value, at in zip(curve["accuracy"], curve["iteration"]) if at <= iteration
+            )
+        )
+    )
 
 
 def spectrum_end(row: Row, margin: float) -> float:
@@ -49,8 +68,14 @@ def spectrum_end(row: Row, margin: float) -> float:
 
 def examples_until_learning(row: Row) -> float | None:
     """The examples at the first test with more than 11.4% of the answers right."""
-    return next((BATCH * at for at, value in zip(row["curve"]["iteration"],
-                                                 row["curve"]["accuracy"]) if value > .114), None)
+    return next(
+        (
+            BATCH * at
+            for at, value in zip(row["curve"]["iteration"], row["curve"]["accuracy"])
+            if value > 0.114
+        ),
+        None,
+    )
 
 
 def last_gain(row: Row) -> float:
@@ -65,8 +90,14 @@ def middle(row: Row) -> float:
 
 def below_radius_1(row: Row) -> float | None:
     """The best accuracy of the evaluations at which the spectral radius is below 1, in percent."""
-    return max((100 * value for value, radius in zip(
-        row["curve"]["accuracy"], row["curve"]["spectral_radius"]) if radius < 1), default=None)
+    return max(
+        (
+            100 * value
+            for value, radius in zip(row["curve"]["accuracy"], row["curve"]["spectral_radius"])
+            if radius < 1
+        ),
+        default=None,
+    )
 
 
 characters = best("test_accuracy_with_ends", 100)

@@ -47,9 +47,10 @@ EVERY = 60.0
 def _begin(parent: int) -> None:
     """What a worker does first: set itself up, and watch for the end of its parent, to end then
     too; the queue does not show that, because the other workers keep it open."""
+
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(.5)
+            time.sleep(0.5)
         discard()
         os._exit(1)
 
@@ -95,7 +96,7 @@ class _Processes:
                 self.pools[free].shutdown(wait=False)
                 self.pools[free] = self._new()
                 made = self.pools[free].submit(*call)
-        self.calls[free:free + 1] = [made]
+        self.calls[free : free + 1] = [made]
         return made
 
     def end(self) -> None:
@@ -106,8 +107,9 @@ class _Processes:
 
 
 @contextmanager
-def _submitter(workers: int, executor: Executor | None
-               ) -> Iterator[tuple[Callable[..., Future[Any]], float]]:
+def _submitter(
+    workers: int, executor: Executor | None
+) -> Iterator[tuple[Callable[..., Future[Any]], float]]:
     """A function to submit a run, and how many may be submitted at once."""
     if executor is not None:
         yield executor.submit, inf
@@ -127,10 +129,11 @@ def _going(executor: Executor | None) -> Iterator[None]:
     except (BrokenExecutor, CancelledError, RuntimeError) as error:
         if executor is None:
             raise
-        raise OSError(f"the executor ({type(executor).__name__}) has ended before its runs did: "
-                      "its scheduler or its processes are gone. Start it and this study again: "
-                      "runs that are done stay done, others go on from their last evaluation"
-                      ) from error
+        raise OSError(
+            f"the executor ({type(executor).__name__}) has ended before its runs did: "
+            "its scheduler or its processes are gone. Start it and this study again: "
+            "runs that are done stay done, others go on from their last evaluation"
+        ) from error
 
 
 @contextmanager
@@ -152,8 +155,10 @@ def _check(folder: Path, place: os.stat_result) -> None:
     with suppress(FileNotFoundError):
         if os.path.samestat(os.stat(folder), place):
             return
-    raise OSError(f"{folder} was moved, removed or replaced while its runs were going on, and "
-                  "nothing more is written there; start the study again where its folder is now")
+    raise OSError(
+        f"{folder} was moved, removed or replaced while its runs were going on, and "
+        "nothing more is written there; start the study again where its folder is now"
+    )
 
 
 @contextmanager
@@ -171,10 +176,18 @@ def _kept(pending: dict[Future[Any], Job], store: Store, place: os.stat_result) 
                         store.append(row)
 
 
-def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers: int = 1,
-        executor: Executor | None = None, repeat: bool = False,
-        tell: Callable[[str], None] = lambda text: None, threads: int = 1,
-        measured: Mapping[str, float] = {}) -> dict[str, str]:
+def run(
+    study: Study,
+    store: Store,
+    seeds: int = 3,
+    quick: bool = False,
+    workers: int = 1,
+    executor: Executor | None = None,
+    repeat: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+    threads: int = 1,
+    measured: Mapping[str, float] = {},
+) -> dict[str, str]:
     """Make all runs of the study that are not done; returns the errors of those that failed.
 
     ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
@@ -208,14 +221,17 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
         done = {key for key, job in jobs.items() if store.done(job, rows) is not None}
         named = set(jobs)
         store.repeat(done, named - done)
-    elif (waiting := sum(map(bool, store.repetition().values()))):
+    elif waiting := sum(map(bool, store.repetition().values())):
         tell(f"{waiting} runs are still to be made again; --repeat goes on with them")
     pending: dict[Future[Any], Job] = {}
     busy: dict[str, float] = {}
     tried = False
     report = 0.0
-    with (_place(store.folder) as place, _submitter(workers, executor) as (submit, most),
-          _kept(pending, store, place)):
+    with (
+        _place(store.folder) as place,
+        _submitter(workers, executor) as (submit, most),
+        _kept(pending, store, place),
+    ):
         while True:
             _check(store.folder, place)
             rows = store.rows()
@@ -225,8 +241,7 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 return None if job.key in marks else store.done(job, rows)
 
             wanted = study.jobs(found, seeds, quick)
-            left = {job.key: job for job in wanted
-                    if found(job) is None and job.name not in failed}
+            left = {job.key: job for job in wanted if found(job) is None and job.name not in failed}
             busy = {key: until for key, until in busy.items() if key in left}
             sent = {job.key for job in pending.values()}
             if not report:
@@ -235,33 +250,47 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
                 store.writable()
                 tried = True
             for key, job in left.items():
-                if (len(pending) < most and key not in sent
-                        and busy.get(key, 0) <= time.monotonic()):
+                if len(pending) < most and key not in sent and busy.get(key, 0) <= time.monotonic():
                     with _going(executor):
-                        pending[submit(execute, job, store.folder, marks.get(key, ""), threads)
-                                ] = job
+                        pending[submit(execute, job, store.folder, marks.get(key, ""), threads)] = (
+                            job
+                        )
             if not pending and not left:
                 return failed
             if time.monotonic() >= report:
-                tell(progress(jobs_of(study, found, seeds, quick), left.keys(),
-                              [job.key for job in pending.values() if job.key in left], store,
-                              found, marks, measured))
+                tell(
+                    progress(
+                        jobs_of(study, found, seeds, quick),
+                        left.keys(),
+                        [job.key for job in pending.values() if job.key in left],
+                        store,
+                        found,
+                        marks,
+                        measured,
+                    )
+                )
                 report = time.monotonic() + EVERY
             if not pending:
                 time.sleep(PAUSE)
             # what is wanted changes when a run ends; before, there is only a busy one to try again
-            for future in wait(pending, PAUSE if busy else max(report - time.monotonic(), 0),
-                               FIRST_COMPLETED).done:
+            for future in wait(
+                pending, PAUSE if busy else max(report - time.monotonic(), 0), FIRST_COMPLETED
+            ).done:
                 job = pending[future]
                 busy.pop(job.key, None)
                 with _going(executor):
                     error = future.exception()
                 if error is None:
                     row = future.result()
-                    if (store.done(job, {row["key"]: row}) is None
-                            or marks.get(job.key) and "repetition" not in row):
-                        error = ValueError("came back with other settings: the worker has another "
-                                           "version of refnet; install this one there")
+                    if (
+                        store.done(job, {row["key"]: row}) is None
+                        or marks.get(job.key)
+                        and "repetition" not in row
+                    ):
+                        error = ValueError(
+                            "came back with other settings: the worker has another "
+                            "version of refnet; install this one there"
+                        )
                 if error is None:
                     _check(store.folder, place)
                     if repeat:
@@ -287,15 +316,20 @@ def run(study: Study, store: Store, seeds: int = 3, quick: bool = False, workers
 
 def _why(error: BaseException, elsewhere: bool) -> str:
     if isinstance(error, BrokenProcessPool):
-        return (f"its process was killed {DEATHS + 1} times ({error}), by the system for want of "
-                "memory, say, or because it starts a script that calls this anew, which needs "
-                "if __name__ == '__main__'; use fewer workers, with what a run needs by: "
-                "refnet study --list")
+        return (
+            f"its process was killed {DEATHS + 1} times ({error}), by the system for want of "
+            "memory, say, or because it starts a script that calls this anew, which needs "
+            "if __name__ == '__main__'; use fewer workers, with what a run needs by: "
+            "refnet study --list"
+        )
     return f"{type(error).__name__}: {told(error)}" + "".join(
-        f" ({note})" for note in getattr(error, "__notes__", ()) if elsewhere)
+        f" ({note})" for note in getattr(error, "__notes__", ()) if elsewhere
+    )
 
 
 def _line(row: dict[str, Any]) -> str:
-    return (f"{row['name']}: {row.get('state', 'done')}"
-            + (f" after {row['iterations']} iterations" if "iterations" in row else "")
-            + f", {row.get('seconds', 0):.0f} s")
+    return (
+        f"{row['name']}: {row.get('state', 'done')}"
+        + (f" after {row['iterations']} iterations" if "iterations" in row else "")
+        + f", {row.get('seconds', 0):.0f} s"
+    )

@@ -40,8 +40,11 @@ def _digest(row: dict[str, Any]) -> str:
 def row_of(line: bytes) -> dict[str, Any]:
     """The row of a line. Raises ValueError if its digest is not the row's."""
     row = json_of(line)
-    if not isinstance(row, dict) or type(row.get("key")) is not str \
-            or type(row.get("settings")) is not dict:
+    if (
+        not isinstance(row, dict)
+        or type(row.get("key")) is not str
+        or type(row.get("settings")) is not dict
+    ):
         raise ValueError("not a row; need an object with a key and settings")
     if row.pop("sha256", None) != _digest(row):
         raise ValueError("does not match its own sha256: it was damaged or edited")
@@ -70,8 +73,10 @@ def _torn(line: bytes) -> bool:
 def _same(row: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether a row was made with these settings; those that only one of the two has do not
     count."""
-    return all(row["settings"].get(name, value) == value
-               for name, value in json.loads(json.dumps(plain(settings))).items())
+    return all(
+        row["settings"].get(name, value) == value
+        for name, value in json.loads(json.dumps(plain(settings))).items()
+    )
 
 
 class Store:
@@ -108,10 +113,13 @@ class Store:
                     row = row_of(line)
                 except ValueError as error:
                     if line.startswith(MARKS) or b"\r" in line[:-1]:
-                        raise ValueError("was saved in another encoding, or without line feeds "
-                                         "between its lines") from None
-                    raise FileError(f"{self.path}: line {number}: {error}; remove that line, and "
-                                    "its run is made again") from None
+                        raise ValueError(
+                            "was saved in another encoding, or without line feeds between its lines"
+                        ) from None
+                    raise FileError(
+                        f"{self.path}: line {number}: {error}; remove that line, and "
+                        "its run is made again"
+                    ) from None
                 rows[row["key"]] = row
         return rows
 
@@ -138,8 +146,12 @@ class Store:
             known, asked = self.rows().get(key), self._asked()
             if known is None and asked.get(key):  # its old row is gone: this one is the new one
                 row = {**row, "repetition": asked[key]}
-            if (known is None or not _same(known, row["settings"]) or "repetition" in row
-                    and row["repetition"] == self._left(asked).get(key)):
+            if (
+                known is None
+                or not _same(known, row["settings"])
+                or "repetition" in row
+                and row["repetition"] == self._left(asked).get(key)
+            ):
                 line = line_of(row)
                 with naming(self.path), open(self.path, "a+b") as file:
                     file.seek(0)
@@ -171,8 +183,9 @@ class Store:
             fresh = set(keys)
             if not self._left(asked).keys().isdisjoint({*keys, *others}):
                 fresh -= asked.keys()
-            self._ask({**dict.fromkeys(others, ""), **asked,
-                       **dict.fromkeys(fresh, os.urandom(8).hex())})
+            self._ask(
+                {**dict.fromkeys(others, ""), **asked, **dict.fromkeys(fresh, os.urandom(8).hex())}
+            )
 
     def forget(self, keys: Collection[str]) -> None:
         """Of what is still to be made again leave these out."""
@@ -183,8 +196,11 @@ class Store:
 
     def _left(self, asked: dict[str, str]) -> dict[str, str]:
         rows = self.rows() if asked else {}
-        return {key: mark for key, mark in asked.items()
-                if key not in rows or mark and rows[key].get("repetition") != mark}
+        return {
+            key: mark
+            for key, mark in asked.items()
+            if key not in rows or mark and rows[key].get("repetition") != mark
+        }
 
     def _asked(self) -> dict[str, str]:
         """The runs of all repetitions since nothing was left of one, and their marks."""
@@ -193,8 +209,7 @@ class Store:
                 asked = json_of(contents(self.again, LIMIT))
             except FileNotFoundError:
                 return {}
-            if not isinstance(asked, dict) or not all(type(mark) is str
-                                                      for mark in asked.values()):
+            if not isinstance(asked, dict) or not all(type(mark) is str for mark in asked.values()):
                 raise ValueError("is not an object of keys and marks")
             return asked
 

@@ -41,8 +41,13 @@ class Study:
 
 def protocols(study: Study, quick: bool = False) -> list[str]:
     """The protocols that the study's runs follow, that of the first run first."""
-    return list(dict.fromkeys(job.config.protocol for job in study.jobs(
-        lambda job: None, 1, quick) if job.config is not None))
+    return list(
+        dict.fromkeys(
+            job.config.protocol
+            for job in study.jobs(lambda job: None, 1, quick)
+            if job.config is not None
+        )
+    )
 
 
 def under(study: Study, protocol: str) -> Study:
@@ -52,18 +57,24 @@ def under(study: Study, protocol: str) -> Study:
     if study.switched is None:
         known = own if len(own) == 1 else []
     else:
-        known = [name for name in PROTOCOLS
-                 if name.partition("/")[0] == own[0].partition("/")[0]]
+        known = [name for name in PROTOCOLS if name.partition("/")[0] == own[0].partition("/")[0]]
     if protocol not in known:
-        raise ValueError(f"--protocol {protocol}: study {study.name} can follow " + (
-            " or ".join(known) or ", ".join(["none but its runs' own", *own])))
+        raise ValueError(
+            f"--protocol {protocol}: study {study.name} can follow "
+            + (" or ".join(known) or ", ".join(["none but its runs' own", *own]))
+        )
     return study if protocol == own[0] or study.switched is None else study.switched(protocol)
 
 
 def only(study: Study, text: str) -> Study:
     """The study with only the runs whose names contain the text; its table has all rows."""
-    return replace(study, part=text, jobs=lambda found, seeds, quick: [
-        job for job in study.jobs(found, seeds, quick) if text in job.name])
+    return replace(
+        study,
+        part=text,
+        jobs=lambda found, seeds, quick: [
+            job for job in study.jobs(found, seeds, quick) if text in job.name
+        ],
+    )
 
 
 def spread(values: list[float], form: str = ".2f", of: int = 0) -> str:

@@ -24,11 +24,21 @@ SPECTRUM = ("accuracy", "loss", "s_min", "s_mean", "s_max", "s_sd")
 
 
 def _copy(length: int, margins: tuple[str, ...]) -> list[Cell]:
-    return [Cell(f"T = {length}, margin {margin}",
-                 {"task": "copy", "length": length, "transition": f"svd:margin={margin}",
-                  "protocol": PROTOCOL},
-                 quick={"task": "copy:samples=500", "length": 20, "iterations": 1000}
-                 if length == 200 and margin in ("0", "0.1", "1") else {}) for margin in margins]
+    return [
+        Cell(
+            f"T = {length}, margin {margin}",
+            {
+                "task": "copy",
+                "length": length,
+                "transition": f"svd:margin={margin}",
+                "protocol": PROTOCOL,
+            },
+            quick={"task": "copy:samples=500", "length": 20, "iterations": 1000}
+            if length == 200 and margin in ("0", "0.1", "1")
+            else {},
+        )
+        for margin in margins
+    ]
 
 
 MARGINS = ("0", "0.001", "0.01", "0.1", "1", "none")
@@ -44,43 +54,100 @@ def _panel(label: str) -> str:
 SUMMED = {"optimizer": "sgd", "rate": 1e-5, "reduction": "batch_mean", "clip": "step"}
 
 _SOFT = [
-    *(Cell(f"dense T = 200, lambda {strength}",
-           {"task": "copy", "length": 200, "transition": "dense", "method": "open",
-            "strength": float(strength), "rate": 1e-5, "protocol": PROTOCOL},
-           quick={"task": "copy:samples=500", "length": 20, "iterations": 500})
-      for strength in SOFT),
-    *(Cell(f"factorised T = 500, lambda {strength}",
-           {"task": "copy", "length": 500, "transition": "svd:margin=none", "method": "open",
-            "strength": float(strength), "protocol": PROTOCOL}) for strength in SOFT),
-    *(Cell(f"prior T = 200, strength {strength}",
-           {"task": "copy", "length": 200, "transition": f"svd:margin=none,prior={strength}",
-            **SUMMED, "protocol": PROTOCOL}) for strength in SOFT),
-    *(Cell(f"prior with margin 1 T = 200, strength {strength}",
-           {"task": "copy", "length": 200, "transition": f"svd:margin=1,prior={strength}",
-            **SUMMED, "protocol": PROTOCOL}) for strength in SOFT),
+    *(
+        Cell(
+            f"dense T = 200, lambda {strength}",
+            {
+                "task": "copy",
+                "length": 200,
+                "transition": "dense",
+                "method": "open",
+                "strength": float(strength),
+                "rate": 1e-5,
+                "protocol": PROTOCOL,
+            },
+            quick={"task": "copy:samples=500", "length": 20, "iterations": 500},
+        )
+        for strength in SOFT
+    ),
+    *(
+        Cell(
+            f"factorised T = 500, lambda {strength}",
+            {
+                "task": "copy",
+                "length": 500,
+                "transition": "svd:margin=none",
+                "method": "open",
+                "strength": float(strength),
+                "protocol": PROTOCOL,
+            },
+        )
+        for strength in SOFT
+    ),
+    *(
+        Cell(
+            f"prior T = 200, strength {strength}",
+            {
+                "task": "copy",
+                "length": 200,
+                "transition": f"svd:margin=none,prior={strength}",
+                **SUMMED,
+                "protocol": PROTOCOL,
+            },
+        )
+        for strength in SOFT
+    ),
+    *(
+        Cell(
+            f"prior with margin 1 T = 200, strength {strength}",
+            {
+                "task": "copy",
+                "length": 200,
+                "transition": f"svd:margin=1,prior={strength}",
+                **SUMMED,
+                "protocol": PROTOCOL,
+            },
+        )
+        for strength in SOFT
+    ),
 ]
 
 
-def _rows(task: str, printed: list[tuple[str, str, tuple[str, ...]]], quick: dict[str, Any],
-          protocol: str = PROTOCOL, **fixed: str) -> list[Cell]:
+def _rows(
+    task: str,
+    printed: list[tuple[str, str, tuple[str, ...]]],
+    quick: dict[str, Any],
+    protocol: str = PROTOCOL,
+    **fixed: str,
+) -> list[Cell]:
     """The rows of Tables 1 to 4: margin, start and what is printed. ``fixed``: what is not the
     protocol's."""
     starts = {"orthogonal": "orthogonal", "Glorot normal": "glorot_normal", "identity": "identity"}
     cells = []
     for margin, start, numbers in printed:
         settings = {"task": task, "protocol": protocol, **fixed}
-        settings |= ({"cell": "lstm"} if margin == "LSTM" else
-                     {"transition": f"svd:margin={margin}", "recurrent": starts[start]})
-        cells.append(Cell(f"margin {margin}, {start}" if start else margin, settings, numbers,
-                          quick if margin == "0.1" else {}))
+        settings |= (
+            {"cell": "lstm"}
+            if margin == "LSTM"
+            else {"transition": f"svd:margin={margin}", "recurrent": starts[start]}
+        )
+        cells.append(
+            Cell(
+                f"margin {margin}, {start}" if start else margin,
+                settings,
+                numbers,
+                quick if margin == "0.1" else {},
+            )
+        )
     return cells
 
 
 def _printed(text: str) -> list[tuple[str, str, tuple[str, ...]]]:
     """Lines "margin / start / numbers"."""
     lines = (line.split("/") for line in text.strip().splitlines())
-    return [(margin.strip(), start.strip(), tuple(numbers.split()))
-            for margin, start, numbers in lines]
+    return [
+        (margin.strip(), start.strip(), tuple(numbers.split())) for margin, start, numbers in lines
+    ]
 
 
 TABLE_1 = """0/orthogonal/77.18
@@ -123,10 +190,21 @@ LONGEST = {"0": "-", "0.001": "before wider ones", "none": "never"}
 """When the copy task at T = 10,000 is solved, as the text says it of all margins but 0."""
 
 _CHARACTERS = [
-    ("bits per character, ends of lines counted",
-     lambda row: row["best"].get("test_bpc_with_ends"), ".3f"),
-    ("accuracy so counted, %", lambda row: None if "test_accuracy_with_ends" not in row["best"]
-     else 100 * row["best"]["test_accuracy_with_ends"], ".2f")]
+    (
+        "bits per character, ends of lines counted",
+        lambda row: row["best"].get("test_bpc_with_ends"),
+        ".3f",
+    ),
+    (
+        "accuracy so counted, %",
+        lambda row: (
+            None
+            if "test_accuracy_with_ends" not in row["best"]
+            else 100 * row["best"]["test_accuracy_with_ends"]
+        ),
+        ".2f",
+    ),
+]
 
 TABLE_5 = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}
 
@@ -136,8 +214,17 @@ def time_steps(hidden: int, seed: int, steps: int) -> dict[str, Any]:
     copy task at T = 100; the two take turns, so that both see the same machine."""
     runs = {}
     for name, transition in (("sgd", "dense"), ("geosgd", "svd:margin=1")):
-        e = build(preset("copy", protocol=PROTOCOL, length=100, hidden=hidden, seed=seed,
-                         optimizer="sgd", transition=transition))
+        e = build(
+            preset(
+                "copy",
+                protocol=PROTOCOL,
+                length=100,
+                hidden=hidden,
+                seed=seed,
+                optimizer="sgd",
+                transition=transition,
+            )
+        )
         params, _ = e.start()
         runs[name] = (e, Run(params, e.optimizer.init(params), params, {}))
     taken: dict[str, list[float]] = {name: [] for name in runs}
@@ -149,113 +236,255 @@ def time_steps(hidden: int, seed: int, steps: int) -> dict[str, Any]:
             taken[name].append(time.perf_counter() - started)
     # the first two steps compile and warm up
     return {name: round(1000 * median(times[2:]), 2) for name, times in taken.items()} | {
-        "load": round(os.getloadavg()[0], 1)}
+        "load": round(os.getloadavg()[0], 1)
+    }
 
 
 def _timing(hidden: int, seed: int, quick: bool) -> Job:
-    return Job(f"{hidden} units, seed {seed}", function="refnet.studies.vorontsov:time_steps",
-               arguments={"hidden": hidden, "seed": seed, "steps": 5 if quick else 30})
+    return Job(
+        f"{hidden} units, seed {seed}",
+        function="refnet.studies.vorontsov:time_steps",
+        arguments={"hidden": hidden, "seed": seed, "steps": 5 if quick else 30},
+    )
 
 
 def _timings(found: Found, seeds: int, quick: bool) -> list[Job]:
-    return [_timing(hidden, seed, quick) for seed in range(seeds)
-            for hidden in TABLE_5]
+    return [_timing(hidden, seed, quick) for seed in range(seeds) for hidden in TABLE_5]
 
 
 def _timing_table(found: Found, seeds: int, quick: bool) -> str:
     lines, ended = [], {}
     for hidden, (sgd, geosgd) in TABLE_5.items():
-        rows = [row for seed in range(seeds)
-                if (row := found(_timing(hidden, seed, quick))) is not None]
+        rows = [
+            row for seed in range(seeds) if (row := found(_timing(hidden, seed, quick))) is not None
+        ]
         ended[str(hidden)] = rows
-        lines.append([hidden, spread([row["sgd"] for row in rows], ".1f"), sgd,
-                      spread([row["geosgd"] for row in rows], ".1f"), geosgd,
-                      spread([row["geosgd"] / row["sgd"] for row in rows]),
-                      f"{geosgd / sgd:.2f}", spread([row["load"] for row in rows], ".1f")])
+        lines.append(
+            [
+                hidden,
+                spread([row["sgd"] for row in rows], ".1f"),
+                sgd,
+                spread([row["geosgd"] for row in rows], ".1f"),
+                geosgd,
+                spread([row["geosgd"] / row["sgd"] for row in rows]),
+                f"{geosgd / sgd:.2f}",
+                spread([row["load"] for row in rows], ".1f"),
+            ]
+        )
     said = [] if quick else stated(FINDINGS["table-5"], ended)
-    return table(["units", "SGD, s for 1000 median steps", "printed (GTX 770)", "geoSGD",
-                  "printed", "ratio", "printed", "load of the machine"], lines) + "".join(
-        f"\n{text}\n" for text in said)
+    return table(
+        [
+            "units",
+            "SGD, s for 1000 median steps",
+            "printed (GTX 770)",
+            "geoSGD",
+            "printed",
+            "ratio",
+            "printed",
+            "load of the machine",
+        ],
+        lines,
+    ) + "".join(f"\n{text}\n" for text in said)
 
 
-_TABLE_3_CODE = replace(grid(
-    "table-3-code", "Table 3 of Vorontsov et al. under the protocol of their released code: "
-    "characters embedded in 512 dimensions",
-    [*_rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, "vorontsov/code"),
-     # recorded before the protocol had all that the code does: protocols.APART
-     Cell("margin 0, orthogonal, in nats",
-          {"task": "ptb", "protocol": PROTOCOL, "order": "shuffled", "embedding": 512,
-           "learn_h0": True, "clip": "step", "recurrent": "orthogonal",
-           "transition": "svd:margin=0,negative=relu,spectrum_factor=0.1"}, ("2.16", "55.31"))],
-    _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution,
-    notes=FINDINGS["table-3-code"]), switched=None)
+_TABLE_3_CODE = replace(
+    grid(
+        "table-3-code",
+        "Table 3 of Vorontsov et al. under the protocol of their released code: "
+        "characters embedded in 512 dimensions",
+        [
+            *_rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, "vorontsov/code"),
+            # recorded before the protocol had all that the code does: protocols.APART
+            Cell(
+                "margin 0, orthogonal, in nats",
+                {
+                    "task": "ptb",
+                    "protocol": PROTOCOL,
+                    "order": "shuffled",
+                    "embedding": 512,
+                    "learn_h0": True,
+                    "clip": "step",
+                    "recurrent": "orthogonal",
+                    "transition": "svd:margin=0,negative=relu,spectrum_factor=0.1",
+                },
+                ("2.16", "55.31"),
+            ),
+        ],
+        _CHARACTERS,
+        ("bpc", *SPECTRUM[1:]),
+        draw=evolution,
+        notes=FINDINGS["table-3-code"],
+    ),
+    switched=None,
+)
 
 STUDIES = [
-    Study("table-5", "Table 5 of Vorontsov et al.: run time of SGD and geoSGD, copy task, T = 100",
-          _timings, _timing_table),
-    grid("figure-1", "Figure 1 of Vorontsov et al.: the copy task by length and margin",
-         [cell for length in (200, 500, 1000) for cell in _copy(length, MARGINS)],
-         [("iterations until 99%", solved_at, ".0f")], ("accuracy", "s_min", "s_max"), _panel,
-         notes=FINDINGS["figure-1"]),
-    grid("figure-4", "Figure 4 of Vorontsov et al.: the copy task with soft constraints (with a "
-         "prior, a sequence's losses are added, and gradients clipped as in the code)", _SOFT,
-         [("iterations until 99%", solved_at, ".0f"),
-          ("accuracy at the end, %", last_accuracy, ".1f")],
-         ("accuracy",), _panel, notes=FINDINGS["figure-4"]),
-    grid("table-1", "Table 1 and Figure 6 of Vorontsov et al.: ordered sequential MNIST",
-         _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=FINDINGS["table-1"]),
-    grid("table-2", "Table 2 and Figures 3, 6 of Vorontsov et al.: permuted sequential MNIST",
-         _rows("permuted-mnist", _printed(TABLE_2), {"iterations": 60, "evaluate_every": 60}),
-         [("accuracy, %", accuracy, ".2f")], SPECTRUM, draw=evolution, notes=FINDINGS["table-2"]),
-    replace(grid(
-        "table-3", "Table 3 of Vorontsov et al.: Penn Treebank, sentences of up to 75 characters "
-        "(recorded with lines of similar length together)",
-        _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, order="shuffled"),
-        _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution, notes=FINDINGS["table-3"]
-    ), switched=lambda protocol: _TABLE_3_CODE),
+    Study(
+        "table-5",
+        "Table 5 of Vorontsov et al.: run time of SGD and geoSGD, copy task, T = 100",
+        _timings,
+        _timing_table,
+    ),
+    grid(
+        "figure-1",
+        "Figure 1 of Vorontsov et al.: the copy task by length and margin",
+        [cell for length in (200, 500, 1000) for cell in _copy(length, MARGINS)],
+        [("iterations until 99%", solved_at, ".0f")],
+        ("accuracy", "s_min", "s_max"),
+        _panel,
+        notes=FINDINGS["figure-1"],
+    ),
+    grid(
+        "figure-4",
+        "Figure 4 of Vorontsov et al.: the copy task with soft constraints (with a "
+        "prior, a sequence's losses are added, and gradients clipped as in the code)",
+        _SOFT,
+        [
+            ("iterations until 99%", solved_at, ".0f"),
+            ("accuracy at the end, %", last_accuracy, ".1f"),
+        ],
+        ("accuracy",),
+        _panel,
+        notes=FINDINGS["figure-4"],
+    ),
+    grid(
+        "table-1",
+        "Table 1 and Figure 6 of Vorontsov et al.: ordered sequential MNIST",
+        _rows("sequential-mnist", _printed(TABLE_1), {"iterations": 60, "evaluate_every": 60}),
+        [("accuracy, %", accuracy, ".2f")],
+        SPECTRUM,
+        draw=evolution,
+        notes=FINDINGS["table-1"],
+    ),
+    grid(
+        "table-2",
+        "Table 2 and Figures 3, 6 of Vorontsov et al.: permuted sequential MNIST",
+        _rows("permuted-mnist", _printed(TABLE_2), {"iterations": 60, "evaluate_every": 60}),
+        [("accuracy, %", accuracy, ".2f")],
+        SPECTRUM,
+        draw=evolution,
+        notes=FINDINGS["table-2"],
+    ),
+    replace(
+        grid(
+            "table-3",
+            "Table 3 of Vorontsov et al.: Penn Treebank, sentences of up to 75 characters "
+            "(recorded with lines of similar length together)",
+            _rows("ptb", _printed(TABLE_3), {"hidden": 64, "iterations": 198}, order="shuffled"),
+            _CHARACTERS,
+            ("bpc", *SPECTRUM[1:]),
+            draw=evolution,
+            notes=FINDINGS["table-3"],
+        ),
+        switched=lambda protocol: _TABLE_3_CODE,
+    ),
     _TABLE_3_CODE,
-    grid("table-4", "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
-         _rows("ptb:characters=300", _printed(TABLE_4), {"hidden": 64, "iterations": 100,
-                                                         "evaluate_every": 100}),
-         _CHARACTERS, ("bpc", *SPECTRUM[1:]), draw=evolution),
-    grid("figure-5", "Figure 5 of Vorontsov et al.: adding, T = 1000, mean squared error "
-         "(a run ends at a tenth of the baseline)", [
-             Cell(f"margin {margin}", {"task": "adding", "transition": f"svd:margin={margin}",
-                                       "protocol": PROTOCOL},
-                  ("at the baseline" if margin in ("0", "none") else "below it",),
-                  quick={"task": "adding:samples=500", "length": 30, "iterations": 500})
-             for margin in ("0", "1", "10", "100", "none")],
-         [("best mean squared error", lambda row: row["best"].get("mse"), ".4f")],
-         ("mse", *SPECTRUM[2:]), notes=FINDINGS["figure-5"]),
-    grid("appendix", "Appendix and 3.1.3 of Vorontsov et al.: PReLU and OPLU on the copy task, "
-         "gain 1.05 on MNIST", [
-             *(Cell(f"copy T = 1000, {name}", {"task": "copy", "length": 1000, "activation": spec,
-                                               "transition": "svd:margin=0.3",
-                                               "protocol": PROTOCOL}, tuple(printed),
-                    quick={"task": "copy:samples=500", "length": 10, "iterations": 300})
-               for name, spec, *printed in (
-                   ("PReLU .5", "leaky_relu:alpha=0.5", "fails"),
-                   ("PReLU .7", "leaky_relu:alpha=0.7", "fails"),
-                   ("PReLU 1", "leaky_relu:alpha=1", "solved"),
-                   ("PReLU from .7, trained", "prelu:start=0.7", "-", ".96"),
-                   ("OPLU", "oplu", "as without"))),
-             *(Cell(f"{task}, margin 0, gain 1.05", {
-                 "task": task, "transition": "svd:margin=0", "gain": 1.05,
-                 "protocol": PROTOCOL}, (printed,))
-               for task, printed in (("sequential-mnist", "nearly Table 1's best, 94.10"),
-                                     ("permuted-mnist", "nearly Table 2's best, 91.44"))),
-             Cell("permuted-mnist, OPLU, margin 0.1", {
-                 "task": "permuted-mnist", "activation": "oplu", "protocol": PROTOCOL},
-                 ("over 90",))],
-         [("accuracy, %", accuracy, ".2f"),
-          ("slope at the end", lambda row: row["final"].get("slope"), ".2f")],
-         ("accuracy",), _panel, notes=FINDINGS["appendix"]),
-    grid("copy-10000", "Figure 1 of Vorontsov et al., right: the copy task at T = 10,000",
-         [Cell(f"T = 10000, margin {margin}", {
-             "task": "copy", "length": 10_000, "transition": f"svd:margin={margin}",
-             "checkpoint": "sqrt", "protocol": PROTOCOL}, (LONGEST.get(margin, "after 0.001"),),
-             quick={"task": "copy:samples=100", "length": 500, "iterations": 100}
-             if margin == "0.001" else {}) for margin in MARGINS],
-         [("iterations until 99%", solved_at, ".0f")], ("accuracy",)),
+    grid(
+        "table-4",
+        "Table 4 of Vorontsov et al.: Penn Treebank, sentences of up to 300 characters",
+        _rows(
+            "ptb:characters=300",
+            _printed(TABLE_4),
+            {"hidden": 64, "iterations": 100, "evaluate_every": 100},
+        ),
+        _CHARACTERS,
+        ("bpc", *SPECTRUM[1:]),
+        draw=evolution,
+    ),
+    grid(
+        "figure-5",
+        "Figure 5 of Vorontsov et al.: adding, T = 1000, mean squared error "
+        "(a run ends at a tenth of the baseline)",
+        [
+            Cell(
+                f"margin {margin}",
+                {"task": "adding", "transition": f"svd:margin={margin}", "protocol": PROTOCOL},
+                ("at the baseline" if margin in ("0", "none") else "below it",),
+                quick={"task": "adding:samples=500", "length": 30, "iterations": 500},
+            )
+            for margin in ("0", "1", "10", "100", "none")
+        ],
+        [("best mean squared error", lambda row: row["best"].get("mse"), ".4f")],
+        ("mse", *SPECTRUM[2:]),
+        notes=FINDINGS["figure-5"],
+    ),
+    grid(
+        "appendix",
+        "Appendix and 3.1.3 of Vorontsov et al.: PReLU and OPLU on the copy task, "
+        "gain 1.05 on MNIST",
+        [
+            *(
+                Cell(
+                    f"copy T = 1000, {name}",
+                    {
+                        "task": "copy",
+                        "length": 1000,
+                        "activation": spec,
+                        "transition": "svd:margin=0.3",
+                        "protocol": PROTOCOL,
+                    },
+                    tuple(printed),
+                    quick={"task": "copy:samples=500", "length": 10, "iterations": 300},
+                )
+                for name, spec, *printed in (
+                    ("PReLU .5", "leaky_relu:alpha=0.5", "fails"),
+                    ("PReLU .7", "leaky_relu:alpha=0.7", "fails"),
+                    ("PReLU 1", "leaky_relu:alpha=1", "solved"),
+                    ("PReLU from .7, trained", "prelu:start=0.7", "-", ".96"),
+                    ("OPLU", "oplu", "as without"),
+                )
+            ),
+            *(
+                Cell(
+                    f"{task}, margin 0, gain 1.05",
+                    {
+                        "task": task,
+                        "transition": "svd:margin=0",
+                        "gain": 1.05,
+                        "protocol": PROTOCOL,
+                    },
+                    (printed,),
+                )
+                for task, printed in (
+                    ("sequential-mnist", "nearly Table 1's best, 94.10"),
+                    ("permuted-mnist", "nearly Table 2's best, 91.44"),
+                )
+            ),
+            Cell(
+                "permuted-mnist, OPLU, margin 0.1",
+                {"task": "permuted-mnist", "activation": "oplu", "protocol": PROTOCOL},
+                ("over 90",),
+            ),
+        ],
+        [
+            ("accuracy, %", accuracy, ".2f"),
+            ("slope at the end", lambda row: row["final"].get("slope"), ".2f"),
+        ],
+        ("accuracy",),
+        _panel,
+        notes=FINDINGS["appendix"],
+    ),
+    grid(
+        "copy-10000",
+        "Figure 1 of Vorontsov et al., right: the copy task at T = 10,000",
+        [
+            Cell(
+                f"T = 10000, margin {margin}",
+                {
+                    "task": "copy",
+                    "length": 10_000,
+                    "transition": f"svd:margin={margin}",
+                    "checkpoint": "sqrt",
+                    "protocol": PROTOCOL,
+                },
+                (LONGEST.get(margin, "after 0.001"),),
+                quick={"task": "copy:samples=100", "length": 500, "iterations": 100}
+                if margin == "0.001"
+                else {},
+            )
+            for margin in MARGINS
+        ],
+        [("iterations until 99%", solved_at, ".0f")],
+        ("accuracy",),
+    ),
 ]

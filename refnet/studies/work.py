@@ -63,17 +63,28 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
             if mark:
                 _renew(folder, mark)
             at, codes = commit(), _note_code(folder, job.function)
-            made = (_call(job, folder) if job.config is None else
-                    _train(job, job.config, folder / "run"))
+            made = (
+                _call(job, folder)
+                if job.config is None
+                else _train(job, job.config, folder / "run")
+            )
     except (OSError, ValueError) as error:
         # another process may have ended the run in between, and removed its folder
         if (row := done()) is None:
             error.add_note(f"on {platform.node()}")
             raise
         return row
-    return {**made, "key": job.key, "name": job.name, "settings": job.settings, "code": codes,
-            "commit": at, "environment": environment(), "threads": threads,
-            **({"repetition": mark} if mark else {})}
+    return {
+        **made,
+        "key": job.key,
+        "name": job.name,
+        "settings": job.settings,
+        "code": codes,
+        "commit": at,
+        "environment": environment(),
+        "threads": threads,
+        **({"repetition": mark} if mark else {}),
+    }
 
 
 @lru_cache(maxsize=1)
@@ -82,12 +93,21 @@ def commit() -> str:
     its first run; "" without git, and for a package that git does not keep, in a repository of
     something else, say."""
     try:
-        _, commit, changed = (subprocess.run(
-            ["git", *words], cwd=Path(refnet.__file__).parent, capture_output=True, text=True,
-            check=True, timeout=60).stdout.strip()
-            for words in (["ls-files", "--error-unmatch", "__init__.py"],
-                          ["rev-parse", "--short=12", "HEAD"],
-                          ["status", "--porcelain", "--untracked-files=no", "."]))
+        _, commit, changed = (
+            subprocess.run(
+                ["git", *words],
+                cwd=Path(refnet.__file__).parent,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            ).stdout.strip()
+            for words in (
+                ["ls-files", "--error-unmatch", "__init__.py"],
+                ["rev-parse", "--short=12", "HEAD"],
+                ["status", "--porcelain", "--untracked-files=no", "."],
+            )
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return commit + ("+" if changed else "")
@@ -118,7 +138,7 @@ def _note_code(folder: Path, function: str) -> list[str]:
     known: list[str] = []
     if path.exists():
         with reading(path, "remove the file: which code began the run is then unknown"):
-            known = contents(path, 2 ** 20).decode().split()
+            known = contents(path, 2**20).decode().split()
             if not all(re.fullmatch("[0-9a-f]{16}", digest) for digest in known):
                 raise ValueError("is no list of digests of 16 hexadecimal digits")
     if (digest := code_digest(function)) not in known:
@@ -134,8 +154,11 @@ def _call(job: Job, folder: Path) -> dict[str, Any]:
     if path.exists():
         with reading(path, f"remove {folder}, and it is made again"):
             kept = row_of(data := contents(path, LIMIT))
-            if (line_of(kept) != data or kept["key"] != job.key
-                    or type(kept.get("made")) is not dict):
+            if (
+                line_of(kept) != data
+                or kept["key"] != job.key
+                or type(kept.get("made")) is not dict
+            ):
                 raise ValueError("is not what this run has made")
             made: dict[str, Any] = kept["made"]
             return made
@@ -161,14 +184,23 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     except loop.NotFiniteError as error:
         rows = read_rows(folder / "rows.jsonl")
         best = json_of(contents(folder / "summary.json", LIMIT))["best"]
-        made = {"state": "diverged", "iterations": rows[-1]["iteration"] if rows else 0,
-                "best": best, "final": rows[-1] if rows else {},
-                "reason": str(error.__cause__ or error),  # without the folder, which goes
-                "seconds": rows[-1]["seconds"] if rows else 0}
+        made = {
+            "state": "diverged",
+            "iterations": rows[-1]["iteration"] if rows else 0,
+            "best": best,
+            "final": rows[-1] if rows else {},
+            "reason": str(error.__cause__ or error),  # without the folder, which goes
+            "seconds": rows[-1]["seconds"] if rows else 0,
+        }
     else:
         rows = read_rows(folder / "rows.jsonl")
-        made = {"state": summary.state, "iterations": summary.iteration, "best": summary.best,
-                "final": summary.final, "seconds": round(summary.seconds, 1)}
+        made = {
+            "state": summary.state,
+            "iterations": summary.iteration,
+            "best": summary.best,
+            "final": summary.final,
+            "seconds": round(summary.seconds, 1),
+        }
     saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(config))
     return {**made, "curve": _curve(job, rows), "machines": saved.record["machines"]}
 
@@ -185,20 +217,32 @@ def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
     folder = store.unfinished(job.key) / "run"
     if job.config is None or not folder.exists() or mark and not _marked(folder.parent, mark):
         return None
-    row: dict[str, Any] = {"state": "begun", "iterations": 0, "of": job.config.iterations,
-                           "best": {}, "final": {}, "seconds": 0, "curve": _curve(job, [])}
+    row: dict[str, Any] = {
+        "state": "begun",
+        "iterations": 0,
+        "of": job.config.iterations,
+        "best": {},
+        "final": {},
+        "seconds": 0,
+        "curve": _curve(job, []),
+    }
     try:
         saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(job.config))
         made = Rows.counted(folder / "rows.jsonl", saved.record["rows"])[0].rows
     except (checkpoint.CheckpointError, FileError, KeyError, TypeError) as error:
         return row | {"damaged": _or_remove(error, folder)} if folder.exists() else None
-    return row | {"iterations": saved.position["iteration"], "seconds": saved.position["seconds"],
-                  "best": saved.position["best"], "final": made[-1] if made else {},
-                  "curve": _curve(job, made)}
+    return row | {
+        "iterations": saved.position["iteration"],
+        "seconds": saved.position["seconds"],
+        "best": saved.position["best"],
+        "final": made[-1] if made else {},
+        "curve": _curve(job, made),
+    }
 
 
 def shown(store: Store) -> Found:
     """What tables and figures are made of: the row of a run that has ended, or how far it is."""
+
     def size() -> int:
         return store.path.stat().st_size if store.path.exists() else 0
 
@@ -225,8 +269,12 @@ def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         return {name: [] for name in ("iteration", *job.curve)}
     kept, half, last = rows, POINTS // 2, len(rows) - 1
     if len(rows) > POINTS:
-        kept = [rows[n] for n in sorted({*np.linspace(0, last, half).astype(int),
-                                         *np.geomspace(1, last, half).astype(int)})]
+        kept = [
+            rows[n]
+            for n in sorted(
+                {*np.linspace(0, last, half).astype(int), *np.geomspace(1, last, half).astype(int)}
+            )
+        ]
     return {name: [_rounded(row.get(name)) for row in kept] for name in ("iteration", *job.curve)}
 
 

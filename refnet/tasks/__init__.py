@@ -17,8 +17,19 @@ from refnet.tasks.synthetic import Adding, Copy, RandomPermutation, TemporalOrde
 __all__ = ["TASKS", "Task", "make_task", "options"]
 
 TASKS: dict[str, type[Any]] = {
-    task.name: task for task in (TemporalOrder, TemporalOrder3Bit, Adding, RandomPermutation,
-                                 Copy, Images, Pixels, PermutedPixels, Characters)}
+    task.name: task
+    for task in (
+        TemporalOrder,
+        TemporalOrder3Bit,
+        Adding,
+        RandomPermutation,
+        Copy,
+        Images,
+        Pixels,
+        PermutedPixels,
+        Characters,
+    )
+}
 
 
 def __dir__() -> list[str]:
@@ -53,10 +64,13 @@ def make_task(name: str, **chosen: Any) -> Task:
     defaults = options(name)
     for option, value in chosen.items():
         if option not in defaults:
-            raise ValueError(f"task {name} has no option {option!r}; its options are "
-                             f"{', '.join(defaults)}")
+            raise ValueError(
+                f"task {name} has no option {option!r}; its options are {', '.join(defaults)}"
+            )
         if type(value) is not type(defaults[option]):
-            raise ValueError(f"task {name}: {option} is {short(value)}; need "
-                             f"{type(defaults[option]).__name__}, such as {defaults[option]!r}")
+            raise ValueError(
+                f"task {name}: {option} is {short(value)}; need "
+                f"{type(defaults[option]).__name__}, such as {defaults[option]!r}"
+            )
     task: Task = TASKS[name](**chosen)
     return task

@@ -10,8 +10,18 @@ from refnet.arguments import SEED, whole
 from refnet.batch import Array, Batch
 from refnet.maths.losses import admit_labels
 
-__all__ = ["EVALUATION", "ORDER", "TRAINING", "Task", "check_batch", "classified",
-           "evaluation_size", "one_hot", "rates", "stream"]
+__all__ = [
+    "EVALUATION",
+    "ORDER",
+    "TRAINING",
+    "Task",
+    "check_batch",
+    "classified",
+    "evaluation_size",
+    "one_hot",
+    "rates",
+    "stream",
+]
 
 TRAINING, EVALUATION, ORDER = 0, 1, 2
 """The random streams: training batches, evaluation sets, the order of a data set."""
@@ -131,7 +141,7 @@ def one_hot(symbols: Array, classes: int, dtype: str) -> Array:
     return np.eye(classes, dtype=dtype).take(symbols, axis=0)
 
 
-LARGE = 2 ** 11
+LARGE = 2**11
 """Predictions from which they are scored by a compiled loop."""
 
 
@@ -148,6 +158,7 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     """
     if len(labels) >= LARGE and outputs.dtype.char in "fd" and outputs.dtype.isnative:
         from refnet.compiled import losses  # Numba is slow to import
+
         errors, total = losses.classified(outputs, labels)
         return {"count": len(labels), "errors": errors, "loss": total}
     admit_labels(outputs, labels)
@@ -164,8 +175,11 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
             tied = np.flatnonzero(right & (top.sum(axis=0) > 1))
             right[tied] = wide[:, tied].argmax(axis=0) == labels[tied]
         loss = np.log(np.exp(wide).sum(axis=0)) - own
-    return {"count": len(labels), "errors": len(labels) - int(right.sum()),
-            "loss": float(loss.sum(dtype=np.float64))}
+    return {
+        "count": len(labels),
+        "errors": len(labels) - int(right.sum()),
+        "loss": float(loss.sum(dtype=np.float64)),
+    }
 
 
 def rates(totals: Mapping[str, float]) -> dict[str, float]:
@@ -176,5 +190,8 @@ def rates(totals: Mapping[str, float]) -> dict[str, float]:
     0.5
     """
     errors, number = totals["errors"], totals["count"]
-    return {"accuracy": 1 - errors / number, "errors": errors,
-            "cross_entropy": totals["loss"] / number}
+    return {
+        "accuracy": 1 - errors / number,
+        "errors": errors,
+        "cross_entropy": totals["loss"] / number,
+    }

@@ -45,8 +45,10 @@ def folders(folder: str) -> list[Path]:
     """
     named = os.environ.get("REFNET_DATA")
     if named and not Path(named).is_dir():
-        raise FileNotFoundError(f"REFNET_DATA is {named!r}, which is not a folder; set it to the "
-                                "folder that has the data sets, or unset it")
+        raise FileNotFoundError(
+            f"REFNET_DATA is {named!r}, which is not a folder; set it to the "
+            "folder that has the data sets, or unset it"
+        )
     chosen = [Path(named) / folder, Path(named)] if named else []
     with suppress(FileNotFoundError):
         chosen.append(user_cache() / folder)
@@ -59,13 +61,15 @@ def find(source: Source) -> Path | None:
     >>> find(Source("mnist", "no-such-file", 1, "0" * 64)) is None
     True
     """
-    places = (place / f"{source.name}{end}" for place in folders(source.folder)
-              for end in ("", ".gz"))
+    places = (
+        place / f"{source.name}{end}" for place in folders(source.folder) for end in ("", ".gz")
+    )
     return next((place for place in places if place.is_file()), None)
 
 
-def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str, ...],
-         missing: str) -> Any:
+def load(
+    source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str, ...], missing: str
+) -> Any:
     """The parsed file. ``parse(data, where)`` may raise ValueError about what it sees.
 
     ``mirrors``: addresses of folders that have it as gz; if there are none, it is never
@@ -97,21 +101,30 @@ def load(source: Source, parse: Callable[[bytes, str], Any], mirrors: tuple[str,
             write_atomically(target, lambda file: file.write(packed))
         except OSError as error:
             logging.getLogger("refnet").warning(
-                "%s is used, but not kept for the next run: %s", source.name, told(error))
+                "%s is used, but not kept for the next run: %s", source.name, told(error)
+            )
         return parsed
     looked = ", ".join(str(folder) for folder in folders(source.folder))
     raise FileNotFoundError(
         f"{source.name} is not in {looked}.{''.join(failures)} {missing} Put it, plain or gz, "
-        f"into {target.parent}, or name its folder in REFNET_DATA")
+        f"into {target.parent}, or name its folder in REFNET_DATA"
+    )
 
 
-def _checked(file: IO[bytes], source: Source, parse: Callable[[bytes, str], Any], where: str
-             ) -> Any:
+def _checked(
+    file: IO[bytes], source: Source, parse: Callable[[bytes, str], Any], where: str
+) -> Any:
     data = unpack(file, source.size, where)
     if data.startswith(b"\x1f\x8b"):
         raise ValueError(f"{where}: is packed twice; unpack it once with gunzip")
-    short = (f"it has {len(data):,} bytes unpacked, and should have {source.size:,}: it is "
-             "truncated, or another file; get it again") if len(data) < source.size else ""
+    short = (
+        (
+            f"it has {len(data):,} bytes unpacked, and should have {source.size:,}: it is "
+            "truncated, or another file; get it again"
+        )
+        if len(data) < source.size
+        else ""
+    )
     try:
         parsed = parse(data, where)
     except ValueError as error:
@@ -122,8 +135,10 @@ def _checked(file: IO[bytes], source: Source, parse: Callable[[bytes, str], Any]
         raise ValueError(f"{where}: {short}")
     found = sha256(data).hexdigest()
     if found != source.sha256:
-        raise ValueError(f"{where}: sha256 of the unpacked bytes is {found}; need "
-                         f"{source.sha256}: the file is damaged or another one; replace it")
+        raise ValueError(
+            f"{where}: sha256 of the unpacked bytes is {found}; need "
+            f"{source.sha256}: the file is damaged or another one; replace it"
+        )
     return parsed
 
 
@@ -143,8 +158,9 @@ def unpack(file: IO[bytes], size: int, where: str) -> bytes:
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{where}: damaged or truncated gz ({error}); get it again") from None
     if len(data) > size:
-        raise ValueError(f"{where}: goes on after the {size} bytes that it should have; get the "
-                         "original file")
+        raise ValueError(
+            f"{where}: goes on after the {size} bytes that it should have; get the original file"
+        )
     return data
 
 
@@ -159,20 +175,26 @@ def parse_idx(data: bytes, shape: tuple[int, ...], where: str) -> Array:
     """
     header = 4 + 4 * len(shape)
     if len(data) < header:
-        raise ValueError(f"{where}: has {len(data)} bytes; an IDX header of {len(shape)} "
-                         f"dimensions has {header}: the file is truncated; get it again")
+        raise ValueError(
+            f"{where}: has {len(data)} bytes; an IDX header of {len(shape)} "
+            f"dimensions has {header}: the file is truncated; get it again"
+        )
     magic = int.from_bytes(data[:4], "big")
     need = 0x800 + len(shape)
     if magic != need:
-        raise ValueError(f"{where}: magic number is {magic}; need {need}, IDX of unsigned bytes "
-                         f"in {len(shape)} dimensions: it is another file")
+        raise ValueError(
+            f"{where}: magic number is {magic}; need {need}, IDX of unsigned bytes "
+            f"in {len(shape)} dimensions: it is another file"
+        )
     found = tuple(np.frombuffer(data, ">u4", len(shape), 4).tolist())
     if found != shape:
         raise ValueError(f"{where}: dimensions are {found}; need {shape}: it is another file")
     body = len(data) - header
     if body != np.prod(shape):
-        raise ValueError(f"{where}: {body} bytes follow the header; need {np.prod(shape)} for "
-                         f"{shape}: the file is truncated or has trailing bytes; get it again")
+        raise ValueError(
+            f"{where}: {body} bytes follow the header; need {np.prod(shape)} for "
+            f"{shape}: the file is truncated or has trailing bytes; get it again"
+        )
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
@@ -180,13 +202,14 @@ def _download(address: str, source: Source) -> bytes:
     """The bytes at the address, with a progress bar; OSError or ValueError if that fails."""
     from http.client import HTTPException  # these two are slow to import and seldom needed
     from urllib.request import urlopen
-    limit = source.size + 2 ** 16  # no gz is larger than that
+
+    limit = source.size + 2**16  # no gz is larger than that
     received = bytearray()
     try:
         with urlopen(address, timeout=30) as reply:
             total = int(reply.headers.get("Content-Length") or 0)
             with _bar(f"downloading {source.name}", total) as show:
-                while len(received) <= limit and (part := reply.read(2 ** 16)):
+                while len(received) <= limit and (part := reply.read(2**16)):
                     received += part
                     show(len(received), total)
     except HTTPException as error:

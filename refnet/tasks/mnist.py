@@ -18,20 +18,38 @@ from refnet.batch import Array, Batch
 from refnet.tasks.base import ORDER, Task, check_batch, classified, evaluation_size, rates, stream
 from refnet.tasks.files import Source, load, parse_idx
 
-__all__ = ["Images", "ORDERS", "PermutedPixels", "Pixels", "examples", "order", "permutation",
-           "read"]
+__all__ = [
+    "Images",
+    "ORDERS",
+    "PermutedPixels",
+    "Pixels",
+    "examples",
+    "order",
+    "permutation",
+    "read",
+]
 
-MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/",
-           "https://storage.googleapis.com/cvdf-datasets/mnist/")
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
 FILES = {
     "train-images-idx3-ubyte": (
-        (60_000, 28, 28), "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+        (60_000, 28, 28),
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    ),
     "train-labels-idx1-ubyte": (
-        (60_000,), "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+        (60_000,),
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    ),
     "t10k-images-idx3-ubyte": (
-        (10_000, 28, 28), "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+        (10_000, 28, 28),
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    ),
     "t10k-labels-idx1-ubyte": (
-        (10_000,), "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+        (10_000,),
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
 }
 
 
@@ -43,8 +61,12 @@ def read(name: str) -> Array:
     """
     shape, checksum = FILES[name]
     source = Source("mnist", name, 4 + 4 * len(shape) + prod(shape), checksum)
-    images: Array = load(source, lambda data, where: parse_idx(data, shape, where), MIRRORS,
-                         "Get MNIST's four IDX files.")
+    images: Array = load(
+        source,
+        lambda data, where: parse_idx(data, shape, where),
+        MIRRORS,
+        "Get MNIST's four IDX files.",
+    )
     return images
 
 
@@ -58,9 +80,11 @@ def permutation(name: str) -> Array:
     [693, 85, 647]
     """
     kind, _, number = name.partition("-")
-    if kind != "randomstate" or not number.isdecimal() or int(number) >= 2 ** 32:
-        raise ValueError(f"permutation {name!r} is unknown; need randomstate-N with N from 0 to "
-                         "2**32 - 1, such as randomstate-0")
+    if kind != "randomstate" or not number.isdecimal() or int(number) >= 2**32:
+        raise ValueError(
+            f"permutation {name!r} is unknown; need randomstate-N with N from 0 to "
+            "2**32 - 1, such as randomstate-0"
+        )
     return np.asarray(np.random.RandomState(int(number)).permutation(784))
 
 
@@ -98,8 +122,8 @@ def examples(count: int, index: int, size: int, seed: int, kind: str = "shuffled
         rng = stream(seed, ORDER, index)
         return np.resize(rng.choice(count, min(size, count), replace=False), size)
     epoch, place = divmod(index * size, count)
-    parts = [order(count, seed, epoch)[place:place + size]]
-    while (left := size - sum(map(len, parts))):
+    parts = [order(count, seed, epoch)[place : place + size]]
+    while left := size - sum(map(len, parts)):
         epoch += 1
         parts.append(order(count, seed, epoch)[:left])
     return np.concatenate(parts)
@@ -136,8 +160,10 @@ class Images(Task):
         choice(f"{self.name}: dtype", self.dtype, ("float32", "float64"))
         total = FILES["train-labels-idx1-ubyte"][0][0]
         if not 0 <= self.validation < total:
-            raise ValueError(f"{self.name}: validation is {self.validation}; need 0 to "
-                             f"{total - 1} of the {total} training images")
+            raise ValueError(
+                f"{self.name}: validation is {self.validation}; need 0 to "
+                f"{total - 1} of the {total} training images"
+            )
         self._data  # read now, so that a missing file does not stop a run half-way
 
     @property
@@ -163,12 +189,17 @@ class Images(Task):
         sets = {}
         for split, prefix in (("train", "train"), ("test", "t10k")):
             images = read(f"{prefix}-images-idx3-ubyte").reshape(-1, 784)
-            sets[split] = (images.take(self.pixels, axis=1),
-                           read(f"{prefix}-labels-idx1-ubyte").astype(np.int64))
+            sets[split] = (
+                images.take(self.pixels, axis=1),
+                read(f"{prefix}-labels-idx1-ubyte").astype(np.int64),
+            )
         images, labels = sets["train"]
         kept = len(labels) - self.validation
-        return {"train": (images[:kept], labels[:kept]),
-                "validation": (images[kept:], labels[kept:]), "test": sets["test"]}
+        return {
+            "train": (images[:kept], labels[:kept]),
+            "validation": (images[kept:], labels[kept:]),
+            "test": sets["test"],
+        }
 
     @cached_property
     def _standards(self) -> dict[str, tuple[Array, Array]]:
@@ -180,8 +211,10 @@ class Images(Task):
             total = images.sum(axis=0, dtype=np.int64)
             squares = np.square(images, dtype=np.uint16).sum(axis=0, dtype=np.int64)
             spread = np.sqrt((N * squares - total * total) / (N * N))
-            standards[split] = ((total / N).astype(self.dtype),
-                                np.where(spread > 0, spread, 1).astype(self.dtype))
+            standards[split] = (
+                (total / N).astype(self.dtype),
+                np.where(spread > 0, spread, 1).astype(self.dtype),
+            )
         return standards
 
     def _batch(self, split: str, rows: Array | slice) -> Batch:

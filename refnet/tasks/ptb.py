@@ -49,8 +49,10 @@ def encode(text: bytes, where: str) -> Array:
     if (symbols == 255).any():
         at = int((symbols == 255).argmax())
         line = int((codes[:at] == ord("\n")).sum()) + 1
-        raise ValueError(f"{where}: line {line} has {chr(codes[at])!r}, which is none of the 49 "
-                         "symbols of the Penn Treebank as Mikolov prepared it")
+        raise ValueError(
+            f"{where}: line {line} has {chr(codes[at])!r}, which is none of the 49 "
+            "symbols of the Penn Treebank as Mikolov prepared it"
+        )
     return symbols
 
 
@@ -68,14 +70,19 @@ def lines(split: str) -> tuple[list[Array], Array]:
     def parse(data: bytes, where: str) -> tuple[list[Array], Array]:
         symbols = encode(data, where)
         ends = np.flatnonzero(symbols == SYMBOLS.index("\n")) + 1
-        return (np.split(symbols, ends)[:-1],
-                np.array([len(line) + 1 for line in data.split(b"\n")[:-1]], np.int64))
+        return (
+            np.split(symbols, ends)[:-1],
+            np.array([len(line) + 1 for line in data.split(b"\n")[:-1]], np.int64),
+        )
 
     found: tuple[list[Array], Array] = load(
-        Source("ptb", name, *FILES[split]), parse, (),
+        Source("ptb", name, *FILES[split]),
+        parse,
+        (),
         "Get the Penn Treebank as Mikolov prepared it for language models: ptb.train.txt, "
         "ptb.valid.txt and ptb.test.txt. It is licensed (LDC99T42), so refnet does not download "
-        "it.")
+        "it.",
+    )
     return found
 
 
@@ -84,8 +91,9 @@ ORDERS = ("shuffled", "mixed")
 or of all lengths, at random."""
 
 
-def schedule(lengths: Array, size: int, seed: int, epoch: int, kind: str = "shuffled"
-             ) -> list[Array]:
+def schedule(
+    lengths: Array, size: int, seed: int, epoch: int, kind: str = "shuffled"
+) -> list[Array]:
     """The batches of an epoch, as rows, in the order ``kind`` of ORDERS. Batches come in random
     order; the last one that is cut may be smaller.
 
@@ -137,8 +145,10 @@ class Characters(Task):
         choice("ptb: select", self.select, ("bpc", "accuracy"))
         for split, chosen in self._lines.items():
             if not chosen:
-                raise ValueError(f"ptb: characters is {self.characters}, and no line of the "
-                                 f"{split} file is that short; the paper uses 75 and 300")
+                raise ValueError(
+                    f"ptb: characters is {self.characters}, and no line of the "
+                    f"{split} file is that short; the paper uses 75 and 300"
+                )
 
     @property
     def metric(self) -> str:
@@ -160,8 +170,9 @@ class Characters(Task):
     @cached_property
     def _lengths(self) -> dict[str, Array]:
         """By split: the lines' numbers of symbols."""
-        return {split: np.array([len(line) for line in chosen])
-                for split, chosen in self._lines.items()}
+        return {
+            split: np.array([len(line) for line in chosen]) for split, chosen in self._lines.items()
+        }
 
     @cached_property
     def _schedule(self) -> Callable[[int, int, int], list[Array]]:
@@ -174,9 +185,12 @@ class Characters(Task):
         T = int(lengths.max(initial=0)) + 1
         symbols = np.zeros((T + 1, len(rows)), np.int64)
         for column, line in enumerate(chosen):
-            symbols[:len(line), column] = line
-        return Batch(one_hot(symbols[:T], self.inputs, self.dtype), symbols[1:],
-                     np.arange(T)[:, None] <= lengths)
+            symbols[: len(line), column] = line
+        return Batch(
+            one_hot(symbols[:T], self.inputs, self.dtype),
+            symbols[1:],
+            np.arange(T)[:, None] <= lengths,
+        )
 
     def batch(self, index: int, size: int, seed: int) -> Batch:
         check_batch(index, size, seed, least=1)
@@ -188,22 +202,31 @@ class Characters(Task):
         choice("ptb: split", split, self.splits)
         rows = np.argsort(self._lengths[split], kind="stable")
         size = evaluation_size(int(self._lengths[split].max()) + 1)
-        return (self._batch(split, rows[start:start + size])
-                for start in range(0, len(rows), size))
+        return (
+            self._batch(split, rows[start : start + size]) for start in range(0, len(rows), size)
+        )
 
     def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
         assert batch.mask is not None
         lengths = batch.mask.sum(axis=0) - 1
         inside = np.arange(len(batch.mask))[:, None] < lengths - 1
         ends = batch.mask & ~inside
-        return {**classified(outputs[inside], batch.y[inside]),
-                **{f"end_{name}": value
-                   for name, value in classified(outputs[ends], batch.y[ends]).items()}}
+        return {
+            **classified(outputs[inside], batch.y[inside]),
+            **{
+                f"end_{name}": value
+                for name, value in classified(outputs[ends], batch.y[ends]).items()
+            },
+        }
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         count, errors, loss = (totals[name] for name in ("count", "errors", "loss"))
         all_count, all_errors, all_loss = (
-            totals[name] + totals[f"end_{name}"] for name in ("count", "errors", "loss"))
-        return {"bpc": loss / count / log(2), "accuracy": 1 - errors / count,
-                "bpc_with_ends": all_loss / all_count / log(2),
-                "accuracy_with_ends": 1 - all_errors / all_count}
+            totals[name] + totals[f"end_{name}"] for name in ("count", "errors", "loss")
+        )
+        return {
+            "bpc": loss / count / log(2),
+            "accuracy": 1 - errors / count,
+            "bpc_with_ends": all_loss / all_count / log(2),
+            "accuracy_with_ends": 1 - all_errors / all_count,
+        }

@@ -29,8 +29,7 @@ from refnet.tasks.base import (
     stream,
 )
 
-__all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder",
-           "TemporalOrder3Bit"]
+__all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder", "TemporalOrder3Bit"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,9 @@ class Generated(Task):
 
     def __post_init__(self) -> None:
         if self.length < self.shortest:
-            raise ValueError(f"{self.name}: length is {self.length}; need at least "
-                             f"{self.shortest}: {self.needs}")
+            raise ValueError(
+                f"{self.name}: length is {self.length}; need at least {self.shortest}: {self.needs}"
+            )
         if self.samples < 1:
             raise ValueError(f"{self.name}: samples is {self.samples}; need at least 1")
         for option, known in {"dtype": ("float32", "float64"), **self.choices}.items():
@@ -84,8 +84,7 @@ class Generated(Task):
         choice(f"{self.name}: split", split, self.splits)
         size = evaluation_size(self.steps)
         for part, start in enumerate(range(0, self.samples, size)):
-            yield self.draw(stream(seed, EVALUATION, index, part),
-                            min(size, self.samples - start))
+            yield self.draw(stream(seed, EVALUATION, index, part), min(size, self.samples - start))
 
     def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
         return classified(outputs, batch.y)
@@ -109,10 +108,10 @@ class TemporalOrder(Generated):
     name = "temporal-order"
     inputs = 6
     outputs = 4
-    starts: ClassVar[tuple[float, ...]] = (.1, .5)
+    starts: ClassVar[tuple[float, ...]] = (0.1, 0.5)
 
     def draw(self, rng: np.random.Generator, size: int) -> Batch:
-        q = int(self.length * .1)
+        q = int(self.length * 0.1)
         first = np.array([int(self.length * start) for start in self.starts])[:, None]
         at = first + rng.integers(0, q, (len(first), size))
         bits = rng.integers(0, 2, at.shape)
@@ -130,7 +129,7 @@ class TemporalOrder3Bit(TemporalOrder):
 
     name = "temporal-order-3bit"
     outputs = 8
-    starts = (.1, .3, .6)
+    starts = (0.1, 0.3, 0.6)
 
 
 @dataclass(frozen=True)
@@ -179,8 +178,15 @@ class Adding(Generated):
     metric = "mse"
     lower_is_better = True
     needs = "both markers need room"
-    choices = {"protocol": ("manchev-spratling", "manchev-spratling-code", "vorontsov",
-                            "vorontsov-code", "orhan-pitkow")}
+    choices = {
+        "protocol": (
+            "manchev-spratling",
+            "manchev-spratling-code",
+            "vorontsov",
+            "vorontsov-code",
+            "orhan-pitkow",
+        )
+    }
 
     @property
     def halved(self) -> bool:
@@ -194,17 +200,20 @@ class Adding(Generated):
 
     @property
     def criterion(self) -> str:
-        return {"manchev-spratling": "no |error| of 1e-4 or more in the evaluation",
-                "manchev-spratling-code": "no squared error above .04 in the evaluation",
-                "orhan-pitkow": "mean squared error below .0025"}.get(
-            self.protocol, f"mean squared error below a tenth of the baseline's, "
-                           f"{self.baseline / 10:.4g}")
+        return {
+            "manchev-spratling": "no |error| of 1e-4 or more in the evaluation",
+            "manchev-spratling-code": "no squared error above .04 in the evaluation",
+            "orhan-pitkow": "mean squared error below .0025",
+        }.get(
+            self.protocol,
+            f"mean squared error below a tenth of the baseline's, {self.baseline / 10:.4g}",
+        )
 
     def draw(self, rng: np.random.Generator, size: int) -> Batch:
         T, columns = self.length, np.arange(size)
         if self.protocol.startswith("manchev"):
-            q = int(T * .1)
-            middle, end = q, q + int(T * .4)
+            q = int(T * 0.1)
+            middle, end = q, q + int(T * 0.4)
         else:
             middle, end = T // 2, T
         at = np.stack([rng.integers(0, middle, size), rng.integers(middle, end, size)])
@@ -214,32 +223,44 @@ class Adding(Generated):
         markers[at, columns] = 1
         target = values[at, columns].sum(axis=0, dtype=np.float64)[:, None]
         pair = (values, markers) if self.protocol.startswith("vorontsov") else (markers, values)
-        return Batch(np.stack(pair, axis=-1).astype(self.dtype, copy=False),
-                     (target / 2 if self.halved else target).astype(self.dtype))
+        return Batch(
+            np.stack(pair, axis=-1).astype(self.dtype, copy=False),
+            (target / 2 if self.halved else target).astype(self.dtype),
+        )
 
     def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
         if outputs.shape != batch.y.shape:
-            raise ValueError(f"adding.score: outputs have shape {outputs.shape}; need "
-                             f"{batch.y.shape}, as the batch's targets have")
+            raise ValueError(
+                f"adding.score: outputs have shape {outputs.shape}; need "
+                f"{batch.y.shape}, as the batch's targets have"
+            )
         with np.errstate(invalid="ignore", over="ignore"):
             error = (outputs - batch.y).astype(np.float64)
             half = error if self.halved else error / 2
-            right = {"text": abs(error) < 1e-4, "code": half * half <= .04,
-                     "hs97": abs(error) <= .04}
+            right = {
+                "text": abs(error) < 1e-4,
+                "code": half * half <= 0.04,
+                "hs97": abs(error) <= 0.04,
+            }
             squares = float((error * error).sum())
-        return {"count": error.size, "squares": squares,
-                **{f"errors_{name}": error.size - int(good.sum()) for name, good in right.items()}}
+        return {
+            "count": error.size,
+            "squares": squares,
+            **{f"errors_{name}": error.size - int(good.sum()) for name, good in right.items()},
+        }
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         number = totals["count"]
-        return {"mse": totals["squares"] / number,
-                **{name: totals[name] for name in ("errors_text", "errors_code", "errors_hs97")}}
+        return {
+            "mse": totals["squares"] / number,
+            **{name: totals[name] for name in ("errors_text", "errors_code", "errors_hs97")},
+        }
 
     def solved(self, metrics: Mapping[str, float]) -> bool:
         by_count = {"manchev-spratling": "errors_text", "manchev-spratling-code": "errors_code"}
         if self.protocol in by_count:
             return metrics[by_count[self.protocol]] == 0
-        return metrics["mse"] < (.0025 if self.protocol == "orhan-pitkow" else self.baseline / 10)
+        return metrics["mse"] < (0.0025 if self.protocol == "orhan-pitkow" else self.baseline / 10)
 
 
 @dataclass(frozen=True)
@@ -284,8 +305,10 @@ class Copy(Generated):
         y[-10:] = symbols[:10]
         scalar = self.encoding == "scalar"
         symbols[-11] = -1 if scalar else 9
-        return Batch(symbols[:, :, None].astype(self.dtype) if scalar
-                     else one_hot(symbols, 10, self.dtype), y)
+        return Batch(
+            symbols[:, :, None].astype(self.dtype) if scalar else one_hot(symbols, 10, self.dtype),
+            y,
+        )
 
     def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
         every = classified(outputs.reshape(-1, self.outputs), batch.y.ravel())
@@ -296,4 +319,4 @@ class Copy(Generated):
         return {**rates(totals), "cross_entropy": totals["loss"] / totals["steps"]}
 
     def solved(self, metrics: Mapping[str, float]) -> bool:
-        return metrics["accuracy"] >= .99
+        return metrics["accuracy"] >= 0.99

@@ -16,8 +16,20 @@ from typing import Any, NamedTuple
 from refnet.arguments import SEED, SIZE, choice, short
 from refnet.runs.read import DAMAGE, contents, toml_of
 
-__all__ = ["Config", "Declaration", "OWN", "Where", "applicable", "check", "check_given",
-           "check_value", "declaration", "from_toml", "of_run", "to_toml"]
+__all__ = [
+    "Config",
+    "Declaration",
+    "OWN",
+    "Where",
+    "applicable",
+    "check",
+    "check_given",
+    "check_value",
+    "declaration",
+    "from_toml",
+    "of_run",
+    "to_toml",
+]
 
 
 OWN = ("task", "protocol", "seed", "dtype", "backend", "checkpoint", "watch")
@@ -61,6 +73,7 @@ class Declaration(NamedTuple):
 def _has(option: str, config: "Config") -> bool:
     """Whether the task has the option; one that is not known is refused elsewhere."""
     from refnet import tasks
+
     name = _name(config.task)
     return name not in tasks.TASKS or option in tasks.options(name)
 
@@ -75,15 +88,23 @@ GATED = Where("cells with gates", lambda c: c.net == "recurrent" and _name(c.cel
 PRETRAINED = Where("method oinit", lambda c: "oinit" in c.method.split("+"))
 PENALISED = Where("method open", lambda c: "open" in c.method.split("+"))
 ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
-ON_MANIFOLD = Where("transitions orthogonal, product, schur and svd", lambda c: _name(
-    c.transition) in ("orthogonal", "product", "schur", "svd"))
+ON_MANIFOLD = Where(
+    "transitions orthogonal, product, schur and svd",
+    lambda c: _name(c.transition) in ("orthogonal", "product", "schur", "svd"),
+)
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", partial(_has, "length"))
 FROM_FILES = Where("MNIST and the Penn Treebank", partial(_has, "order"))
 
 
-def _setting(default: Any, text: str, least: float | None = None, above: float | None = None,
-             choices: tuple[str, ...] = (), where: Where | None = None) -> Any:
+def _setting(
+    default: Any,
+    text: str,
+    least: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] = (),
+    where: Where | None = None,
+) -> Any:
     declared = Declaration(text, least, above, choices, where)
     return field(default=default, metadata={"declaration": declared, "help": declared.text})
 
@@ -99,82 +120,138 @@ class Config:
     """
 
     task: str = _setting("temporal-order", "the task, with its options as a spec")
-    protocol: str = _setting("", "the protocol that settings not given are taken from, such as "
-                                 "vorontsov/text (the defaults are those of the task's own)")
+    protocol: str = _setting(
+        "",
+        "the protocol that settings not given are taken from, such as "
+        "vorontsov/text (the defaults are those of the task's own)",
+    )
     length: int = _setting(0, "sequence length T; 0 is the task's own", least=0, where=GENERATED)
-    order: str = _setting("shuffled", "order of the training examples (shuffled in every epoch, in "
-                                      "ptb with lines of similar length together, or mixed; as in "
-                                      "the file; every batch drawn anew)",
-                          choices=("shuffled", "file", "drawn", "mixed"), where=FROM_FILES)
+    order: str = _setting(
+        "shuffled",
+        "order of the training examples (shuffled in every epoch, in "
+        "ptb with lines of similar length together, or mixed; as in "
+        "the file; every batch drawn anew)",
+        choices=("shuffled", "file", "drawn", "mixed"),
+        where=FROM_FILES,
+    )
     net: str = _setting("recurrent", "kind of net", choices=("recurrent", "feedforward"))
-    cell: str = _setting("rnn", "recurrent cell: rnn, gru, gru_before, lstm or cifg, such as "
-                                "lstm:peepholes=true,forget=1", where=RECURRENT)
+    cell: str = _setting(
+        "rnn",
+        "recurrent cell: rnn, gru, gru_before, lstm or cifg, such as lstm:peepholes=true,forget=1",
+        where=RECURRENT,
+    )
     hidden: int = _setting(100, "units in a hidden layer", least=1)
     layers: int = _setting(1, "recurrent layers on top of each other", least=1, where=RECURRENT)
-    bidirectional: bool = _setting(False, "run every recurrent layer in both directions",
-                                   where=RECURRENT)
+    bidirectional: bool = _setting(
+        False, "run every recurrent layer in both directions", where=RECURRENT
+    )
     depth: int = _setting(10, "hidden layers", least=1, where=FEEDFORWARD)
-    activation: str = _setting("tanh", "activation, such as tanh, relu, leaky_relu:alpha=0.5 or "
-                                       "prelu:start=0.7")
-    embedding: int = _setting(0, "rows of a matrix that the inputs go through first; 0 is none",
-                              least=0, where=RECURRENT)
+    activation: str = _setting(
+        "tanh", "activation, such as tanh, relu, leaky_relu:alpha=0.5 or prelu:start=0.7"
+    )
+    embedding: int = _setting(
+        0, "rows of a matrix that the inputs go through first; 0 is none", least=0, where=RECURRENT
+    )
     gain: float = _setting(1.0, "factor on the pre-activation", where=RECURRENT)
     learn_h0: bool = _setting(False, "train the initial state", where=RECURRENT)
-    transition: str = _setting("dense", "what the recurrent or hidden matrices are made of: dense, "
-                                        "or a transition such as svd:margin=0.1")
-    weights: str = _setting("glorot_uniform", "initialiser of every matrix, such as "
-                                              "gaussian:sd=0.001")
+    transition: str = _setting(
+        "dense",
+        "what the recurrent or hidden matrices are made of: dense, "
+        "or a transition such as svd:margin=0.1",
+    )
+    weights: str = _setting(
+        "glorot_uniform", "initialiser of every matrix, such as gaussian:sd=0.001"
+    )
     input_weights: str = _setting("", "initialiser of the input matrix (empty: as weights)")
-    recurrent: str = _setting("", "initialiser of the recurrent matrix, or of the square hidden "
-                                  "ones (empty: as weights)")
-    gate_recurrent: str = _setting("", "initialiser of the gates' recurrent matrices, such as ramp "
-                                       "(empty: as recurrent)", where=GATED)
-    reduction: str = _setting("mean", "how the losses of all predictions are put together "
-                                      "(batch_mean: their sum over a sequence, averaged over the "
-                                      "sequences)", choices=("mean", "batch_mean", "sum"))
-    method: str = _setting("plain", "oinit is orthogonal pre-training, open an orthogonality "
-                                    "penalty", choices=("plain", "oinit", "open", "oinit+open"))
-    orthogonal: str = _setting("hidden", "the matrices that oinit and open act on (hidden: "
-                                         "recurrent or hidden layers'; all-at-start: oinit on "
-                                         "all, open on the hidden ones)",
-                               choices=("hidden", "all", "all-at-start"), where=ORTHOGONALISED)
-    oinit_rate: float = _setting(0.1, "step size of the orthogonal pre-training", above=0,
-                                 where=PRETRAINED)
-    oinit_cost: float = _setting(1e-6, "defect below which the pre-training stops", least=0,
-                                 where=PRETRAINED)
-    oinit_steps: int = _setting(100, "steps after which the pre-training stops", least=1,
-                                where=PRETRAINED)
-    strength: float = _setting(0.01, "lambda of the orthogonality penalty", least=0,
-                               where=PENALISED)
-    open_form: str = _setting("squared", "form of the penalty",
-                              choices=("squared", "unsquared", "mean_square"), where=PENALISED)
-    open_as: str = _setting("penalty", "a term of the loss, or a step of its own beside the "
-                                       "optimiser's", choices=("penalty", "update"),
-                            where=PENALISED)
+    recurrent: str = _setting(
+        "", "initialiser of the recurrent matrix, or of the square hidden ones (empty: as weights)"
+    )
+    gate_recurrent: str = _setting(
+        "",
+        "initialiser of the gates' recurrent matrices, such as ramp (empty: as recurrent)",
+        where=GATED,
+    )
+    reduction: str = _setting(
+        "mean",
+        "how the losses of all predictions are put together "
+        "(batch_mean: their sum over a sequence, averaged over the "
+        "sequences)",
+        choices=("mean", "batch_mean", "sum"),
+    )
+    method: str = _setting(
+        "plain",
+        "oinit is orthogonal pre-training, open an orthogonality penalty",
+        choices=("plain", "oinit", "open", "oinit+open"),
+    )
+    orthogonal: str = _setting(
+        "hidden",
+        "the matrices that oinit and open act on (hidden: "
+        "recurrent or hidden layers'; all-at-start: oinit on "
+        "all, open on the hidden ones)",
+        choices=("hidden", "all", "all-at-start"),
+        where=ORTHOGONALISED,
+    )
+    oinit_rate: float = _setting(
+        0.1, "step size of the orthogonal pre-training", above=0, where=PRETRAINED
+    )
+    oinit_cost: float = _setting(
+        1e-6, "defect below which the pre-training stops", least=0, where=PRETRAINED
+    )
+    oinit_steps: int = _setting(
+        100, "steps after which the pre-training stops", least=1, where=PRETRAINED
+    )
+    strength: float = _setting(
+        0.01, "lambda of the orthogonality penalty", least=0, where=PENALISED
+    )
+    open_form: str = _setting(
+        "squared",
+        "form of the penalty",
+        choices=("squared", "unsquared", "mean_square"),
+        where=PENALISED,
+    )
+    open_as: str = _setting(
+        "penalty",
+        "a term of the loss, or a step of its own beside the optimiser's",
+        choices=("penalty", "update"),
+        where=PENALISED,
+    )
     optimizer: str = _setting("sgd", "optimiser, such as sgd, momentum:momentum=0.9 or rmsprop")
     rate: float = _setting(0.01, "learning rate", least=0)
-    manifold_rate: float = _setting(1e-6, "learning rate of the parts that move on a manifold",
-                                    least=0, where=ON_MANIFOLD)
-    weight_decay: float = _setting(0.0, "coefficient of the sum of squares of every matrix",
-                                   least=0)
-    clip: str = _setting("none", "gradient clipping: by the common norm, by value, or by value at "
-                                 "each step of the recursion",
-                         choices=("none", "norm", "value", "step"))
+    manifold_rate: float = _setting(
+        1e-6, "learning rate of the parts that move on a manifold", least=0, where=ON_MANIFOLD
+    )
+    weight_decay: float = _setting(
+        0.0, "coefficient of the sum of squares of every matrix", least=0
+    )
+    clip: str = _setting(
+        "none",
+        "gradient clipping: by the common norm, by value, or by value at "
+        "each step of the recursion",
+        choices=("none", "norm", "value", "step"),
+    )
     clip_at: float = _setting(1.0, "the bound of the clipping", above=0, where=CLIPPED)
     batch: int = _setting(20, "sequences or images in a batch", least=1)
     iterations: int = _setting(100_000, "training batches at most", least=1)
     evaluate_every: int = _setting(100, "batches between evaluations", least=1)
     seed: int = _setting(0, "seed of everything random", least=0)
     dtype: str = _setting("float32", "floating-point type", choices=("float32", "float64"))
-    backend: str = _setting("compiled", "Numba's kernels or plain NumPy",
-                            choices=("compiled", "reference"))
-    checkpoint: str = _setting("none", "gradient checkpointing; with sqrt, memory grows with the "
-                                       "square root of the sequence length and each step but "
-                                       "those of the last segment is run forward twice",
-                               choices=("none", "sqrt"), where=RECURRENT)
-    watch: bool = _setting(False, "record singular values, departure from normality and gradient "
-                                  "norms of every matrix, and the gradient's flow through time, "
-                                  "at every evaluation")
+    backend: str = _setting(
+        "compiled", "Numba's kernels or plain NumPy", choices=("compiled", "reference")
+    )
+    checkpoint: str = _setting(
+        "none",
+        "gradient checkpointing; with sqrt, memory grows with the "
+        "square root of the sequence length and each step but "
+        "those of the last segment is run forward twice",
+        choices=("none", "sqrt"),
+        where=RECURRENT,
+    )
+    watch: bool = _setting(
+        False,
+        "record singular values, departure from normality and gradient "
+        "norms of every matrix, and the gradient's flow through time, "
+        "at every evaluation",
+    )
 
 
 _FIELDS = {entry.name: entry for entry in fields(Config)}
@@ -198,8 +275,11 @@ def applicable(config: Config) -> dict[str, Any]:
     >>> "cell" in applicable(Config("mnist", net="feedforward"))
     False
     """
-    return {name: value for name, value in vars(config).items()
-            if (where := declaration(name).where) is None or where.holds(config)}
+    return {
+        name: value
+        for name, value in vars(config).items()
+        if (where := declaration(name).where) is None or where.holds(config)
+    }
 
 
 def check(config: Config) -> None:
@@ -213,8 +293,9 @@ def check(config: Config) -> None:
     values = vars(config)
     for name, value in values.items():
         check_value(name, value)
-    _check_given(config, {name: value for name, value in values.items()
-                          if value != _FIELDS[name].default})
+    _check_given(
+        config, {name: value for name, value in values.items() if value != _FIELDS[name].default}
+    )
 
 
 def check_given(config: Config, given: Mapping[str, Any]) -> None:
@@ -235,14 +316,21 @@ def _check_given(config: Config, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         where = declaration(name).where
         if name not in apply and where is not None:
-            raise ValueError(f"{name} {value!r} would have no effect: it is for {where.text}, and "
-                             f"this run has {_situation(config, where)}; leave it out")
+            raise ValueError(
+                f"{name} {value!r} would have no effect: it is for {where.text}, and "
+                f"this run has {_situation(config, where)}; leave it out"
+            )
 
 
 def _situation(config: Config, where: Where) -> str:
-    about = {"net": (RECURRENT, FEEDFORWARD), "cell": (GATED,), "clip": (CLIPPED,),
-             "transition": (ON_MANIFOLD,), "task": (GENERATED, FROM_FILES),
-             "method": (PRETRAINED, PENALISED, ORTHOGONALISED)}
+    about = {
+        "net": (RECURRENT, FEEDFORWARD),
+        "cell": (GATED,),
+        "clip": (CLIPPED,),
+        "transition": (ON_MANIFOLD,),
+        "task": (GENERATED, FROM_FILES),
+        "method": (PRETRAINED, PENALISED, ORTHOGONALISED),
+    }
     name = next(name for name, places in about.items() if where in places)
     if name == "cell" and config.net != "recurrent":
         name = "net"
@@ -296,10 +384,12 @@ def from_toml(path: Path) -> dict[str, Any]:
     True
     """
     try:
-        settings = toml_of(contents(path, 2 ** 16))
+        settings = toml_of(contents(path, 2**16))
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}; need a TOML file of settings, such "
-                         "as the config.toml of a run folder") from None
+        raise ValueError(
+            f"{path}: {error.strerror or error}; need a TOML file of settings, such "
+            "as the config.toml of a run folder"
+        ) from None
     except DAMAGE as error:
         raise ValueError(f"{path}: not a readable TOML file: {error}") from None
     for name, value in settings.items():
@@ -321,10 +411,12 @@ def of_run(folder: Path) -> Config:
     """
     path = folder / "config.toml"
     if not path.exists():
-        raise ValueError(f"{folder} is not a run folder (it has no config.toml); list them with: "
-                         "refnet runs")
+        raise ValueError(
+            f"{folder} is not a run folder (it has no config.toml); list them with: refnet runs"
+        )
     settings = from_toml(path)
     if "iterations" not in settings:  # the one setting that no checkpoint has as well
-        raise ValueError(f"{path}: has no iterations; put back a whole copy of it, or write the "
-                         "number there")
+        raise ValueError(
+            f"{path}: has no iterations; put back a whole copy of it, or write the number there"
+        )
     return Config(**settings)

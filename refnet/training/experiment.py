@@ -80,21 +80,30 @@ class Experiment:
         config = self.config
         rng = np.random.default_rng([config.seed, 0])
         weights, recurrent, inputs, gates = (_initializer(config, name) for name in INITIALIZED)
-        own = ({"gates": gates, **read_spec("cell", config.cell)[1]}
-               if config.net == "recurrent" else {})
+        own = (
+            {"gates": gates, **read_spec("cell", config.cell)[1]}
+            if config.net == "recurrent"
+            else {}
+        )
         with np.errstate(over="ignore"):
-            params = self.net.init(rng, config.dtype, weights or glorot_uniform, recurrent, inputs,
-                                   **own)
+            params = self.net.init(
+                rng, config.dtype, weights or glorot_uniform, recurrent, inputs, **own
+            )
         for name, value in params.items():
             if not np.isfinite(value).all():
-                raise ValueError(f"the start of {name} is not finite in {config.dtype}: give an "
-                                 "initialiser of smaller numbers (--weights, --recurrent, "
-                                 "--input-weights)")
+                raise ValueError(
+                    f"the start of {name} is not finite in {config.dtype}: give an "
+                    "initialiser of smaller numbers (--weights, --recurrent, "
+                    "--input-weights)"
+                )
         if "oinit" not in config.method:
             return params, []
         made, report = orthogonalize_params(
-            self.matrices_of(params, self.pretrained), rate=config.oinit_rate,
-            stop_cost=config.oinit_cost, max_steps=config.oinit_steps)
+            self.matrices_of(params, self.pretrained),
+            rate=config.oinit_rate,
+            stop_cost=config.oinit_cost,
+            max_steps=config.oinit_steps,
+        )
         return self.with_matrices(params, made), report
 
     @property
@@ -115,15 +124,16 @@ class Experiment:
                 names = (f"{name}.W" if f"{name}.E" in p else name for name in self.matrices)
                 value, grads = weight_decay({name: p[name] for name in names}, config.weight_decay)
             if opened:
-                more, own = open_penalty({name: p[name] for name in self.penalised},
-                                         config.strength, config.open_form)
+                more, own = open_penalty(
+                    {name: p[name] for name in self.penalised}, config.strength, config.open_form
+                )
                 value = np.asarray(value + more)
-                grads |= {name: grads[name] + g if name in grads else g
-                          for name, g in own.items()}
+                grads |= {name: grads[name] + g if name in grads else g for name, g in own.items()}
             if transition is not None:
                 more, own = transition_penalty(transition, p, self.net.slots)
                 value, grads = value + more, grads | own
             return value, grads
+
         return penalty
 
     def clip(self, gradients: Params, params: Params) -> tuple[Params, float, int]:
@@ -146,8 +156,10 @@ class Experiment:
         config = self.config
         if "open" not in config.method.split("+") or config.open_as != "update":
             return params
-        moved = {name: open_update(W, config.rate, config.strength, config.open_form)
-                 for name, W in self.matrices_of(params, self.penalised).items()}
+        moved = {
+            name: open_update(W, config.rate, config.strength, config.open_form)
+            for name, W in self.matrices_of(params, self.penalised).items()
+        }
         return self.with_matrices(params, moved)
 
     def manifold_step(self, params: Params, grads: Params) -> tuple[Params, int]:
@@ -167,8 +179,11 @@ class Experiment:
         own = {name: float(value) for name, value in params.items() if value.shape == ()}
         if transition is None:
             return own
-        return own | {name if len(slots) == 1 else f"{slot} {name}": value for slot in slots
-                      for name, value in transition.report(parts(params, slot)).items()}
+        return own | {
+            name if len(slots) == 1 else f"{slot} {name}": value
+            for slot in slots
+            for name, value in transition.report(parts(params, slot)).items()
+        }
 
 
 def _initializer(config: Config, setting: str) -> Initializer | None:
@@ -182,14 +197,18 @@ def _initializer(config: Config, setting: str) -> Initializer | None:
 def _check_methods(config: Config, made: Transition | None) -> None:
     """Raise ValueError for a method that the transition leaves nothing to do for."""
     if config.embedding and config.method != "plain" and config.orthogonal != "hidden":
-        raise ValueError(f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
-                         f"embedding {config.embedding} makes a product; use orthogonal hidden")
+        raise ValueError(
+            f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
+            f"embedding {config.embedding} makes a product; use orthogonal hidden"
+        )
     if made is None or config.method == "plain" or made.orthogonalised is not None:
         return
     if config.method != "open" or config.open_as != "penalty":
-        raise ValueError(f"method {config.method} changes a matrix itself; transition "
-                         f"{config.transition} makes it from parts. Of the methods, plain and open "
-                         "as a penalty go with it")
+        raise ValueError(
+            f"method {config.method} changes a matrix itself; transition "
+            f"{config.transition} makes it from parts. Of the methods, plain and open "
+            "as a penalty go with it"
+        )
 
 
 def _net(config: Config, task: Task) -> Net:
@@ -200,27 +219,49 @@ def _net(config: Config, task: Task) -> Net:
     _check_methods(config, made)
     sequences = task.readout in ("last", "every")
     if sequences != (config.net == "recurrent"):
-        raise ValueError(f"task {task.name} yields {'sequences' if sequences else 'images'}, which "
-                         f"net {config.net} does not take; use --net "
-                         f"{'recurrent' if sequences else 'feedforward'}")
+        raise ValueError(
+            f"task {task.name} yields {'sequences' if sequences else 'images'}, which "
+            f"net {config.net} does not take; use --net "
+            f"{'recurrent' if sequences else 'feedforward'}"
+        )
     if not sequences:
         if config.clip == "step":
-            raise ValueError("clip step bounds gradients inside the recursion, and this run has "
-                             "net feedforward; use clip value or norm")
-        return FeedforwardNet((task.inputs, *[config.hidden] * config.depth, task.outputs),
-                              activation=act, transition=made, loss=task.loss,
-                              reduction=config.reduction, backend=config.backend)
-    one = RecurrentNet(task.inputs, config.hidden, task.outputs, activation=act,
-                       cell=read_spec("cell", config.cell)[0], transition=made,
-                       readout=task.readout, loss=task.loss, reduction=config.reduction,
-                       gain=config.gain, learn_h0=config.learn_h0,
-                       clip_step=config.clip_at if config.clip == "step" else None,
-                       backend=config.backend, checkpoint=config.checkpoint,
-                       embedding=config.embedding)
+            raise ValueError(
+                "clip step bounds gradients inside the recursion, and this run has "
+                "net feedforward; use clip value or norm"
+            )
+        return FeedforwardNet(
+            (task.inputs, *[config.hidden] * config.depth, task.outputs),
+            activation=act,
+            transition=made,
+            loss=task.loss,
+            reduction=config.reduction,
+            backend=config.backend,
+        )
+    one = RecurrentNet(
+        task.inputs,
+        config.hidden,
+        task.outputs,
+        activation=act,
+        cell=read_spec("cell", config.cell)[0],
+        transition=made,
+        readout=task.readout,
+        loss=task.loss,
+        reduction=config.reduction,
+        gain=config.gain,
+        learn_h0=config.learn_h0,
+        clip_step=config.clip_at if config.clip == "step" else None,
+        backend=config.backend,
+        checkpoint=config.checkpoint,
+        embedding=config.embedding,
+    )
     if config.layers == 1 and not config.bidirectional:
         return one
-    return StackedNet(**{each.name: getattr(one, each.name) for each in fields(one)},
-                      layers=config.layers, bidirectional=config.bidirectional)
+    return StackedNet(
+        **{each.name: getattr(one, each.name) for each in fields(one)},
+        layers=config.layers,
+        bidirectional=config.bidirectional,
+    )
 
 
 def build(config: Config) -> Experiment:
@@ -255,13 +296,28 @@ def build(config: Config) -> Experiment:
     chosen, arguments = read_spec("optimizer", config.optimizer)
     rule = optimizer(chosen, config.rate, **arguments)
     if net.transition is not None:
-        rule = replace(rule, skip=tuple(f"{slot}.{part}" for slot in net.slots
-                                        for part in net.transition.manifold),
-                       rates={f"{slot}.{part}": factor for slot in net.slots
-                              for part, factor in net.transition.rates.items()})
+        rule = replace(
+            rule,
+            skip=tuple(f"{slot}.{part}" for slot in net.slots for part in net.transition.manifold),
+            rates={
+                f"{slot}.{part}": factor
+                for slot in net.slots
+                for part, factor in net.transition.rates.items()
+            },
+        )
     part = None if net.transition is None else net.transition.orthogonalised
-    inner = hidden if part is None else tuple(
-        f"{name}.{part}" if name in net.slots else name for name in hidden)
-    return Experiment(config, task, net, rule, hidden,
-                      inner if config.orthogonal == "hidden" else inner + ends,
-                      inner + ends if config.orthogonal == "all" else inner, hidden + ends)
+    inner = (
+        hidden
+        if part is None
+        else tuple(f"{name}.{part}" if name in net.slots else name for name in hidden)
+    )
+    return Experiment(
+        config,
+        task,
+        net,
+        rule,
+        hidden,
+        inner if config.orthogonal == "hidden" else inner + ends,
+        inner + ends if config.orthogonal == "all" else inner,
+        hidden + ends,
+    )

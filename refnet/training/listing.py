@@ -16,8 +16,13 @@ from refnet.training.config import of_run
 __all__ = ["describe", "runs"]
 
 
-_UNKNOWN: dict[str, Any] = {"state": "damaged", "iteration": None, "iterations": None, "best": {},
-                            "next": ""}
+_UNKNOWN: dict[str, Any] = {
+    "state": "damaged",
+    "iteration": None,
+    "iterations": None,
+    "best": {},
+    "next": "",
+}
 
 
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
@@ -65,22 +70,29 @@ def describe(folder: Path) -> dict[str, Any]:
         position = peek(folder / "checkpoint.npz")
     except (OSError, ValueError) as error:
         return {**facts, "next": " ".join(str(error).split())}
-    facts |= {"iteration": position["iteration"], "iterations": config.iterations,
-              "best": position.get("best", {})}
+    facts |= {
+        "iteration": position["iteration"],
+        "iterations": config.iterations,
+        "best": position.get("best", {}),
+    }
     busy = holder(folder)
     state = f"running: {busy}" if busy else _ended(folder, position["iteration"])
     if state in ("stopped", "finished"):  # its limit may have been raised since
         state = "finished" if position["iteration"] >= config.iterations else "stopped"
     resume = f"refnet train --resume {argument(folder)}"
-    onward = {"interrupted": resume, "stopped": resume, "finished": f"{resume} --iterations N",
-              "diverged": f"refnet train --config {argument(folder / 'config.toml')} --rate X"}
+    onward = {
+        "interrupted": resume,
+        "stopped": resume,
+        "finished": f"{resume} --iterations N",
+        "diverged": f"refnet train --config {argument(folder / 'config.toml')} --rate X",
+    }
     return {**facts, "state": state, "next": onward.get(state, "")}
 
 
 def _ended(folder: Path, iteration: int) -> str:
     """The state in summary.json, if that is of this checkpoint; else a kill ended the run."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        summary = json_of(contents(folder / "summary.json", 2 ** 20))
+        summary = json_of(contents(folder / "summary.json", 2**20))
         state = str(summary["state"])
         if state == "diverged" or summary["iterations"] == iteration:
             return state

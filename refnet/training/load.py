@@ -72,5 +72,6 @@ def load(folder: Path | str) -> Loaded:
     saved = checkpoint.load(path, identity(config))
     run = Run.from_checkpoint(saved, experiment.optimizer, path)
     rows = Rows.counted(folder / "rows.jsonl", counted_rows(saved, path))[0].rows
-    return Loaded(folder, config, experiment, run.iteration, run.params, run.best_params, run.best,
-                  rows)
+    return Loaded(
+        folder, config, experiment, run.iteration, run.params, run.best_params, run.best, rows
+    )

@@ -67,25 +67,40 @@ class Run:
 
     def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
         position = {name: getattr(self, name) for name in POSITION}
-        return Checkpoint({"params": self.params, "optimizer": self.optimizer,
-                           "best": self.best_params}, position, record)
+        return Checkpoint(
+            {"params": self.params, "optimizer": self.optimizer, "best": self.best_params},
+            position,
+            record,
+        )
 
     @staticmethod
     def from_checkpoint(saved: Checkpoint, optimizer: Optimizer, path: Path) -> "Run":
         """Raises CheckpointError if the arrays do not belong together."""
         groups, position = saved.groups, saved.position
-        if groups.keys() != {"params", "optimizer", "best"} or position.keys() != POSITION.keys() \
-                or not all(isinstance(position[name], kind) for name, kind in POSITION.items()) \
-                or _forms(groups["optimizer"]) != _forms(optimizer.init(groups["params"])) \
-                or _forms(groups["best"]) != _forms(groups["params"]):
-            raise CheckpointError(f"{path}: lacks something that belongs to a run, or has it in "
-                                  "another form; start the run again, or resume from a folder "
-                                  "whose checkpoint is whole")
+        if (
+            groups.keys() != {"params", "optimizer", "best"}
+            or position.keys() != POSITION.keys()
+            or not all(isinstance(position[name], kind) for name, kind in POSITION.items())
+            or _forms(groups["optimizer"]) != _forms(optimizer.init(groups["params"]))
+            or _forms(groups["best"]) != _forms(groups["params"])
+        ):
+            raise CheckpointError(
+                f"{path}: lacks something that belongs to a run, or has it in "
+                "another form; start the run again, or resume from a folder "
+                "whose checkpoint is whole"
+            )
         return Run(groups["params"], groups["optimizer"], groups["best"], **position)
 
 
-POSITION = {"best": dict, "iteration": int, "seconds": float, "loss_sum": float, "clipped": int,
-            "repaired": int, "last_evaluation": int}
+POSITION = {
+    "best": dict,
+    "iteration": int,
+    "seconds": float,
+    "loss_sum": float,
+    "clipped": int,
+    "repaired": int,
+    "last_evaluation": int,
+}
 """What a checkpoint's position holds of a Run."""
 
 
@@ -109,12 +124,24 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
     try:
         params, repaired = e.manifold_step(params, grads)
     except ValueError as error:  # the parts were orthogonal, and the gradients are finite
-        raise NotFiniteError(f"step {run.iteration + 1}: too large for the manifold: {error}. "
-                             "Lower its rate (--manifold-rate), or clip the gradients (--clip "
-                             "norm --clip-at 1)") from None
-    return replace(run, params=params, optimizer=state, iteration=run.iteration + 1,
-                   loss_sum=run.loss_sum + float(result.loss), clipped=run.clipped + acted,
-                   repaired=run.repaired + repaired), result, norm
+        raise NotFiniteError(
+            f"step {run.iteration + 1}: too large for the manifold: {error}. "
+            "Lower its rate (--manifold-rate), or clip the gradients (--clip "
+            "norm --clip-at 1)"
+        ) from None
+    return (
+        replace(
+            run,
+            params=params,
+            optimizer=state,
+            iteration=run.iteration + 1,
+            loss_sum=run.loss_sum + float(result.loss),
+            clipped=run.clipped + acted,
+            repaired=run.repaired + repaired,
+        ),
+        result,
+        norm,
+    )
 
 
 def rounding(experiment: Experiment, run: Run) -> float | None:
@@ -130,17 +157,26 @@ def rounding(experiment: Experiment, run: Run) -> float | None:
     """
     rng, twin = np.random.default_rng(run.iteration), run
     for _ in range(STEPS):
-        batch = experiment.task.batch(run.iteration, experiment.config.batch,
-                                      experiment.config.seed)
-        moved = {name: value + value * np.finfo(value.dtype).eps * rng.choice(
-            np.array([-1, 1], value.dtype), value.shape) for name, value in twin.params.items()}
+        batch = experiment.task.batch(
+            run.iteration, experiment.config.batch, experiment.config.seed
+        )
+        moved = {
+            name: value
+            + value
+            * np.finfo(value.dtype).eps
+            * rng.choice(np.array([-1, 1], value.dtype), value.shape)
+            for name, value in twin.params.items()
+        }
         try:
-            run, twin = (step(experiment, one, batch)[0]
-                         for one in (run, replace(twin, params=moved)))
+            run, twin = (
+                step(experiment, one, batch)[0] for one in (run, replace(twin, params=moved))
+            )
         except NotFiniteError:
             return None
-    return max(float(np.linalg.norm(value - twin.params[name]) / (np.linalg.norm(value) or 1))
-               for name, value in run.params.items())
+    return max(
+        float(np.linalg.norm(value - twin.params[name]) / (np.linalg.norm(value) or 1))
+        for name, value in run.params.items()
+    )
 
 
 def _locate(run: Run, batch: Batch, result: Result) -> None:
@@ -162,14 +198,16 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
                 f"{where}: {name} is not finite at {bad.size} of {value.size} "
                 f"entries, first {value[entry]} at {entry}. Lower the learning rate, "
                 "clip the gradients (--clip norm --clip-at 1), or start more orthogonal "
-                "(--method oinit)")
+                "(--method oinit)"
+            )
 
 
-def _outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]
-             ) -> dict[str, Any]:
+def _outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> dict[str, Any]:
     net, params = experiment.assembled(params)
-    scores = [experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
-              for batch in batches]
+    scores = [
+        experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
+        for batch in batches
+    ]
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
 
@@ -185,8 +223,14 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
     split = "validation" if "validation" in task.splits else "test"
     steps = run.iteration - run.last_evaluation
     metrics = _outputs(e, run.params, task.evaluation(run.iteration, e.config.seed, split))
-    _refuse_infinite(where, [(f"the {split} set's {name}", np.asarray(value))
-                             for name, value in metrics.items() if isinstance(value, float)])
+    _refuse_infinite(
+        where,
+        [
+            (f"the {split} set's {name}", np.asarray(value))
+            for name, value in metrics.items()
+            if isinstance(value, float)
+        ],
+    )
     matrices = e.matrices_of(run.params, e.hidden)
     square = [W for W in matrices.values() if W.shape[0] == W.shape[1]]
     radii = [0.0] * len(square)
@@ -219,8 +263,13 @@ def _better(task: Any, row: dict[str, Any], best: dict[str, Any]) -> bool:
 
 
 @takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
-def train(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
-          stop: Callable[[], bool] = lambda: False, draw: bool = True) -> Summary:
+def train(
+    config: Config,
+    folder: Path | str,
+    observe: Observer = lambda kind, facts: None,
+    stop: Callable[[], bool] = lambda: False,
+    draw: bool = True,
+) -> Summary:
     """Train from the start in a new run folder; ``stop`` is asked before every step.
 
     The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
@@ -249,15 +298,28 @@ def train(config: Config, folder: Path | str, observe: Observer = lambda kind, f
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
-        checkpoint.save(part / "checkpoint.npz", run.to_checkpoint(
-            {"rows": Rows(part).record(), "machines": [machine()]}), identity(config))
+        checkpoint.save(
+            part / "checkpoint.npz",
+            run.to_checkpoint({"rows": Rows(part).record(), "machines": [machine()]}),
+            identity(config),
+        )
 
     params, pretraining = experiment.start()
     run = Run(params, experiment.optimizer.init(params), params, {})
     _try(experiment, run)
     with create(folder, fill) as held:
-        return _loop(experiment, run, folder, held, Rows(folder / "rows.jsonl"),
-                     [machine()], observe, stop, draw, {})
+        return _loop(
+            experiment,
+            run,
+            folder,
+            held,
+            Rows(folder / "rows.jsonl"),
+            [machine()],
+            observe,
+            stop,
+            draw,
+            {},
+        )
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -270,8 +332,13 @@ def _try(experiment: Experiment, run: Run) -> None:
 
 
 @takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
-def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, facts: None,
-           stop: Callable[[], bool] = lambda: False, draw: bool = True) -> Summary:
+def resume(
+    config: Config,
+    folder: Path | str,
+    observe: Observer = lambda kind, facts: None,
+    stop: Callable[[], bool] = lambda: False,
+    draw: bool = True,
+) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
     stopped. ``config`` may differ from the run's own in ``iterations`` alone.
 
@@ -312,30 +379,55 @@ def resume(config: Config, folder: Path | str, observe: Observer = lambda kind, 
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
         if config.iterations < run.iteration:
-            raise ValueError(f"iterations is {config.iterations}; need at least the "
-                             f"{run.iteration} that the run in {folder} has done")
+            raise ValueError(
+                f"iterations is {config.iterations}; need at least the "
+                f"{run.iteration} that the run in {folder} has done"
+            )
         if config.iterations == run.iteration != run.last_evaluation:
-            raise ValueError(f"iterations is {config.iterations}, where the run in {folder} was "
-                             f"interrupted, with its last evaluation at {run.last_evaluation}; "
-                             "need more, to end with one")
-        new = {name: value for name, value in identity(Config()).items()
-               if name not in saved.record["config"]}
+            raise ValueError(
+                f"iterations is {config.iterations}, where the run in {folder} was "
+                f"interrupted, with its last evaluation at {run.last_evaluation}; "
+                "need more, to end with one"
+            )
+        new = {
+            name: value
+            for name, value in identity(Config()).items()
+            if name not in saved.record["config"]
+        }
         if any(getattr(config, name) != value for name, value in new.items()):
-            raise CheckpointError(f"{path}: was written before there were the settings "
-                                  f"{', '.join(new)}, which can only have their defaults")
+            raise CheckpointError(
+                f"{path}: was written before there were the settings "
+                f"{', '.join(new)}, which can only have their defaults"
+            )
         rows = Rows.resumed(folder / "rows.jsonl", counted_rows(saved, path))
         machines = saved.record["machines"]
         if machine() != machines[-1]:
             logging.getLogger("refnet").warning(
                 "%s: until iteration %d on %s, from here on %s: the same as there within a stated "
-                "rounding for %d iterations, and then another run with the same settings", folder,
-                run.iteration, machines[-1], machine(), STEPS)
+                "rounding for %d iterations, and then another run with the same settings",
+                folder,
+                run.iteration,
+                machines[-1],
+                machine(),
+                STEPS,
+            )
             machines.append(machine())
-            saved.record.update({"rounding": rounding(experiment, run),
-                                 "rounding_until": run.iteration + STEPS})
+            saved.record.update(
+                {"rounding": rounding(experiment, run), "rounding_until": run.iteration + STEPS}
+            )
         write_text(folder / "config.toml", to_toml(config))
-        return _loop(experiment, run, folder, held, rows, machines, observe, stop, draw,
-                     {name: value for name, value in saved.record.items() if "rounding" in name})
+        return _loop(
+            experiment,
+            run,
+            folder,
+            held,
+            rows,
+            machines,
+            observe,
+            stop,
+            draw,
+            {name: value for name, value in saved.record.items() if "rounding" in name},
+        )
 
 
 def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
@@ -349,8 +441,7 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
     Checked by: tests/training/test_loaded_runs.py::test_rows_unknown_to_the_checkpoint_are_refused.
     """
     match saved.record:
-        case {"rows": {"lines": int(), "bytes": int(), "sha256": str()},
-              "machines": [*_, str()]}:
+        case {"rows": {"lines": int(), "bytes": int(), "sha256": str()}, "machines": [*_, str()]}:
             return dict(saved.record["rows"])
     raise CheckpointError(f"{path}: does not say which rows the run has; start the run again")
 
@@ -368,9 +459,18 @@ def identity(config: Config) -> dict[str, Any]:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for in every step
-def _loop(experiment: Experiment, run: Run, folder: Path, held: Held, rows: Rows,
-          machines: list[str], observe: Observer, stop: Callable[[], bool], draw: bool,
-          stated: dict[str, Any]) -> Summary:
+def _loop(
+    experiment: Experiment,
+    run: Run,
+    folder: Path,
+    held: Held,
+    rows: Rows,
+    machines: list[str],
+    observe: Observer,
+    stop: Callable[[], bool],
+    draw: bool,
+    stated: dict[str, Any],
+) -> Summary:
     config, task = experiment.config, experiment.task
     state, norm = "finished", 0.0
     before = run.seconds
@@ -384,13 +484,22 @@ def _loop(experiment: Experiment, run: Run, folder: Path, held: Held, rows: Rows
         nonlocal saved
         held.check(folder)
         run.seconds = seconds()
-        checkpoint.save(folder / "checkpoint.npz", run.to_checkpoint(
-            {"rows": rows.record(), "machines": machines, **stated}), identity(config))
+        checkpoint.save(
+            folder / "checkpoint.npz",
+            run.to_checkpoint({"rows": rows.record(), "machines": machines, **stated}),
+            identity(config),
+        )
         saved = run.iteration
 
     def report(state: str, reason: str = "") -> Summary:
-        summary = Summary(state, run.iteration, _final(experiment, run),
-                          rows.rows[-1] if rows.rows else {}, seconds(), reason)
+        summary = Summary(
+            state,
+            run.iteration,
+            _final(experiment, run),
+            rows.rows[-1] if rows.rows else {},
+            seconds(),
+            reason,
+        )
         held.check(folder)
         write_reports(folder, config, task, summary)
         if draw and rows.rows:

@@ -36,13 +36,33 @@ from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
 
-__all__ = ["Adam", "Clipped", "Momentum", "Nesterov", "OPTIMIZERS", "Optimizer", "RMSPROP_FORMS",
-           "RMSprop", "SGD", "clip_by_norm", "clip_by_value", "optimizer", "weight_decay"]
+__all__ = [
+    "Adam",
+    "Clipped",
+    "Momentum",
+    "Nesterov",
+    "OPTIMIZERS",
+    "Optimizer",
+    "RMSPROP_FORMS",
+    "RMSprop",
+    "SGD",
+    "clip_by_norm",
+    "clip_by_value",
+    "optimizer",
+    "weight_decay",
+]
 
 
-RULES = {"rate": real("[0, inf)"), "momentum": real("[0, 1]"), "decay": real("[0, 1]"),
-         "beta1": real("[0, 1)"), "beta2": real("[0, 1)"), "eps": real("[0, inf)"),
-         "first": real("[0, inf)"), "place": one_of(("inside", "outside"))}
+RULES = {
+    "rate": real("[0, inf)"),
+    "momentum": real("[0, 1]"),
+    "decay": real("[0, 1]"),
+    "beta1": real("[0, 1)"),
+    "beta2": real("[0, 1)"),
+    "eps": real("[0, inf)"),
+    "first": real("[0, inf)"),
+    "place": one_of(("inside", "outside")),
+}
 """Name of an optimiser's field -> what it has to be."""
 
 
@@ -63,13 +83,16 @@ class Optimizer:
     skip: tuple[str, ...] = ()
 
     accumulators: ClassVar[tuple[str, ...]] = ()
-    large: ClassVar[int] = 2 ** 16
+    large: ClassVar[int] = 2**16
     """Parameters from which on compiled loops are faster than NumPy's."""
 
     def __post_init__(self) -> None:
         where = type(self).__name__
-        check_fields(where, self, {name: RULES[entry.name] for entry in fields(self)
-                                   if (name := entry.name) in RULES})
+        check_fields(
+            where,
+            self,
+            {name: RULES[entry.name] for entry in fields(self) if (name := entry.name) in RULES},
+        )
         kind(f"{where}: rates", self.rates, Mapping, "a dict of factors by name")
         for name, factor in self.rates.items():
             number(f"{where}: rates[{name!r}]", factor)
@@ -83,71 +106,98 @@ class Optimizer:
         """The state before the first step."""
         for name in (*self.rates, *self.skip):
             if name not in params:
-                raise ValueError(f"{type(self).__name__}: there is no parameter {name!r}; the "
-                                 f"parameters are {', '.join(params)}")
+                raise ValueError(
+                    f"{type(self).__name__}: there is no parameter {name!r}; the "
+                    f"parameters are {', '.join(params)}"
+                )
         return {"steps": np.zeros((), np.int64)} | {
             f"{name}/{accumulator}": self.start(inexact(value), accumulator)
-            for name, value in params.items() if name not in self.skip
-            for accumulator in self.accumulators}
+            for name, value in params.items()
+            if name not in self.skip
+            for accumulator in self.accumulators
+        }
 
     def step(self, params: Params, grads: Params, state: Params) -> tuple[Params, Params]:
         """One step: new parameters and new state. Entries of grads that are no parameter
         (such as the gradient in x) are ignored."""
         names = [name for name in params if name not in self.skip]
         places = [f"{name}/{each}" for name in names for each in self.accumulators]
-        if (lost := {"steps", *places} - state.keys()):
-            raise ValueError(f"{type(self).__name__}.step: the state has no {min(lost)}; give the "
-                             "state that init makes for these parameters")
+        if lost := {"steps", *places} - state.keys():
+            raise ValueError(
+                f"{type(self).__name__}.step: the state has no {min(lost)}; give the "
+                "state that init makes for these parameters"
+            )
         steps = int(state["steps"]) + 1
         values = [params[name] for name in names]
         gs: list[Any] = [grads.get(name) for name in names]
         for name, value, g in zip(names, values, gs):
             if g is None or g.shape != value.shape:
                 have = "none" if g is None else g.shape
-                raise ValueError(f"{type(self).__name__}.step: {name} is {value.shape} and its "
-                                 f"gradient {have}; give one of the same shape or skip {name}")
+                raise ValueError(
+                    f"{type(self).__name__}.step: {name} is {value.shape} and its "
+                    f"gradient {have}; give one of the same shape or skip {name}"
+                )
         if {array.dtype for array in (*values, *gs)} not in FLOATS:
             values = [inexact(value) for value in values]
-            gs = [join(f"the gradient of {name}", g, name, value)
-                  for name, g, value in zip(names, gs, values)]
+            gs = [
+                join(f"the gradient of {name}", g, name, value)
+                for name, g, value in zip(names, gs, values)
+            ]
         old = [state[place] for place in places]
         for n, (place, kept) in enumerate(zip(places, old)):
             value = values[n // len(self.accumulators)]
             if kept.shape != value.shape or kept.dtype != value.dtype:
-                raise ValueError(f"{type(self).__name__}.step: the state's {place} is "
-                                 f"{kept.dtype} {kept.shape} and its parameter {value.dtype} "
-                                 f"{value.shape}; give the state that init makes for these "
-                                 "parameters")
-        rates = [product(self.rate, self.rates[name]) if name in self.rates else self.rate
-                 for name in names]
+                raise ValueError(
+                    f"{type(self).__name__}.step: the state's {place} is "
+                    f"{kept.dtype} {kept.shape} and its parameter {value.dtype} "
+                    f"{value.shape}; give the state that init makes for these "
+                    "parameters"
+                )
+        rates = [
+            product(self.rate, self.rates[name]) if name in self.rates else self.rate
+            for name in names
+        ]
         moved, new = self.moved(values, rates, gs, old, steps)
         return {**params, **dict(zip(names, moved))}, {
-            "steps": np.asarray(steps, np.int64), **dict(zip(places, new))}
+            "steps": np.asarray(steps, np.int64),
+            **dict(zip(places, new)),
+        }
 
-    def moved(self, values: list[Array], rates: list[Number], gs: list[Array], old: list[Array],
-              steps: int) -> tuple[list[Array], list[Array]]:
+    def moved(
+        self,
+        values: list[Array],
+        rates: list[Number],
+        gs: list[Array],
+        old: list[Array],
+        steps: int,
+    ) -> tuple[list[Array], list[Array]]:
         """The new parameters, and the new accumulators in the order of the old ones; to the same
         bits at any size."""
         directions, new = gs, []
-        if (count := len(self.accumulators)):
+        if count := len(self.accumulators):
             kept = iter(old)
             moves = [self.move(g, tuple(islice(kept, count)), steps) for g in gs]
             directions = [direction for direction, _ in moves]
             new = [np.asarray(each) for _, own in moves for each in own]
         if self._large([*values, *directions], values):
             from refnet.compiled.elementwise import descended  # Numba is slow to import
+
             return descended(values, list(map(float, rates)), directions), new
         changes = [np.asarray(times(*pair)) for pair in zip(rates, directions)]
-        return [np.subtract(value, change, out=change)
-                for value, change in zip(values, changes)], new
+        return [
+            np.subtract(value, change, out=change) for value, change in zip(values, changes)
+        ], new
 
     def _large(self, arrays: list[Array], values: list[Array]) -> bool:
         """Whether compiled loops take these arrays, and are faster than NumPy's."""
-        return (sum([value.size for value in values]) >= self.large
-                and {array.dtype for array in arrays} in FLOATS)
+        return (
+            sum([value.size for value in values]) >= self.large
+            and {array.dtype for array in arrays} in FLOATS
+        )
 
-    def move(self, g: Array, kept: tuple[Array, ...], steps: int
-             ) -> tuple[Array, tuple[Array, ...]]:
+    def move(
+        self, g: Array, kept: tuple[Array, ...], steps: int
+    ) -> tuple[Array, tuple[Array, ...]]:
         """The direction, ``W <- W - rate direction``, and the new accumulators; a rule without
         accumulators goes along the gradient."""
         raise NotImplementedError
@@ -169,8 +219,9 @@ class Momentum(Optimizer):
     momentum: Number = 0.9
     accumulators: ClassVar[tuple[str, ...]] = ("velocity",)
 
-    def move(self, g: Array, kept: tuple[Array, ...], steps: int
-             ) -> tuple[Array, tuple[Array, ...]]:
+    def move(
+        self, g: Array, kept: tuple[Array, ...], steps: int
+    ) -> tuple[Array, tuple[Array, ...]]:
         v = times(self.momentum, kept[0]) + g
         return v, (v,)
 
@@ -180,8 +231,9 @@ class Nesterov(Momentum):
     """``v <- momentum v + g``; ``W <- W - rate (g + momentum v)`` (Nesterov 1983), in the
     form of Bengio et al. (2013), whose W is the point where the gradient is taken."""
 
-    def move(self, g: Array, kept: tuple[Array, ...], steps: int
-             ) -> tuple[Array, tuple[Array, ...]]:
+    def move(
+        self, g: Array, kept: tuple[Array, ...], steps: int
+    ) -> tuple[Array, tuple[Array, ...]]:
         v = times(self.momentum, kept[0]) + g
         return g + times(self.momentum, v), (v,)
 
@@ -206,26 +258,45 @@ class RMSprop(Optimizer):
     place: str = "inside"
     first: Number = 0
     accumulators: ClassVar[tuple[str, ...]] = ("square",)
-    large: ClassVar[int] = 2 ** 13
+    large: ClassVar[int] = 2**13
 
     def start(self, value: Array, accumulator: str) -> Array:
-        return times(self.first, value * 0 + 1) if value.dtype == object else np.full_like(
-            value, float(self.first))
+        return (
+            times(self.first, value * 0 + 1)
+            if value.dtype == object
+            else np.full_like(value, float(self.first))
+        )
 
-    def move(self, g: Array, kept: tuple[Array, ...], steps: int
-             ) -> tuple[Array, tuple[Array, ...]]:
+    def move(
+        self, g: Array, kept: tuple[Array, ...], steps: int
+    ) -> tuple[Array, tuple[Array, ...]]:
         decay = _exactly(self.decay, g)
         r = times(decay, kept[0]) + times(1 - decay, g * g)
         eps = constant(self.eps, g)
         return g / (sqrt(r + eps) if self.place == "inside" else sqrt(r) + eps), (r,)
 
-    def moved(self, values: list[Array], rates: list[Number], gs: list[Array], old: list[Array],
-              steps: int) -> tuple[list[Array], list[Array]]:
+    def moved(
+        self,
+        values: list[Array],
+        rates: list[Number],
+        gs: list[Array],
+        old: list[Array],
+        steps: int,
+    ) -> tuple[list[Array], list[Array]]:
         if not self._large([*values, *gs, *old], values):
             return super().moved(values, rates, gs, old, steps)
         from refnet.compiled.elementwise import rmsprop
-        return rmsprop(values, list(map(float, rates)), gs, old, float(self.decay),
-                       float(1 - self.decay), float(self.eps), self.place == "inside")
+
+        return rmsprop(
+            values,
+            list(map(float, rates)),
+            gs,
+            old,
+            float(self.decay),
+            float(1 - self.decay),
+            float(self.eps),
+            self.place == "inside",
+        )
 
 
 RMSPROP_FORMS: dict[str, dict[str, Any]] = {
@@ -250,17 +321,23 @@ class Adam(Optimizer):
     eps: Number = 1e-8
     accumulators: ClassVar[tuple[str, ...]] = ("mean", "square")
 
-    def move(self, g: Array, kept: tuple[Array, ...], steps: int
-             ) -> tuple[Array, tuple[Array, ...]]:
+    def move(
+        self, g: Array, kept: tuple[Array, ...], steps: int
+    ) -> tuple[Array, tuple[Array, ...]]:
         beta1, beta2 = _exactly(self.beta1, g), _exactly(self.beta2, g)
         m = times(beta1, kept[0]) + times(1 - beta1, g)
         r = times(beta2, kept[1]) + times(1 - beta2, g * g)
-        root = sqrt(times(1 / (1 - beta2 ** steps), r))
-        return times(1 / (1 - beta1 ** steps), m) / (root + constant(self.eps, g)), (m, r)
+        root = sqrt(times(1 / (1 - beta2**steps), r))
+        return times(1 / (1 - beta1**steps), m) / (root + constant(self.eps, g)), (m, r)
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "sgd": SGD, "momentum": Momentum, "nesterov": Nesterov, "rmsprop": RMSprop, "adam": Adam}
+    "sgd": SGD,
+    "momentum": Momentum,
+    "nesterov": Nesterov,
+    "rmsprop": RMSprop,
+    "adam": Adam,
+}
 
 
 @takes(rate=real("[0, inf)"), form=optional(instance(str, "a name such as 'torch'")))
@@ -281,8 +358,9 @@ def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) 
     choice("optimizer", name, OPTIMIZERS)
     if form is not None:
         if name != "rmsprop" or form not in RMSPROP_FORMS:
-            raise ValueError(f"optimizer {name!r} has no form {form!r}; rmsprop has "
-                             f"{', '.join(RMSPROP_FORMS)}")
+            raise ValueError(
+                f"optimizer {name!r} has no form {form!r}; rmsprop has {', '.join(RMSPROP_FORMS)}"
+            )
         options = RMSPROP_FORMS[form] | options
     known = [entry.name for entry in fields(OPTIMIZERS[name])]  # type: ignore[arg-type]
     for option in options:
@@ -336,13 +414,16 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     for name, g in grads.items():
         if g.dtype.kind == "c":
             raise ValueError(f"clip_by_norm: the gradient of {name} is {g.dtype}; need real floats")
-    if (exact := [name for name, g in grads.items() if g.dtype == object]):
-        raise ValueError(f"clip_by_norm: the gradient of {exact[0]} holds exact numbers, whose "
-                         "norm is in general irrational; use clip_by_value, or float64")
+    if exact := [name for name, g in grads.items() if g.dtype == object]:
+        raise ValueError(
+            f"clip_by_norm: the gradient of {exact[0]} holds exact numbers, whose "
+            "norm is in general irrational; use clip_by_value, or float64"
+        )
     from refnet.compiled.elementwise import sum_of_squares  # Numba is slow to import
+
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         square = sum_of_squares(grads.values())
-    scaled, unit, root = grads, 1.0, square ** 0.5
+    scaled, unit, root = grads, 1.0, square**0.5
     if not 1e-200 < square < 1e200:  # of float32 no square overflows or underflows
         with np.errstate(over="ignore"):
             flat = np.concatenate([np.zeros(0), *(g.ravel() for g in grads.values())], dtype=float)
@@ -355,8 +436,12 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     norm = unit * root  # inf, of many entries near the largest number
     if norm <= limit:
         return Clipped(grads, 1, 0, norm)
-    return Clipped({name: times(limit / root, g) for name, g in scaled.items()},
-                   limit / unit / root, sum(g.size for g in grads.values()), norm)
+    return Clipped(
+        {name: times(limit / root, g) for name, g in scaled.items()},
+        limit / unit / root,
+        sum(g.size for g in grads.values()),
+        norm,
+    )
 
 
 @takes(grads=ARRAYS, limit=real("(0, inf]"))
@@ -372,5 +457,9 @@ def clip_by_value(grads: Params, limit: Number) -> Clipped:
     if limit == inf:
         return Clipped(grads, 1, 0, None)
     clamped = {name: clamp(g, limit) for name, g in grads.items()}
-    return Clipped({name: g for name, (g, _) in clamped.items()}, 1,
-                   sum(changed for _, changed in clamped.values()), None)
+    return Clipped(
+        {name: g for name, (g, _) in clamped.items()},
+        1,
+        sum(changed for _, changed in clamped.values()),
+        None,
+    )

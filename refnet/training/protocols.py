@@ -23,8 +23,16 @@ from refnet.tasks import make_task
 from refnet.training.config import Config, applicable, check_given, check_value
 from refnet.training.specs import KINDS, options_of, read_spec
 
-__all__ = ["APART", "DEFAULTS", "PROTOCOLS", "Rule", "configure", "differences", "preset",
-           "settings_of"]
+__all__ = [
+    "APART",
+    "DEFAULTS",
+    "PROTOCOLS",
+    "Rule",
+    "configure",
+    "differences",
+    "preset",
+    "settings_of",
+]
 
 
 class Rule(NamedTuple):
@@ -35,15 +43,46 @@ class Rule(NamedTuple):
     settings: dict[str, Any]
 
 
-_PLAIN = Rule({}, {
-    "length": 0, "order": "shuffled", "net": "recurrent", "cell": "rnn", "hidden": 100, "layers": 1,
-    "bidirectional": False, "depth": 10, "activation": "tanh", "embedding": 0, "gain": 1.0,
-    "learn_h0": False, "transition": "dense", "weights": "glorot_uniform", "input_weights": "",
-    "recurrent": "", "gate_recurrent": "", "reduction": "mean", "method": "plain",
-    "orthogonal": "hidden", "oinit_rate": .1, "oinit_cost": 1e-6, "oinit_steps": 100,
-    "strength": .01, "open_form": "squared", "open_as": "penalty", "optimizer": "sgd",
-    "rate": .01, "manifold_rate": 1e-6, "weight_decay": 0.0, "clip": "none", "clip_at": 1.0,
-    "batch": 20, "iterations": 100_000, "evaluate_every": 100})
+_PLAIN = Rule(
+    {},
+    {
+        "length": 0,
+        "order": "shuffled",
+        "net": "recurrent",
+        "cell": "rnn",
+        "hidden": 100,
+        "layers": 1,
+        "bidirectional": False,
+        "depth": 10,
+        "activation": "tanh",
+        "embedding": 0,
+        "gain": 1.0,
+        "learn_h0": False,
+        "transition": "dense",
+        "weights": "glorot_uniform",
+        "input_weights": "",
+        "recurrent": "",
+        "gate_recurrent": "",
+        "reduction": "mean",
+        "method": "plain",
+        "orthogonal": "hidden",
+        "oinit_rate": 0.1,
+        "oinit_cost": 1e-6,
+        "oinit_steps": 100,
+        "strength": 0.01,
+        "open_form": "squared",
+        "open_as": "penalty",
+        "optimizer": "sgd",
+        "rate": 0.01,
+        "manifold_rate": 1e-6,
+        "weight_decay": 0.0,
+        "clip": "none",
+        "clip_at": 1.0,
+        "batch": 20,
+        "iterations": 100_000,
+        "evaluate_every": 100,
+    },
+)
 """The plainest choice where a text says nothing; every protocol begins with it. OINIT's rate and
 cost are Manchev & Spratling's, II-A; their text names no number of steps, and 100 is the code's,
 which counts the last check too."""
@@ -51,76 +90,160 @@ which counts the last check too."""
 SYNTHETIC = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation")
 
 TABLE_I: dict[str, dict[str, tuple[float, ...]]] = {
-    "temporal-order": {"plain": (.01,), "open": (.001, 1.0), "oinit": (.0001,)},
-    "temporal-order-3bit": {"plain": (.1,), "open": (.001, 1.0), "oinit": (.0001,)},
-    "adding": {"plain": (.01,), "open": (.01, .0001), "oinit": (.01,)},
-    "random-permutation": {"plain": (.0001,), "open": (.1, .01), "oinit": (.1,)},
+    "temporal-order": {"plain": (0.01,), "open": (0.001, 1.0), "oinit": (0.0001,)},
+    "temporal-order-3bit": {"plain": (0.1,), "open": (0.001, 1.0), "oinit": (0.0001,)},
+    "adding": {"plain": (0.01,), "open": (0.01, 0.0001), "oinit": (0.01,)},
+    "random-permutation": {"plain": (0.0001,), "open": (0.1, 0.01), "oinit": (0.1,)},
 }
 """Rate, and lambda for OPEN, by problem and method."""
 
 _MANCHEV = [
     _PLAIN,
-    Rule({"task": SYNTHETIC}, {
-        "net": "recurrent", "hidden": 100, "activation": "tanh", "weights": "glorot_uniform",
-        "batch": 20, "iterations": 100_000, "evaluate_every": 100}),
-    *(Rule({"task": task, "method": method}, dict(zip(("rate", "strength"), found)))
-      for task, cells in TABLE_I.items() for method, found in cells.items()),
+    Rule(
+        {"task": SYNTHETIC},
+        {
+            "net": "recurrent",
+            "hidden": 100,
+            "activation": "tanh",
+            "weights": "glorot_uniform",
+            "batch": 20,
+            "iterations": 100_000,
+            "evaluate_every": 100,
+        },
+    ),
+    *(
+        Rule({"task": task, "method": method}, dict(zip(("rate", "strength"), found)))
+        for task, cells in TABLE_I.items()
+        for method, found in cells.items()
+    ),
     # the combination is left open: OINIT's rate with OPEN's lambda
-    *(Rule({"task": task, "method": "oinit+open"},
-           {"rate": cells["oinit"][0], "strength": cells["open"][1]})
-      for task, cells in TABLE_I.items()),
-    Rule({"task": "sequential-mnist"}, {
-        "net": "recurrent", "hidden": 100, "activation": "tanh", "weights": "gaussian:sd=0.001",
-        "batch": 16, "iterations": 1_000_000, "evaluate_every": 1000, "rate": 1e-4}),
-    Rule({"task": "sequential-mnist", "method": ("oinit", "oinit+open")},
-         {"rate": 1e-5, "weights": "gaussian:sd=0.01"}),
-    Rule({"task": "sequential-mnist", "method": ("open", "oinit+open")}, {"strength": .1}),
-    Rule({"task": "mnist"}, {
-        "net": "feedforward", "hidden": 100, "activation": "tanh", "weights": "gaussian:sd=0.001",
-        "batch": 20, "iterations": 300_000, "evaluate_every": 3000, "optimizer": "sgd",
-        "rate": .01}),
-    Rule({"task": "mnist", "method": ("open", "oinit+open")}, {"strength": .01}),
+    *(
+        Rule(
+            {"task": task, "method": "oinit+open"},
+            {"rate": cells["oinit"][0], "strength": cells["open"][1]},
+        )
+        for task, cells in TABLE_I.items()
+    ),
+    Rule(
+        {"task": "sequential-mnist"},
+        {
+            "net": "recurrent",
+            "hidden": 100,
+            "activation": "tanh",
+            "weights": "gaussian:sd=0.001",
+            "batch": 16,
+            "iterations": 1_000_000,
+            "evaluate_every": 1000,
+            "rate": 1e-4,
+        },
+    ),
+    Rule(
+        {"task": "sequential-mnist", "method": ("oinit", "oinit+open")},
+        {"rate": 1e-5, "weights": "gaussian:sd=0.01"},
+    ),
+    Rule({"task": "sequential-mnist", "method": ("open", "oinit+open")}, {"strength": 0.1}),
+    Rule(
+        {"task": "mnist"},
+        {
+            "net": "feedforward",
+            "hidden": 100,
+            "activation": "tanh",
+            "weights": "gaussian:sd=0.001",
+            "batch": 20,
+            "iterations": 300_000,
+            "evaluate_every": 3000,
+            "optimizer": "sgd",
+            "rate": 0.01,
+        },
+    ),
+    Rule({"task": "mnist", "method": ("open", "oinit+open")}, {"strength": 0.01}),
 ]
 
 _VORONTSOV = [
     _PLAIN,
-    Rule({}, {
-        "net": "recurrent", "hidden": 128, "batch": 50, "activation": "tanh",
-        "transition": "svd:margin=0.1,spectrum_rate=printed", "recurrent": "orthogonal",
-        "weights": "glorot_uniform", "input_weights": "uniform:limit=0.01",
-        "optimizer": "rmsprop:form=lasagne", "rate": 1e-4, "manifold_rate": 1e-6,
-        "weight_decay": 1e-4, "clip_at": 100.0}),
+    Rule(
+        {},
+        {
+            "net": "recurrent",
+            "hidden": 128,
+            "batch": 50,
+            "activation": "tanh",
+            "transition": "svd:margin=0.1,spectrum_rate=printed",
+            "recurrent": "orthogonal",
+            "weights": "glorot_uniform",
+            "input_weights": "uniform:limit=0.01",
+            "optimizer": "rmsprop:form=lasagne",
+            "rate": 1e-4,
+            "manifold_rate": 1e-6,
+            "weight_decay": 1e-4,
+            "clip_at": 100.0,
+        },
+    ),
     Rule({"task": "copy"}, {"activation": "identity", "iterations": 20_000}),
     Rule({"task": "adding"}, {"activation": "relu", "length": 1000, "iterations": 200_000}),
-    Rule({"task": ("sequential-mnist", "permuted-mnist")},
-         {"task": {"validation": "10000"}, "iterations": 120_000, "evaluate_every": 1000}),
-    Rule({"task": "ptb"}, {
-        "hidden": 512, "rate": 1e-3, "clip_at": 30.0, "order": "mixed",
-        "task": {"select": "accuracy"}}),
+    Rule(
+        {"task": ("sequential-mnist", "permuted-mnist")},
+        {"task": {"validation": "10000"}, "iterations": 120_000, "evaluate_every": 1000},
+    ),
+    Rule(
+        {"task": "ptb"},
+        {
+            "hidden": 512,
+            "rate": 1e-3,
+            "clip_at": 30.0,
+            "order": "mixed",
+            "task": {"select": "accuracy"},
+        },
+    ),
     # 200 epochs of the training lines that are short enough, in batches of 50
-    Rule({"task": "ptb", "task:characters": "75"},
-         {"iterations": 200 * 198, "evaluate_every": 198}),
-    Rule({"task": "ptb", "task:characters": "300"},
-         {"iterations": 200 * 837, "evaluate_every": 837}),
-    Rule({"cell": "lstm"}, {
-        "cell": "lstm:peepholes=true,forget=1", "transition": "dense", "input_weights":
-        "orthogonal", "clip_at": 1.0, "activation": "tanh"}),
-    Rule({"cell": "lstm", "task": ("sequential-mnist", "permuted-mnist")},
-         {"iterations": 150_000}),
+    Rule(
+        {"task": "ptb", "task:characters": "75"}, {"iterations": 200 * 198, "evaluate_every": 198}
+    ),
+    Rule(
+        {"task": "ptb", "task:characters": "300"}, {"iterations": 200 * 837, "evaluate_every": 837}
+    ),
+    Rule(
+        {"cell": "lstm"},
+        {
+            "cell": "lstm:peepholes=true,forget=1",
+            "transition": "dense",
+            "input_weights": "orthogonal",
+            "clip_at": 1.0,
+            "activation": "tanh",
+        },
+    ),
+    Rule({"cell": "lstm", "task": ("sequential-mnist", "permuted-mnist")}, {"iterations": 150_000}),
 ]
 
 _ORHAN = [
     _PLAIN,
-    Rule({}, {
-        "net": "recurrent", "hidden": 100, "batch": 16, "activation": "elu", "recurrent": "chain",
-        "weights": "glorot_uniform", "input_weights": "identity:scale=0.9",
-        "optimizer": "rmsprop:form=keras,place=outside", "rate": 1e-4, "clip": "norm",
-        "clip_at": 10.0, "iterations": 375_000, "evaluate_every": 3750}),
-    Rule({"recurrent": ("orthogonal", "identity")},
-         {"input_weights": lambda settings: f"gaussian:sd={.9 / sqrt(settings['hidden'])}"}),
+    Rule(
+        {},
+        {
+            "net": "recurrent",
+            "hidden": 100,
+            "batch": 16,
+            "activation": "elu",
+            "recurrent": "chain",
+            "weights": "glorot_uniform",
+            "input_weights": "identity:scale=0.9",
+            "optimizer": "rmsprop:form=keras,place=outside",
+            "rate": 1e-4,
+            "clip": "norm",
+            "clip_at": 10.0,
+            "iterations": 375_000,
+            "evaluate_every": 3750,
+        },
+    ),
+    Rule(
+        {"recurrent": ("orthogonal", "identity")},
+        {"input_weights": lambda settings: f"gaussian:sd={0.9 / sqrt(settings['hidden'])}"},
+    ),
     Rule({"task": "copy"}, {"length": 480}),
-    Rule({"task": "adding"}, {"length": 750, "activation": "relu",
-                              "task": {"protocol": "orhan-pitkow"}}),
+    Rule(
+        {"task": "adding"},
+        {"length": 750, "activation": "relu", "task": {"protocol": "orhan-pitkow"}},
+    ),
 ]
 
 
@@ -131,59 +254,101 @@ def _net_for(settings: Mapping[str, Any]) -> str:
 
 _DEFAULT = [
     _PLAIN,
-    Rule({}, {"net": _net_for, "optimizer": "adam", "rate": 1e-3, "recurrent": "orthogonal",
-              "clip": "norm", "clip_at": 1.0}),
+    Rule(
+        {},
+        {
+            "net": _net_for,
+            "optimizer": "adam",
+            "rate": 1e-3,
+            "recurrent": "orthogonal",
+            "clip": "norm",
+            "clip_at": 1.0,
+        },
+    ),
 ]
 
 PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
-    "manchev-spratling/text": ((*SYNTHETIC, "sequential-mnist", "mnist"), [
-        *_MANCHEV,
-        Rule({}, {"optimizer": "sgd", "orthogonal": "hidden", "open_form": "squared"}),
-        Rule({"task": "adding"}, {"task": {"protocol": "manchev-spratling"}}),
-        Rule({"task": ("sequential-mnist", "mnist")}, {"task": {"scaling": "unit"}}),
-        Rule({"task": "mnist"}, {"depth": 10}),
-    ]),
-    "manchev-spratling/code": ((*SYNTHETIC, "sequential-mnist", "mnist"), [
-        *_MANCHEV,
-        Rule({"net": "recurrent"}, {"optimizer": "rmsprop:form=lasagne"}),
-        Rule({"method": ("oinit", "oinit+open")}, {"orthogonal": "all"}),
-        Rule({"method": "open", "net": "recurrent"}, {"orthogonal": "hidden"}),
-        Rule({"method": "oinit+open", "net": "recurrent"}, {"orthogonal": "all-at-start"}),
-        Rule({"method": "open", "net": "feedforward"}, {"orthogonal": "all"}),
-        Rule({"method": ("open", "oinit+open"), "net": "recurrent"}, {"open_form": "unsquared"}),
-        Rule({"task": "adding"}, {"task": {"protocol": "manchev-spratling-code"}}),
-        Rule({"task": ("sequential-mnist", "mnist")},
-             {"task": {"scaling": "code"}, "order": "file"}),
-        # 10,000 examples to a test
-        Rule({"task": "mnist"}, {"depth": 11, "evaluate_every": 500}),
-    ]),
-    "vorontsov/text": (("copy", "adding", "sequential-mnist", "permuted-mnist", "ptb"), [
-        *_VORONTSOV,
-        Rule({}, {"learn_h0": False, "clip": "norm"}),
-        Rule({"task": "copy"}, {"task": {"encoding": "one-hot"}}),
-        Rule({"task": "adding"}, {"task": {"protocol": "vorontsov"}}),
-    ]),
-    "vorontsov/code": (("copy", "adding", "sequential-mnist", "permuted-mnist", "ptb"), [
-        *_VORONTSOV,
-        # every step of U and V starts from where they began (erratum 44)
-        Rule({}, {"learn_h0": True, "clip": "step", "manifold_rate": 0.0}),
-        Rule({"transition": "svd"},
-             {"transition": "svd:margin=0.1,spectrum_rate=printed,negative=relu"}),
-        Rule({"task": "copy"}, {"task": {"encoding": "scalar"}}),
-        Rule({"task": "adding"}, {"task": {"protocol": "vorontsov-code"}}),
-        Rule({"task": ("sequential-mnist", "permuted-mnist")}, {"order": "drawn"}),
-        # its loss is in bits: the same steps in nats have what stands beside the loss times ln 2
-        Rule({"task": "ptb"}, {
-            "embedding": lambda settings: settings["hidden"],
-            "weight_decay": 1e-4 * log(2), "clip_at": 30 * log(2),
-            "optimizer": f"rmsprop:form=lasagne,eps={1e-6 * log(2) ** 2}"}),
-        Rule({"task": "ptb", "cell": "lstm"}, {"clip_at": log(2)}),
-        # the spectrum's rate stays 1e-4 where the others' is 1e-3, but not without a margin
-        Rule({"task": "ptb", "transition": "svd"}, {"transition":
-             "svd:margin=0.1,spectrum_rate=printed,negative=relu,spectrum_factor=0.1"}),
-        Rule({"task": "ptb", "transition": "svd", "transition:margin": "none"}, {"transition":
-             "svd:margin=none,spectrum_rate=printed,negative=relu,spectrum_factor=1"}),
-    ]),
+    "manchev-spratling/text": (
+        (*SYNTHETIC, "sequential-mnist", "mnist"),
+        [
+            *_MANCHEV,
+            Rule({}, {"optimizer": "sgd", "orthogonal": "hidden", "open_form": "squared"}),
+            Rule({"task": "adding"}, {"task": {"protocol": "manchev-spratling"}}),
+            Rule({"task": ("sequential-mnist", "mnist")}, {"task": {"scaling": "unit"}}),
+            Rule({"task": "mnist"}, {"depth": 10}),
+        ],
+    ),
+    "manchev-spratling/code": (
+        (*SYNTHETIC, "sequential-mnist", "mnist"),
+        [
+            *_MANCHEV,
+            Rule({"net": "recurrent"}, {"optimizer": "rmsprop:form=lasagne"}),
+            Rule({"method": ("oinit", "oinit+open")}, {"orthogonal": "all"}),
+            Rule({"method": "open", "net": "recurrent"}, {"orthogonal": "hidden"}),
+            Rule({"method": "oinit+open", "net": "recurrent"}, {"orthogonal": "all-at-start"}),
+            Rule({"method": "open", "net": "feedforward"}, {"orthogonal": "all"}),
+            Rule(
+                {"method": ("open", "oinit+open"), "net": "recurrent"}, {"open_form": "unsquared"}
+            ),
+            Rule({"task": "adding"}, {"task": {"protocol": "manchev-spratling-code"}}),
+            Rule(
+                {"task": ("sequential-mnist", "mnist")},
+                {"task": {"scaling": "code"}, "order": "file"},
+            ),
+            # 10,000 examples to a test
+            Rule({"task": "mnist"}, {"depth": 11, "evaluate_every": 500}),
+        ],
+    ),
+    "vorontsov/text": (
+        ("copy", "adding", "sequential-mnist", "permuted-mnist", "ptb"),
+        [
+            *_VORONTSOV,
+            Rule({}, {"learn_h0": False, "clip": "norm"}),
+            Rule({"task": "copy"}, {"task": {"encoding": "one-hot"}}),
+            Rule({"task": "adding"}, {"task": {"protocol": "vorontsov"}}),
+        ],
+    ),
+    "vorontsov/code": (
+        ("copy", "adding", "sequential-mnist", "permuted-mnist", "ptb"),
+        [
+            *_VORONTSOV,
+            # every step of U and V starts from where they began (erratum 44)
+            Rule({}, {"learn_h0": True, "clip": "step", "manifold_rate": 0.0}),
+            Rule(
+                {"transition": "svd"},
+                {"transition": "svd:margin=0.1,spectrum_rate=printed,negative=relu"},
+            ),
+            Rule({"task": "copy"}, {"task": {"encoding": "scalar"}}),
+            Rule({"task": "adding"}, {"task": {"protocol": "vorontsov-code"}}),
+            Rule({"task": ("sequential-mnist", "permuted-mnist")}, {"order": "drawn"}),
+            # its loss is in bits: in nats, what stands beside the loss is multiplied by ln 2
+            Rule(
+                {"task": "ptb"},
+                {
+                    "embedding": lambda settings: settings["hidden"],
+                    "weight_decay": 1e-4 * log(2),
+                    "clip_at": 30 * log(2),
+                    "optimizer": f"rmsprop:form=lasagne,eps={1e-6 * log(2) ** 2}",
+                },
+            ),
+            Rule({"task": "ptb", "cell": "lstm"}, {"clip_at": log(2)}),
+            # the spectrum's rate stays 1e-4 where the others' is 1e-3, but not without a margin
+            Rule(
+                {"task": "ptb", "transition": "svd"},
+                {
+                    "transition": "svd:margin=0.1,spectrum_rate=printed,negative=relu,"
+                    "spectrum_factor=0.1"
+                },
+            ),
+            Rule(
+                {"task": "ptb", "transition": "svd", "transition:margin": "none"},
+                {
+                    "transition": "svd:margin=none,spectrum_rate=printed,negative=relu,"
+                    "spectrum_factor=1"
+                },
+            ),
+        ],
+    ),
     "orhan-pitkow/code": (("copy", "adding", "permuted-mnist"), _ORHAN),
     "refnet/default": ((), _DEFAULT),
 }
@@ -199,8 +364,10 @@ DEFAULTS = {
 def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
     """What rules ask for: settings' names without their options, and the options of the task and
     of the transition."""
-    facts = {key: str(value) if key not in KINDS else parse_spec(value)[0]
-             for key, value in settings.items()}
+    facts = {
+        key: str(value) if key not in KINDS else parse_spec(value)[0]
+        for key, value in settings.items()
+    }
     for kind in ("task", "transition"):
         name, options = parse_spec(settings[kind])
         known = {option: str(entry.default) for option, entry in options_of(kind, name).items()}
@@ -209,12 +376,15 @@ def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _holds(rule: Rule, facts: Mapping[str, str]) -> bool:
-    return all(facts[key] in ((names,) if isinstance(names, str) else names)
-               for key, names in rule.when.items())
+    return all(
+        facts[key] in ((names,) if isinstance(names, str) else names)
+        for key, names in rule.when.items()
+    )
 
 
-def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any]
-                ) -> dict[str, Any]:
+def settings_of(
+    protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any]
+) -> dict[str, Any]:
     """All settings of a run under a protocol: those given, then those saved, then the protocol's,
     then Config's.
 
@@ -231,8 +401,10 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
     task = parse_spec({**saved, **given}["task"])[0]
     if tasks and task not in tasks:
         fitting = [name for name, (known, _) in PROTOCOLS.items() if not known or task in known]
-        raise ValueError(f"protocol {protocol} has no task {task}: its tasks are "
-                         f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}")
+        raise ValueError(
+            f"protocol {protocol} has no task {task}: its tasks are "
+            f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}"
+        )
     own: dict[str, Any] = {}
     settings = vars(Config()) | dict(saved) | dict(given)
     facts = _facts(settings)
@@ -251,8 +423,12 @@ def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any
 
 def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings given, each spec with the options that it leaves out taken from the base's."""
-    return {name: merge_specs(base[name], value) if name in KINDS and base.get(name) and value
-            else value for name, value in given.items()}
+    return {
+        name: merge_specs(base[name], value)
+        if name in KINDS and base.get(name) and value
+        else value
+        for name, value in given.items()
+    }
 
 
 def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) -> Config:
@@ -279,18 +455,30 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     settings = settings_of(protocol, given, saved) | {"protocol": protocol}
     if "length" in (own := parse_spec(chosen["task"])[1]):
         if chosen.get("length"):
-            raise ValueError(f"length is {chosen['length']}, and the task's own is "
-                             f"{own['length']}; give one of them")
+            raise ValueError(
+                f"length is {chosen['length']}, and the task's own is "
+                f"{own['length']}; give one of them"
+            )
         settings["length"] = 0  # not the protocol's
     apply = applicable(Config(**settings))
-    if (saved and given.get("protocol", saved.get("protocol")) != saved.get("protocol")
-            and applicable(Config(**saved)).keys() <= saved.keys()):
-        raise ValueError(f"protocol {protocol} would have no effect: the file has every setting; "
-                         "remove from it those that the protocol is to give")
+    if (
+        saved
+        and given.get("protocol", saved.get("protocol")) != saved.get("protocol")
+        and applicable(Config(**saved)).keys() <= saved.keys()
+    ):
+        raise ValueError(
+            f"protocol {protocol} would have no effect: the file has every setting; "
+            "remove from it those that the protocol is to give"
+        )
     # of what is saved for a run that other settings given have made another one, the rest is void
     void = applicable(Config(**saved)).keys() - given.keys() - apply.keys()
-    config = Config(**{name: value for name, value in settings.items()
-                       if name in apply or name in chosen.keys() - void})
+    config = Config(
+        **{
+            name: value
+            for name, value in settings.items()
+            if name in apply or name in chosen.keys() - void
+        }
+    )
     check_given(config, given)
     return config
 
@@ -368,8 +556,10 @@ def differences() -> str:
         methods = _METHODS if authors == "manchev-spratling" else _METHODS[:1]
         for task in PROTOCOLS[f"{authors}/text"][0]:
             for method in methods:
-                text, code = (applicable(preset(task, method=method, protocol=f"{authors}/{kind}"))
-                              for kind in ("text", "code"))
+                text, code = (
+                    applicable(preset(task, method=method, protocol=f"{authors}/{kind}"))
+                    for kind in ("text", "code")
+                )
                 for name in text:
                     pair = [str(side[name]) for side in (text, code)]
                     if len({value.partition(":")[0] for value in pair}) == 1:
@@ -377,7 +567,19 @@ def differences() -> str:
                     if name != "protocol" and pair[0] != pair[1]:
                         cells = found.setdefault((authors, name, *pair), {})
                         cells.setdefault(task, []).append(method)
-    rows = [[*key, ", ".join(task + (f" ({' and '.join(methods)})" if methods not in (
-        list(_METHODS), ["plain"]) else "") for task, methods in cells.items())]
-        for key, cells in found.items()]
+    rows = [
+        [
+            *key,
+            ", ".join(
+                task
+                + (
+                    f" ({' and '.join(methods)})"
+                    if methods not in (list(_METHODS), ["plain"])
+                    else ""
+                )
+                for task, methods in cells.items()
+            ),
+        ]
+        for key, cells in found.items()
+    ]
     return table(["authors", "setting", "text", "code", "in"], rows)

@@ -26,8 +26,7 @@ def _optimizer(name: str) -> dict[str, Option]:
 _INITIALIZER = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
 
 KINDS: dict[str, Kind] = {
-    "task": Kind(tasks.TASKS,
-                 lambda name: field_options(tasks.TASKS[name], ("dtype", "order"))),
+    "task": Kind(tasks.TASKS, lambda name: field_options(tasks.TASKS[name], ("dtype", "order"))),
     "cell": Kind(CELLS, lambda name: signature_options(CELLS[name].init, 1)),
     "activation": ACTIVATION,
     "transition": TRANSITION,

@@ -38,19 +38,29 @@ def write_reports(folder: Path, config: Config, task: Task, summary: Summary) ->
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['summary.json', 'summary.md']
     """
-    facts = {"task": config.task, "length": config.length or "-", "method": config.method,
-             "state": summary.state, "iterations": summary.iteration,
-             **{f"best {k}": v for k, v in summary.best.items()
-                if k not in ("seconds", "clipped")},
-             "wall time (s)": round(summary.seconds, 1)}
+    facts = {
+        "task": config.task,
+        "length": config.length or "-",
+        "method": config.method,
+        "state": summary.state,
+        "iterations": summary.iteration,
+        **{f"best {k}": v for k, v in summary.best.items() if k not in ("seconds", "clipped")},
+        "wall time (s)": round(summary.seconds, 1),
+    }
     text = f"# {printable(config.task)}, {config.method}: {summary.state}\n\n"
     text += f"Success criterion: {task.criterion}\n\n"
     text += f"{printable(summary.reason)}\n\n" if summary.reason else ""
     text += table(["", "value"], [[name, value] for name, value in facts.items()])
     write_text(folder / "summary.md", text)
-    record = {"config": asdict(config), "state": summary.state,
-              "iterations": summary.iteration, "best": summary.best, "final": summary.final,
-              "seconds": round(summary.seconds, 1), "reason": summary.reason}
+    record = {
+        "config": asdict(config),
+        "state": summary.state,
+        "iterations": summary.iteration,
+        "best": summary.best,
+        "final": summary.final,
+        "seconds": round(summary.seconds, 1),
+        "reason": summary.reason,
+    }
     text = json.dumps(plain(record), indent=1, allow_nan=False)
     write_text(folder / "summary.json", text + "\n")
 
@@ -69,12 +79,18 @@ def draw_curves(folder: Path, config: Config, task: Task, rows: list[dict[str, A
     length = f", T = {config.length}" if config.length else ""
     try:
         from refnet.runs.plots import plot_curves
-        plot_curves(folder / "curves.png", rows, task.metric,
-                    f"{config.task}{length}, {config.method}, transition {config.transition}")
+
+        plot_curves(
+            folder / "curves.png",
+            rows,
+            task.metric,
+            f"{config.task}{length}, {config.method}, transition {config.transition}",
+        )
     except ImportError:
         return
     except OSError:
         raise
     except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
         logging.getLogger("refnet").warning(
-            "%s: Matplotlib could not draw it: %s", folder / "curves.png", error)
+            "%s: Matplotlib could not draw it: %s", folder / "curves.png", error
+        )

@@ -26,9 +26,14 @@ SEQUENCES, TIMES = 16, 101
 def _matrix(W: Array) -> dict[str, float]:
     s = singular_values(W)
     square = W.shape[0] == W.shape[1]
-    return {"s_min": s.smallest, "s_mean": s.mean, "s_max": s.largest, "s_sd": s.sd,
-            "defect": float(defect(W.astype(np.float64))),
-            **({"spectral_radius": spectral_radius(W), "henrici": henrici(W)} if square else {})}
+    return {
+        "s_min": s.smallest,
+        "s_mean": s.mean,
+        "s_max": s.largest,
+        "s_sd": s.sd,
+        "defect": float(defect(W.astype(np.float64))),
+        **({"spectral_radius": spectral_radius(W), "henrici": henrici(W)} if square else {}),
+    }
 
 
 def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, Any]:
@@ -53,20 +58,28 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
     gradients = loss_and_gradients(net, params, batch, inputs=False).gradients
     norms = {name: float(np.linalg.norm(gradients[name].astype(np.float64))) for name in params}
     found: dict[str, Any] = {
-        "matrices": {name: _matrix(W) for name, W in
-                     experiment.matrices_of(params, experiment.matrices).items()},
+        "matrices": {
+            name: _matrix(W)
+            for name, W in experiment.matrices_of(params, experiment.matrices).items()
+        },
         "gradients": norms,
-        "gradient_norm": float(np.sqrt(sum(norm ** 2 for norm in norms.values()))),
+        "gradient_norm": float(np.sqrt(sum(norm**2 for norm in norms.values()))),
     }
     if isinstance(net, RecurrentNet) and not getattr(net, "bidirectional", False):
-        first = Batch(batch.x[:, :SEQUENCES], batch.y[..., :SEQUENCES] if net.readout == "every"
-                      and net.loss == "cross_entropy" else batch.y[:, :SEQUENCES]
-                      if net.readout == "every" else batch.y[:SEQUENCES],
-                      None if batch.mask is None else batch.mask[:, :SEQUENCES])
+        first = Batch(
+            batch.x[:, :SEQUENCES],
+            batch.y[..., :SEQUENCES]
+            if net.readout == "every" and net.loss == "cross_entropy"
+            else batch.y[:, :SEQUENCES]
+            if net.readout == "every"
+            else batch.y[:SEQUENCES],
+            None if batch.mask is None else batch.mask[:, :SEQUENCES],
+        )
         if first.mask is not None:  # no further than the longest of them
             T = last_steps(first.mask).max(initial=1)
-            first = Batch(first.x[:T], first.y[:T] if net.readout == "every" else first.y,
-                          first.mask[:T])
+            first = Batch(
+                first.x[:T], first.y[:T] if net.readout == "every" else first.y, first.mask[:T]
+            )
         flow = gradient_norms(net, params, first)
         at = np.unique(np.linspace(0, len(flow) - 1, TIMES).astype(int))
         found |= {"flow": flow[at].tolist(), "flow_at": at.tolist()}

@@ -55,14 +55,17 @@ def test_spectra():
     assert singular_values(np.eye(2, 5, dtype=np.float32)) == (1, 1, 1, 0, 1)
 
 
-@pytest.mark.parametrize("W, exact", [
-    (np.array([[1.0, 1.0], [0.0, 1.0]]), 1),
-    (np.array([[2.0, -3.0], [3.0, 2.0]]), 0),
-    (initialize("orthogonal", (9, 9), np.random.default_rng(1)), 0),
-    (initialize("chain", (50, 50), np.random.default_rng(0)), 1.02 * math.sqrt(49)),
-    (np.diag([1.0, -2.0, 3.0]), 0),
-    (np.zeros((0, 0)), 0),
-])
+@pytest.mark.parametrize(
+    "W, exact",
+    [
+        (np.array([[1.0, 1.0], [0.0, 1.0]]), 1),
+        (np.array([[2.0, -3.0], [3.0, 2.0]]), 0),
+        (initialize("orthogonal", (9, 9), np.random.default_rng(1)), 0),
+        (initialize("chain", (50, 50), np.random.default_rng(0)), 1.02 * math.sqrt(49)),
+        (np.diag([1.0, -2.0, 3.0]), 0),
+        (np.zeros((0, 0)), 0),
+    ],
+)
 def test_henrici(W, exact):
     assert abs(henrici(W) - exact) <= 10 * len(W) * EPS * np.linalg.norm(W)
 
@@ -77,8 +80,13 @@ def test_henrici_is_the_formula(rng):
 def test_schur_form(rng):
     """The factors make W again, in an orthonormal basis; nothing is below the diagonal; a normal
     matrix has no strict part, a chain nothing else; and noise and memory are those of the form."""
-    for W in (rng.normal(size=(9, 9)), initialize("chain", (9, 9), rng),
-              initialize("orthogonal", (9, 9), rng), np.diag(np.arange(9.0)), np.zeros((0, 0))):
+    for W in (
+        rng.normal(size=(9, 9)),
+        initialize("chain", (9, 9), rng),
+        initialize("orthogonal", (9, 9), rng),
+        np.diag(np.arange(9.0)),
+        np.zeros((0, 0)),
+    ):
         l, strict, Q = schur_form(W)
         scale = 100 * EPS * max(1, abs(W).max(initial=0))
         assert abs(Q.conj().T @ Q - np.eye(len(W))).max(initial=0) <= scale
@@ -88,7 +96,7 @@ def test_schur_form(rng):
     assert abs(schur_form(initialize("orthogonal", (9, 9), rng)).strict).max() <= 100 * EPS
     chain = schur_form(initialize("chain", (9, 9), rng, gain=1.5))
     assert abs(chain.eigenvalues).max() < 1e-1  # the ninth root of rounding, at most
-    assert abs(np.sort(np.linalg.svd(chain.strict)[1])[1:] - 1.5).max() < .1
+    assert abs(np.sort(np.linalg.svd(chain.strict)[1])[1:] - 1.5).max() < 0.1
     with pytest.raises(ValueError, match="schur_form: W has entries that are not finite"):
         schur_form(np.full((2, 2), np.nan))
 
@@ -139,8 +147,9 @@ def test_chain_orientation():
     assert round(total_memory(W.T.copy(), head(50)), 4) == 0.0065
     feedback = initialize("fbchain", (50, 50), np.random.default_rng(0))
     assert total_memory(feedback, head(50)) > 4 > 0.1 > total_memory(feedback.T, head(50))
-    assert abs(fisher_memory(feedback, head(50), 3000).sum()
-               - total_memory(feedback, head(50))) <= 50 * tolerance(feedback)
+    assert abs(
+        fisher_memory(feedback, head(50), 3000).sum() - total_memory(feedback, head(50))
+    ) <= 50 * tolerance(feedback)
 
 
 def in_fractions(W, steps):
@@ -164,9 +173,9 @@ def test_finite_horizon(rng):
     curves = [fisher_memory(grown, v, 5, horizon=n) for n in (5, 10, 400)]
     assert (curves[0] >= curves[1]).all() and (curves[1] >= curves[2] * (1 - 1e-9)).all()
     assert abs(curves[2] - fisher_memory(grown, v, 5)).max() <= tolerance(grown)
-    mixed = np.array([[5, 3, 0, 0], [0, .25, 2, 0], [0, 0, .5, 1], [0, 0, 0, -3]])  # some grow
+    mixed = np.array([[5, 3, 0, 0], [0, 0.25, 2, 0], [0, 0, 0.5, 1], [0, 0, 0, -3]])  # some grow
     for steps in (1, 2, 30):
-        found = fisher_memory(mixed, np.full(4, .5), steps, noise=.5, horizon=steps)
+        found = fisher_memory(mixed, np.full(4, 0.5), steps, noise=0.5, horizon=steps)
         assert (found >= 0).all()
         assert abs(found - in_fractions(mixed, steps)).max() <= 100 * steps * EPS
     with pytest.raises(ValueError, match="delays is 6 but the horizon 5"):
@@ -223,7 +232,7 @@ def test_pseudospectrum(rng):
     distance = abs(z[..., None] - np.diag(W)).min(axis=-1)
     assert abs(pseudospectrum(W, z) - distance).max() < 10 * EPS
     chain = initialize("chain", (12, 12), rng, gain=1)
-    assert pseudospectrum(chain, np.array([0.5]))[0] < 0.5 ** 12
+    assert pseudospectrum(chain, np.array([0.5]))[0] < 0.5**12
     W, point = rng.normal(size=(5, 5)), 0.3 + 0.4j
     u, s, vh = np.linalg.svd(point * np.eye(5) - W)
     moved = W + s[-1] * np.outer(u[:, -1], vh[-1])
@@ -231,16 +240,19 @@ def test_pseudospectrum(rng):
     assert abs(pseudospectrum(W, np.array(point)) - s[-1]) < 100 * EPS
 
 
-@pytest.mark.parametrize("function, arguments, message", [
-    (spectral_radius, (np.zeros((2, 3)),), r"shape \(2, 3\); need a square"),
-    (henrici, (np.zeros(3),), r"shape \(3,\); need a square"),
-    (spectral_radius, (np.array([[np.nan]]),), "not finite"),
-    (singular_values, (np.array([[np.inf]]),), "not finite"),
-    (singular_values, (np.zeros((0, 3)),), "matrix with entries"),
-    (noise_covariance, (np.eye(2),), "spectral radius 1, so the noise grows without end"),
-    (fisher_memory, (np.eye(2) / 2, np.ones(3), 1), r"v has shape \(3,\); need \(2,\)"),
-    (total_memory, (np.eye(2) / 2, np.ones((2, 1))), r"need \(2,\), because W is \(2, 2\)"),
-])
+@pytest.mark.parametrize(
+    "function, arguments, message",
+    [
+        (spectral_radius, (np.zeros((2, 3)),), r"shape \(2, 3\); need a square"),
+        (henrici, (np.zeros(3),), r"shape \(3,\); need a square"),
+        (spectral_radius, (np.array([[np.nan]]),), "not finite"),
+        (singular_values, (np.array([[np.inf]]),), "not finite"),
+        (singular_values, (np.zeros((0, 3)),), "matrix with entries"),
+        (noise_covariance, (np.eye(2),), "spectral radius 1, so the noise grows without end"),
+        (fisher_memory, (np.eye(2) / 2, np.ones(3), 1), r"v has shape \(3,\); need \(2,\)"),
+        (total_memory, (np.eye(2) / 2, np.ones((2, 1))), r"need \(2,\), because W is \(2, 2\)"),
+    ],
+)
 def test_errors(function, arguments, message):
     with pytest.raises(ValueError, match=message):
         function(*arguments)

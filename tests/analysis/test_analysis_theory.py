@@ -36,8 +36,10 @@ EPS = np.finfo(float).eps
 def small_net(cell, readout="last", **options):
     rng = np.random.default_rng([3, sum(map(ord, cell))])
     net = RecurrentNet(2, 4, 3, cell=cell, readout=readout, **options)
-    params = {name: value + rng.uniform(-.3, .3, value.shape)
-              for name, value in net.init(rng, np.float64).items()}
+    params = {
+        name: value + rng.uniform(-0.3, 0.3, value.shape)
+        for name, value in net.init(rng, np.float64).items()
+    }
     T, B = 7, 2
     mask = np.arange(T)[:, None] < np.array([7, 4])
     y = rng.integers(0, 3, (T, B) if readout == "every" else B)
@@ -80,8 +82,9 @@ def test_state_jacobians_of_every_cell(cell):
     for j in range(parts * H):
         direction = np.zeros((parts, B, H))
         direction[j // H, :, j % H] = 1
-        column = tangent(last_state, {**params, "h0": start},
-                         {"h0": direction.reshape(shape)})["state"]
+        column = tangent(last_state, {**params, "h0": start}, {"h0": direction.reshape(shape)})[
+            "state"
+        ]
         column = np.moveaxis(column.reshape(parts, B, H), 0, 1).reshape(B, parts * H)
         assert abs(J[0, :, :, j] - column).max() <= 1000 * EPS * max(1, abs(column).max())
 
@@ -110,8 +113,9 @@ def test_gradient_norms():
 def test_gradient_norms_are_of_the_last_step_in_both_directions(readout):
     """The reverse cell has seen all steps where it is read at the last one: a read-out of the last
     states reads it elsewhere. Against differences from every start state."""
-    net = StackedNet(2, 3, 6, bidirectional=True, readout=readout, loss="squared_error",
-                     reduction="sum")
+    net = StackedNet(
+        2, 3, 6, bidirectional=True, readout=readout, loss="squared_error", reduction="sum"
+    )
     rng = np.random.default_rng(5)
     params = net.init(rng, np.float64)
     batch = Batch(rng.normal(size=(4, 2, 2)), rng.normal(size=(4, 2, 6)))
@@ -127,8 +131,11 @@ def test_gradient_norms_are_of_the_last_step_in_both_directions(readout):
         return ((outputs[-1] - batch.y[-1]) ** 2).mean(axis=-1).sum()
 
     starts = {f"h0{end}": np.zeros((2, 3)) for end in ("_l0", "_l0_reverse")}
-    slopes = [(loss(starts | {name: start + step}) - loss(starts | {name: start - step}))
-              for name, start in starts.items() for step in 1e-6 * np.eye(6).reshape(6, 2, 3)]
+    slopes = [
+        (loss(starts | {name: start + step}) - loss(starts | {name: start - step}))
+        for name, start in starts.items()
+        for step in 1e-6 * np.eye(6).reshape(6, 2, 3)
+    ]
     assert norms[0] == pytest.approx(np.linalg.norm(slopes) / 2e-6, rel=1e-6)
 
 
@@ -145,10 +152,10 @@ def test_exponents():
     """Of a constant product diag(2, 1, 1/4)^T they are the logarithms; and their sum is that of
     log |det| for any net, whatever the directions do."""
     net = RecurrentNet(1, 3, 1, activation=ACTIVATIONS["identity"])
-    params = net.init(np.random.default_rng(0), np.float64) | {"Whh": np.diag([2, .25, 1.0])}
+    params = net.init(np.random.default_rng(0), np.float64) | {"Whh": np.diag([2, 0.25, 1.0])}
     x = np.zeros((600, 1, 1))
-    assert abs(lyapunov_exponents(net, params, x)[0] - np.log([2, 1, .25])).max() < 1e-12
-    assert abs(jacobian_spectra(net, params, x)[590, 0] - [1024, 1, 2.0 ** -20]).max() == 0
+    assert abs(lyapunov_exponents(net, params, x)[0] - np.log([2, 1, 0.25])).max() < 1e-12
+    assert abs(jacobian_spectra(net, params, x)[590, 0] - [1024, 1, 2.0**-20]).max() == 0
     for cell in CELLS:
         net, params, batch = small_net(cell)
         factors = step_jacobians(net, params, batch.x)
@@ -177,11 +184,14 @@ def test_step_bounds(name):
 
 def test_step_bounds_of_clipped_states():
     """A unit beyond the bound passes no gradient on."""
-    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["identity"], clip_forward=.5)
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["identity"], clip_forward=0.5)
     params = net.init(np.random.default_rng(0), np.float64) | {
-        "Whh": np.diag([2., .5]), "Wxh": np.zeros((2, 1)), "bh": np.array([1., .1])}
+        "Whh": np.diag([2.0, 0.5]),
+        "Wxh": np.zeros((2, 1)),
+        "bh": np.array([1.0, 0.1]),
+    }
     found = step_bounds(net, params, np.zeros((3, 1, 1)))
-    assert found.bound.tolist() == [[2.], [2.]] and found.measured.tolist() == [[.5], [.5]]
+    assert found.bound.tolist() == [[2.0], [2.0]] and found.measured.tolist() == [[0.5], [0.5]]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble, object])
@@ -191,21 +201,31 @@ def test_spectra_and_bounds_of_every_type_are_in_float64(dtype):
     params = {name: value.astype(np.float16) for name, value in net.init(rng, np.float64).items()}
     x = rng.normal(size=(3, 1, 1)).astype(np.float16)
     lift = np.vectorize(F) if dtype is object else lambda value: value.astype(dtype)
-    lifted = {name: np.asarray(lift(value.astype(float)), dtype)
-              for name, value in params.items()}, np.asarray(lift(x.astype(float)), dtype)
+    lifted = (
+        {name: np.asarray(lift(value.astype(float)), dtype) for name, value in params.items()},
+        np.asarray(lift(x.astype(float)), dtype),
+    )
     exact = {name: value.astype(float) for name, value in params.items()}, x.astype(float)
     room = 50 * EPS if dtype in (np.longdouble, object) else 50 * np.finfo(dtype).eps
-    for found, true in ((jacobian_spectra(net, *lifted), jacobian_spectra(net, *exact)),
-                        *zip(step_bounds(net, *lifted), step_bounds(net, *exact))):
+    for found, true in (
+        (jacobian_spectra(net, *lifted), jacobian_spectra(net, *exact)),
+        *zip(step_bounds(net, *lifted), step_bounds(net, *exact)),
+    ):
         assert found.dtype == np.float64 and abs(found - true).max() <= room * abs(true).max()
 
 
 def test_moments_by_enumeration():
     """Mean and variance of the defect, exact, over all matrices with entries from a list."""
-    for m, n, entries in ((2, 2, (-3, 0, 1, 2)), (1, 2, (-2, -1, 3)), (3, 2, (-1, 1)),
-                          (2, 1, (F(-1, 2), F(1, 2), 0))):
-        values = [defect(np.array([F(e) for e in chosen]).reshape(m, n), side="rows").item()
-                  for chosen in itertools.product(entries, repeat=m * n)]
+    for m, n, entries in (
+        (2, 2, (-3, 0, 1, 2)),
+        (1, 2, (-2, -1, 3)),
+        (3, 2, (-1, 1)),
+        (2, 1, (F(-1, 2), F(1, 2), 0)),
+    ):
+        values = [
+            defect(np.array([F(e) for e in chosen]).reshape(m, n), side="rows").item()
+            for chosen in itertools.product(entries, repeat=m * n)
+        ]
         mean = sum(values) / F(len(values))
         variance = sum((value - mean) ** 2 for value in values) / F(len(values))
         moments = tuple(sum(F(e) ** k for e in entries) / F(len(entries)) for k in (2, 4, 6, 8))
@@ -217,30 +237,32 @@ def test_moments_by_enumeration():
 
 def test_moments_of_entries():
     rng = np.random.default_rng(0)
-    for moments, sample in ((gaussian_moments(.5), rng.normal(0, .5, 10 ** 6)),
-                            (uniform_moments(.5), rng.uniform(-.5, .5, 10 ** 6))):
+    for moments, sample in (
+        (gaussian_moments(0.5), rng.normal(0, 0.5, 10**6)),
+        (uniform_moments(0.5), rng.uniform(-0.5, 0.5, 10**6)),
+    ):
         for k, moment in zip((2, 4, 6, 8), moments):
-            error = (sample ** k).std() / 1000
-            assert abs((sample ** k).mean() - moment) < 5 * error
+            error = (sample**k).std() / 1000
+            assert abs((sample**k).mean() - moment) < 5 * error
 
 
 def test_basin():
-    rate = .1
+    rate = 0.1
     limit, contraction = basin(rate)
-    for s, reaches in ((.01, True), (limit * .999, True), (limit * 1.001, False)):
+    for s, reaches in ((0.01, True), (limit * 0.999, True), (limit * 1.001, False)):
         value = np.array(s)
         for _ in range(4000):
             value = np.where(abs(value) < 1e6, singular_value_map(value, rate), value)
         assert (abs(abs(value) - 1) < 1e-9) == reaches
     near = singular_value_map(np.array(1 + 1e-6), rate)
     assert abs((near - 1) / 1e-6) == pytest.approx(contraction, rel=1e-4)
-    W = np.random.default_rng(0).normal(0, .2, (6, 6))
+    W = np.random.default_rng(0).normal(0, 0.2, (6, 6))
     s = np.linalg.svd(W, compute_uv=False)
     W = orthogonalize(W, rate, stop_cost=None, max_steps=3).W
     for _ in range(3):
         s = singular_value_map(s, rate)
     assert abs(np.sort(abs(s))[::-1] - np.linalg.svd(W, compute_uv=False)).max() < 100 * EPS
-    for bad in (0, .25, -1):
+    for bad in (0, 0.25, -1):
         with pytest.raises(ValueError, match="between 0 and 1/4"):
             basin(bad)
 
@@ -256,7 +278,8 @@ def test_variances(name, weights):
         return initialize(weights, shape, rng)
 
     measured, errors, variances = simulated_variances(
-        widths, draw, np.random.default_rng(2), 150, ACTIVATIONS[name])
+        widths, draw, np.random.default_rng(2), 150, ACTIVATIONS[name]
+    )
     predicted = predicted_variances(widths, variances, activation=ACTIVATIONS[name])
     if name != "identity":
         assert (predicted.dv[:-1] < predicted_variances(widths, variances).dv[:-1]).all()
@@ -270,17 +293,19 @@ EXACT = {
     "sigmoid": (lambda a: 1 / (1 + mp.exp(-a)), lambda a: 1 / (2 + mp.exp(a) + mp.exp(-a))),
     "softsign": (lambda a: a / (1 + abs(a)), lambda a: (1 + abs(a)) ** -2),
     "relu": (lambda a: max(a, 0), lambda a: a > 0),
-    "leaky_relu": (lambda a: a if a > 0 else mp.mpf(.01) * a, lambda a: 1 if a > 0 else .01),
-    "prelu": (lambda a: a if a > 0 else a / 4, lambda a: 1 if a > 0 else .25),
+    "leaky_relu": (lambda a: a if a > 0 else mp.mpf(0.01) * a, lambda a: 1 if a > 0 else 0.01),
+    "prelu": (lambda a: a if a > 0 else a / 4, lambda a: 1 if a > 0 else 0.25),
     "elu": (lambda a: a if a > 0 else mp.expm1(a), lambda a: 1 if a > 0 else mp.exp(a)),
-    "elu:alpha=.5": (lambda a: a if a > 0 else mp.expm1(a) / 2,
-                     lambda a: 1 if a > 0 else mp.exp(a) / 2),
+    "elu:alpha=.5": (
+        lambda a: a if a > 0 else mp.expm1(a) / 2,
+        lambda a: 1 if a > 0 else mp.exp(a) / 2,
+    ),
     "modrelu": (lambda a: a, lambda a: 1),
-    "modrelu:start=-.5": (lambda a: mp.sign(a) * max(abs(a) - .5, 0), lambda a: abs(a) > .5),
-    "modrelu:start=.5": (lambda a: mp.sign(a) * (abs(a) + .5), lambda a: 1),
+    "modrelu:start=-.5": (lambda a: mp.sign(a) * max(abs(a) - 0.5, 0), lambda a: abs(a) > 0.5),
+    "modrelu:start=.5": (lambda a: mp.sign(a) * (abs(a) + 0.5), lambda a: 1),
 }
 """Value and slope of every activation that acts on each unit by itself, for mpmath."""
-CUTS = .125, .5, 1, 2, 4, 8, 20, 40
+CUTS = 0.125, 0.5, 1, 2, 4, 8, 20, 40
 
 
 def exact_mean(f, sd):
@@ -288,15 +313,14 @@ def exact_mean(f, sd):
     with mp.workdps(25):
         sd = mp.mpf(sd)
         cuts = sorted({0, 14 * sd, *(cut for c in CUTS for cut in (c, c * sd) if cut < 14 * sd)})
-        return mp.quad(lambda a: (mp.mpf(f(a)) ** 2 + mp.mpf(f(-a)) ** 2)
-                       * mp.npdf(a, 0, sd), cuts)
+        return mp.quad(lambda a: (mp.mpf(f(a)) ** 2 + mp.mpf(f(-a)) ** 2) * mp.npdf(a, 0, sd), cuts)
 
 
-@pytest.mark.parametrize("sd", [2.0 ** -20, .125, 1, 32, 1024])
+@pytest.mark.parametrize("sd", [2.0**-20, 0.125, 1, 32, 1024])
 @pytest.mark.parametrize("name", EXACT)
 def test_gaussian_means(name, sd):
     """Against mpmath, also for slopes much narrower than the Gaussian."""
-    found = predicted_variances((1, 1, 1), np.array([sd ** 2, 1]), activation=name)
+    found = predicted_variances((1, 1, 1), np.array([sd**2, 1]), activation=name)
     for measured, f in zip((found.v[1], found.dv[0]), EXACT[name]):
         exact = exact_mean(f, sd)
         assert abs(measured - exact) <= 1e-13 * exact
@@ -308,16 +332,19 @@ def test_every_activation_has_exact_means():
 
 
 def test_a_kink_inside_a_panel_is_seen(monkeypatch):
-    monkeypatch.setattr(variance, "_gaussian", lambda sd, kinks, rule=variance._gaussian:
-                        rule(sd, []))
+    monkeypatch.setattr(
+        variance, "_gaussian", lambda sd, kinks, rule=variance._gaussian: rule(sd, [])
+    )
     with pytest.raises(AssertionError):
         test_gaussian_means("modrelu:start=-.5", 1)
 
 
 def test_weights_of_zero_have_the_variance_zero():
     assert predicted_variances((1, 1, 1), np.zeros(2), activation="sigmoid").v.tolist() == [0, 0]
-    assert predicted_variances((1, 1, 1), np.array([0, 4]), activation="sigmoid") \
-        .v.tolist() == [0, 1]
+    assert predicted_variances((1, 1, 1), np.array([0, 4]), activation="sigmoid").v.tolist() == [
+        0,
+        1,
+    ]
 
 
 def test_variances_of_bad_shapes():
@@ -329,16 +356,20 @@ def test_variances_of_bad_shapes():
 
 def test_power_norms():
     rng = np.random.default_rng(0)
-    for W in (rng.normal(0, .3, (7, 7)), initialize("chain", (7, 7), rng), np.eye(3),
-              initialize("orthogonal", (7, 7), rng)):
+    for W in (
+        rng.normal(0, 0.3, (7, 7)),
+        initialize("chain", (7, 7), rng),
+        np.eye(3),
+        initialize("orthogonal", (7, 7), rng),
+    ):
         exact = [np.linalg.norm(np.linalg.matrix_power(W, n), 2) for n in range(13)]
         assert power_norms(W, 12) == pytest.approx(exact, rel=1e-12, abs=1e-300)
-    large = power_norms(np.diag([2.0, .5]), 1100)
-    assert large[1000] == 2.0 ** 1000 and large[1100] == np.inf
-    assert power_norms(np.diag([.5, .25]), 1000)[1000] == 2.0 ** -1000
+    large = power_norms(np.diag([2.0, 0.5]), 1100)
+    assert large[1000] == 2.0**1000 and large[1100] == np.inf
+    assert power_norms(np.diag([0.5, 0.25]), 1000)[1000] == 2.0**-1000
     assert power_norms(np.full((2, 2), 1e308), 2).tolist() == [1, np.inf, np.inf]
-    assert power_norms(np.diag([2.0 ** 1023, 2.0 ** -1074]), 2).tolist() == [1, 2.0 ** 1023, np.inf]
-    assert power_norms(np.diag([2.0 ** -1074, 0]), 2).tolist() == [1, 2.0 ** -1074, 0]
+    assert power_norms(np.diag([2.0**1023, 2.0**-1074]), 2).tolist() == [1, 2.0**1023, np.inf]
+    assert power_norms(np.diag([2.0**-1074, 0]), 2).tolist() == [1, 2.0**-1074, 0]
     with pytest.raises(ValueError, match="need at least 0"):
         power_norms(np.eye(2), -1)
 
@@ -360,8 +391,10 @@ def test_fibonacci():
 def test_power_radii():
     """Of scalars the powers are on average as large as the products; of matrices they are larger,
     and the less so the larger the matrices."""
-    gaps = {N: power_radii(N, runs, 5, np.random.default_rng(0))
-            for N, runs in ((1, 3000), (4, 2000), (64, 200))}
+    gaps = {
+        N: power_radii(N, runs, 5, np.random.default_rng(0))
+        for N, runs in ((1, 3000), (4, 2000), (64, 200))
+    }
     mean, error = gaps.pop(1)
     assert error > 0 and abs(mean) <= 5 * error
     for (mean, error), (less, other) in ((gaps[4], gaps[64]), (gaps[64], (0, 0))):
@@ -374,20 +407,24 @@ def test_power_radii():
 def test_orders(retraction, shape, metric):
     """The slope of the distance, 3 or 2, is what the docstring of retraction_errors says."""
     square, circle = shape[0] == shape[1], shape == (2, 2) or shape[1] == 1
-    third = {"cayley": square or metric == "canonical", "polar": square or metric == "euclidean",
-             "qr": False}[retraction] or circle
-    rates = np.geomspace(.003, .1, 4)
+    third = {
+        "cayley": square or metric == "canonical",
+        "polar": square or metric == "euclidean",
+        "qr": False,
+    }[retraction] or circle
+    rates = np.geomspace(0.003, 0.1, 4)
     errors = retraction_errors(shape, rates, np.random.default_rng(0), retraction, metric)
     slopes = np.diff(np.log(errors)) / np.diff(np.log(rates))
-    assert abs(slopes - (3 if third else 2)).max() < .05
+    assert abs(slopes - (3 if third else 2)).max() < 0.05
 
 
 def test_a_step_has_the_gradients_length():
     """The gradient has the norm 1 in its own metric, so that distances compare."""
     for metric in stiefel.METRICS:
         for shape in ((4, 4), (5, 2)):
-            far, = retraction_errors(shape, np.array([1e-3]), np.random.default_rng(0), "qr",
-                                     metric)
+            (far,) = retraction_errors(
+                shape, np.array([1e-3]), np.random.default_rng(0), "qr", metric
+            )
             assert 1e-8 < far < 1e-6
     with pytest.raises(ValueError, match=r"shape is \(2, 3\); need .* transpose"):
         retraction_errors((2, 3), np.ones(1), np.random.default_rng(0))
@@ -397,9 +434,9 @@ def test_descents_drift_and_margin():
     found = descents(5, 60, np.random.default_rng(0))
     assert (found.correct < 0).all() and (found.printed > 0).any() and (found.printed < 0).any()
     at, drift = defect_over_steps(5, 300, 4, np.random.default_rng(0), "float32", guarded=True)
-    assert at[-1] == 300 and (drift <= 5 * 5 ** .5 * np.finfo(np.float32).eps).all()
-    free = margin_steps(np.array([.01, 1, 10]), np.array([-1.0, 0, 2]), "margin_free")
-    printed = margin_steps(np.array([.01, 1, 10]), np.array([-1.0, 0, 2]))
+    assert at[-1] == 300 and (drift <= 5 * 5**0.5 * np.finfo(np.float32).eps).all()
+    free = margin_steps(np.array([0.01, 1, 10]), np.array([-1.0, 0, 2]), "margin_free")
+    printed = margin_steps(np.array([0.01, 1, 10]), np.array([-1.0, 0, 2]))
     assert abs(free / free[0] - 1).max() < 1e-12
     assert abs(printed[2] / printed[0] / 1000 - 1).max() < 1e-12
     with pytest.raises(ValueError, match="points <= steps"):

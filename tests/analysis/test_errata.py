@@ -127,68 +127,158 @@ PLANTED = [
     (6, "a weight gradient transposed", (FeedforwardNet, "backward", no_slope)),
     (10, "normalised initialisation gaussian", (INITIALIZERS, "glorot_uniform", gaussian_limits)),
     (12, "W W' for tall matrices", (orthogonality, "_error_matrix", always_rows)),
-    (13, "gaussian entries of twice the size",
-     (INITIALIZERS, "gaussian", lambda shape, rng, sd=.1: rng.normal(0, 2 * sd, shape))),
-    (15, "uniform entries gaussian",
-     (INITIALIZERS, "uniform", lambda shape, rng, limit=.1: rng.normal(0, limit / 3 ** .5, shape))),
-    (18, "the factors of OPEN in the other order",
-     (orthogonality, "defect_and_gradient", other_order)),
-    (19, "OPEN on the first matrix alone",
-     (manchev_spratling, "open_penalty", lambda weights, *args: orthogonality.open_penalty(
-         {"W1": weights["W1"]}, *args) | {})),
-    (24, "singular values bounded from below",
-     (SVD, "spectrum", lambda self, parts: np.maximum(parts["s"], 1e-6))),
+    (
+        13,
+        "gaussian entries of twice the size",
+        (INITIALIZERS, "gaussian", lambda shape, rng, sd=0.1: rng.normal(0, 2 * sd, shape)),
+    ),
+    (
+        15,
+        "uniform entries gaussian",
+        (
+            INITIALIZERS,
+            "uniform",
+            lambda shape, rng, limit=0.1: rng.normal(0, limit / 3**0.5, shape),
+        ),
+    ),
+    (
+        18,
+        "the factors of OPEN in the other order",
+        (orthogonality, "defect_and_gradient", other_order),
+    ),
+    (
+        19,
+        "OPEN on the first matrix alone",
+        (
+            manchev_spratling,
+            "open_penalty",
+            lambda weights, *args: orthogonality.open_penalty({"W1": weights["W1"]}, *args) | {},
+        ),
+    ),
+    (
+        24,
+        "singular values bounded from below",
+        (SVD, "spectrum", lambda self, parts: np.maximum(parts["s"], 1e-6)),
+    ),
     (25, "the Cayley step added", (stiefel, "_cayley", added)),
     (26, "a step without the inverse", (stiefel, "_cayley", first_order)),
-    (27, "the spectrum's absolute value",
-     (SVD, "spectrum", lambda self, parts, original=SVD.spectrum: abs(original(self, parts)))),
+    (
+        27,
+        "the spectrum's absolute value",
+        (SVD, "spectrum", lambda self, parts, original=SVD.spectrum: abs(original(self, parts))),
+    ),
     (28, "the rate of p not divided", (SVD, "rates", property(lambda self: {}))),
     (30, "the half-sum not halved", (Adding, "halved", property(lambda self: False))),
     (31, "A on the other side", (stiefel, "gradient", other_side)),
     (33, "LAPACK's signs", (INITIALIZERS, "orthogonal", unfixed_signs)),
-    (14, "the defect's variance without rectangles", (
-        manchev_spratling, "defect_moments", lambda m, n, moments: orthogonalization.defect_moments(
-            m, n, moments)._replace(variance=0))),
-    (15, "the uniform fourth moment as printed", (
-        manchev_spratling, "uniform_moments",
-        lambda b: (b ** 2 / 3, 3 * b ** 4 / 5, b ** 6 / 7, b ** 8 / 9))),
-    (17, "the map of singular values with half the rate", (
-        manchev_spratling, "singular_value_map",
-        lambda s, rate: orthogonalization.singular_value_map(s, rate / 2))),
-    (1, "the 2-norm for the spectral radius", (
-        manchev_spratling, "spectral_radius", lambda W: float(np.linalg.norm(W, 2)))),
-    (2, "Jacobians transposed", (
-        manchev_spratling, "state_jacobians",
-        lambda *given: np.swapaxes(states.state_jacobians(*given), -1, -2))),
-    (32, "Frobenius norms of powers", (
-        posts, "power_norms", lambda W, steps: powers.power_norms(W, steps) * len(W) ** .5)),
-    (35, "power and product exchanged", (
-        posts, "power_radii", lambda *given: (-powers.power_radii(*given)[0], 0))),
-    (37, "a descent that ends where it began", (
-        manchev_spratling_claims, "orthogonalize", lambda W, **given: replace(
-            orthogonality.orthogonalize(W, **given), W=W))),
+    (
+        14,
+        "the defect's variance without rectangles",
+        (
+            manchev_spratling,
+            "defect_moments",
+            lambda m, n, moments: orthogonalization.defect_moments(m, n, moments)._replace(
+                variance=0
+            ),
+        ),
+    ),
+    (
+        15,
+        "the uniform fourth moment as printed",
+        (
+            manchev_spratling,
+            "uniform_moments",
+            lambda b: (b**2 / 3, 3 * b**4 / 5, b**6 / 7, b**8 / 9),
+        ),
+    ),
+    (
+        17,
+        "the map of singular values with half the rate",
+        (
+            manchev_spratling,
+            "singular_value_map",
+            lambda s, rate: orthogonalization.singular_value_map(s, rate / 2),
+        ),
+    ),
+    (
+        1,
+        "the 2-norm for the spectral radius",
+        (manchev_spratling, "spectral_radius", lambda W: float(np.linalg.norm(W, 2))),
+    ),
+    (
+        2,
+        "Jacobians transposed",
+        (
+            manchev_spratling,
+            "state_jacobians",
+            lambda *given: np.swapaxes(states.state_jacobians(*given), -1, -2),
+        ),
+    ),
+    (
+        32,
+        "Frobenius norms of powers",
+        (posts, "power_norms", lambda W, steps: powers.power_norms(W, steps) * len(W) ** 0.5),
+    ),
+    (
+        35,
+        "power and product exchanged",
+        (posts, "power_radii", lambda *given: (-powers.power_radii(*given)[0], 0)),
+    ),
+    (
+        37,
+        "a descent that ends where it began",
+        (
+            manchev_spratling_claims,
+            "orthogonalize",
+            lambda W, **given: replace(orthogonality.orthogonalize(W, **given), W=W),
+        ),
+    ),
     (36, "the chain above the diagonal", (INITIALIZERS, "chain", upward)),
     (45, "a rate of 0", (manchev_spratling_claims, "train", without_learning)),
     (46, "another depth in Table I", (PRINTED, "adding", {"plain": 80, "open": 90, "oinit": 100})),
-    (47, "another sigma", (
-        manchev_spratling_claims, "read_spec", lambda *given: ("", {"sd": .001}))),
+    (
+        47,
+        "another sigma",
+        (manchev_spratling_claims, "read_spec", lambda *given: ("", {"sd": 0.001})),
+    ),
     (48, "the text's criterion for HS97's", (Adding, "score", text_alone)),
-    (50, "a free matrix for the product", (
-        manchev_spratling_claims, "transition", lambda name: None)),
-    (51, "the prior's gradient without its 2",
-     (SVD, "penalty", lambda self, parts: (0, {"s": parts["s"] - 1}))),
+    (
+        50,
+        "a free matrix for the product",
+        (manchev_spratling_claims, "transition", lambda name: None),
+    ),
+    (
+        51,
+        "the prior's gradient without its 2",
+        (SVD, "penalty", lambda self, parts: (0, {"s": parts["s"] - 1})),
+    ),
     (52, "a slope of 2", (vorontsov, "softsign", lambda a: 2 * a)),
     (53, "a layer less", (vorontsov, "FeedforwardNet", lambda widths: FeedforwardNet(widths[1:]))),
     (54, "the chain above its diagonal", (INITIALIZERS, "chain", upward)),
-    (56, "tanh linear", (vorontsov, "product_norms",
-                         lambda name, *given: product_norms("identity", *given))),
-    (57, "the norm for the radius", (
-        vorontsov, "spectral_radius", lambda W: float(np.linalg.norm(W, 2)))),
-    (58, "all starts on the good side", (
-        INITIALIZERS, "uniform", lambda shape, rng, limit=.1: -limit * rng.random(shape))),
-    (59, "sizes a hundredfold", (
-        INITIALIZERS, "orthogonal",
-        lambda shape, rng, gain=1: 100 * initialize("orthogonal_svd", shape, rng))),
+    (
+        56,
+        "tanh linear",
+        (vorontsov, "product_norms", lambda name, *given: product_norms("identity", *given)),
+    ),
+    (
+        57,
+        "the norm for the radius",
+        (vorontsov, "spectral_radius", lambda W: float(np.linalg.norm(W, 2))),
+    ),
+    (
+        58,
+        "all starts on the good side",
+        (INITIALIZERS, "uniform", lambda shape, rng, limit=0.1: -limit * rng.random(shape)),
+    ),
+    (
+        59,
+        "sizes a hundredfold",
+        (
+            INITIALIZERS,
+            "orthogonal",
+            lambda shape, rng, gain=1: 100 * initialize("orthogonal_svd", shape, rng),
+        ),
+    ),
 ]
 
 
@@ -215,8 +305,10 @@ def test_a_wrong_derivative_unsettles(monkeypatch):
 
 def words(text):
     """The page without what its checks measured, which may differ in the last digits."""
-    lines = [re.sub(r"\|[^|]*(?=\|[^|]*\|[^|]*\|$)", "|", line) if line.startswith("|") else line
-             for line in text.splitlines()]
+    lines = [
+        re.sub(r"\|[^|]*(?=\|[^|]*\|[^|]*\|$)", "|", line) if line.startswith("|") else line
+        for line in text.splitlines()
+    ]
     return [re.sub(r"[ -]+", " ", re.sub(r"at (most|least) [^ |]*", "", line)) for line in lines]
 
 

@@ -12,9 +12,12 @@ from refnet.explain.base import named_matrix, save
 from refnet.explain.cli import TOPICS as NAMES
 from refnet.explain.topics import TOPICS
 
-SMALL = {"gradient-flow": {"size": 6, "length": 6, "updates": 3},
-         "geometry": {"size": 4, "steps": 60}, "orthogonalization": {"size": 20, "runs": 60},
-         "variance": {"size": 20, "depth": 4, "runs": 30}}
+SMALL = {
+    "gradient-flow": {"size": 6, "length": 6, "updates": 3},
+    "geometry": {"size": 4, "steps": 60},
+    "orthogonalization": {"size": 20, "runs": 60},
+    "variance": {"size": 20, "depth": 4, "runs": 30},
+}
 
 
 def small(name, seed=0, **options):
@@ -87,6 +90,7 @@ def test_closed_forms_and_schur_forms():
     assert found["chain, gain 1.02"]["Henrici's departure"] == pytest.approx(1.02 * 3)
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
+
     figure = Figure(layout="constrained")
     small("memory").draw(figure)
     lower = figure.subfigs[1].axes
@@ -102,10 +106,15 @@ def test_figures_show_prediction_and_measurement(name):
     by a closed form, beside measured ones."""
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
+
     figure = Figure(layout="constrained")
     small(name).draw(figure)
-    labels = {label for ax in figure.findobj(lambda one: hasattr(one, "get_legend_handles_labels"))
-              for label in ax.get_legend_handles_labels()[1] if hasattr(ax, "plot")}
+    labels = {
+        label
+        for ax in figure.findobj(lambda one: hasattr(one, "get_legend_handles_labels"))
+        for label in ax.get_legend_handles_labels()[1]
+        if hasattr(ax, "plot")
+    }
     words = ("predicted", "closed form", "bound", "limit", "derived", "map", "radius", "root")
     assert any(word in label for label in labels for word in words), labels
     axes = figure.findobj(lambda one: hasattr(one, "get_xlabel"))
@@ -120,11 +129,13 @@ def test_powers_and_geometry():
     errors = rows(small("powers"), 1)
     assert [errors[n]["squaring"] for n in (78, 79, 90)] == ["0", "-1", "-120"]
     table = small("geometry").tables[0]
-    orders = {metric: {row[0]: float(row[-1]) for row in table.rows if row[2] == metric}
-              for metric in ("both", "canonical", "euclidean")}
-    assert orders["both"] == pytest.approx({"cayley": 3, "polar": 3, "qr": 2}, abs=.02)
-    assert orders["canonical"] == pytest.approx({"cayley": 3, "polar": 2, "qr": 2}, abs=.1)
-    assert orders["euclidean"] == pytest.approx({"cayley": 2, "polar": 3, "qr": 2}, abs=.1)
+    orders = {
+        metric: {row[0]: float(row[-1]) for row in table.rows if row[2] == metric}
+        for metric in ("both", "canonical", "euclidean")
+    }
+    assert orders["both"] == pytest.approx({"cayley": 3, "polar": 3, "qr": 2}, abs=0.02)
+    assert orders["canonical"] == pytest.approx({"cayley": 3, "polar": 2, "qr": 2}, abs=0.1)
+    assert orders["euclidean"] == pytest.approx({"cayley": 2, "polar": 3, "qr": 2}, abs=0.1)
 
 
 def test_derived_moments_are_simulated():
@@ -137,6 +148,7 @@ def test_a_files_name_is_drawn_as_it_is(tmp_path):
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
     from matplotlib.text import Text
+
     spec = str(tmp_path / "of$x$.npy")
     np.save(spec, np.array([[0.0, 1.0], [0.0, 0.0]]))
     for name in ("spectra", "memory", "powers"):
@@ -152,16 +164,20 @@ def test_one_matrix(tmp_path):
     np.save(tmp_path / "W.npy", W)
     spec = str(tmp_path / "W.npy")
     assert (named_matrix(spec, 5, np.random.default_rng(0)) == W).all()
-    assert rows(TOPICS["spectra"](matrix=spec))[spec]["numerical radius"] == pytest.approx(.5)
+    assert rows(TOPICS["spectra"](matrix=spec))[spec]["numerical radius"] == pytest.approx(0.5)
     for name in ("spectra", "memory", "powers"):
         assert "2 units" in TOPICS[name](matrix=spec).tables[0].caption
     np.save(tmp_path / "tall.npy", np.ones((3, 2)))
     np.save(tmp_path / "empty.npy", np.ones((0, 0)))
     np.save(tmp_path / "endless.npy", np.full((2, 2), np.inf))
     (tmp_path / "bad.npy").write_bytes(b"no array")
-    for bad, message in (("tall.npy", "real square"), ("bad.npy", "not a readable"),
-                         ("empty.npy", "real square"), ("endless.npy", "not finite"),
-                         ("none.npy", "not a readable")):
+    for bad, message in (
+        ("tall.npy", "real square"),
+        ("bad.npy", "not a readable"),
+        ("empty.npy", "real square"),
+        ("endless.npy", "not finite"),
+        ("none.npy", "not a readable"),
+    ):
         with pytest.raises(ValueError, match=message):
             named_matrix(str(tmp_path / bad), 5, np.random.default_rng(0))
     with pytest.raises(ValueError, match="has no option"):
@@ -169,21 +185,32 @@ def test_one_matrix(tmp_path):
 
 
 def command(*arguments):
-    result = subprocess.run([sys.executable, "-m", "refnet", *arguments], capture_output=True,
-                            text=True)
+    result = subprocess.run(
+        [sys.executable, "-m", "refnet", *arguments], capture_output=True, text=True
+    )
     return result.returncode, result.stdout, result.stderr
 
 
 def test_commands(tmp_path):
     pytest.importorskip("matplotlib")
-    status, out, _ = command("explain", "powers", "--size", "6", "--matrix", "chain:gain=2",
-                             "--figure", str(tmp_path / "f.png"))
+    status, out, _ = command(
+        "explain",
+        "powers",
+        "--size",
+        "6",
+        "--matrix",
+        "chain:gain=2",
+        "--figure",
+        str(tmp_path / "f.png"),
+    )
     assert status == 0 and "chain:gain=2" in out and (tmp_path / "f.png").exists()
     assert command("errata", "14")[1].startswith("## Erratum 14")
-    for arguments, message in ((("errata", "99"), "no erratum 99"),
-                               (("explain", "powers", "--figure", "a.gif"), "png or .svg"),
-                               (("explain", "geometry", "--matrix", "chain"), "not for geometry"),
-                               (("explain", "powers", "--size", "1"), "at least 2 units")):
+    for arguments, message in (
+        (("errata", "99"), "no erratum 99"),
+        (("explain", "powers", "--figure", "a.gif"), "png or .svg"),
+        (("explain", "geometry", "--matrix", "chain"), "not for geometry"),
+        (("explain", "powers", "--size", "1"), "at least 2 units"),
+    ):
         status, _, error = command(*arguments)
         assert status == 2 and message in error and len(error.splitlines()) == 1
 
@@ -199,8 +226,11 @@ def test_a_figure_that_cannot_be_written_is_refused_first(words, tmp_path, capsy
 
 def test_output_that_nobody_reads_to_its_end():
     """`refnet errata | head -1` ends without a traceback, like other programs (128 + SIGPIPE)."""
-    with subprocess.Popen([sys.executable, "-m", "refnet", "errata", "--markdown"],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "refnet", "errata", "--markdown"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
@@ -209,7 +239,8 @@ def test_output_that_nobody_reads_to_its_end():
 @pytest.mark.parametrize("words", [["errata", "--markdown"], ["study", "no study"]])
 def test_an_error_that_nobody_reads(words):
     """With standard error in the same pipe, as of `refnet study NAME 2>&1 | head -1`."""
-    with subprocess.Popen([sys.executable, "-m", "refnet", *words], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "refnet", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         process.stdout.close()
     assert process.returncode == 141

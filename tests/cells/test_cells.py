@@ -38,21 +38,40 @@ def build(draw, name, sizes, gate, act, peepholes, K):
     cell, need, x, h0 = shapes(name, *sizes, act, peepholes)
     names = {**need, "x": x, "h0": h0}
     p = {key: draw(shape) for key, shape in need.items()}
-    return Case(gate, cell, p, draw(x), draw(h0), act, draw((K, B, H)),
-                draw((B, H)) if name == "lstm" else None,
-                {key: draw(shape) for key, shape in names.items()})
+    return Case(
+        gate,
+        cell,
+        p,
+        draw(x),
+        draw(h0),
+        act,
+        draw((K, B, H)),
+        draw((B, H)) if name == "lstm" else None,
+        {key: draw(shape) for key, shape in names.items()},
+    )
 
 
 @st.composite
 def cases(draw, name, exact=True):
-    act = ACTIVATIONS[draw(st.sampled_from(
-        ["softsign", "identity", "prelu", "oplu", "relu"] if exact else ["tanh", "sigmoid"]))]
+    act = ACTIVATIONS[
+        draw(
+            st.sampled_from(
+                ["softsign", "identity", "prelu", "oplu", "relu"] if exact else ["tanh", "sigmoid"]
+            )
+        )
+    ]
     T, B, D = (draw(st.integers(1, 2)) for _ in range(3))
     H = 2 if act.name == "oplu" else draw(st.integers(1, 2))
     peepholes = draw(st.sampled_from([(), ("Wpi", "Wpf", "Wpo"), ("Wpo",)]))
-    return build(lambda shape: draw(arrays(shape, exact)), name, (T, B, D, H),
-                 RATIONAL_GATE if exact else ACTIVATIONS["sigmoid"], act,
-                 peepholes if name == "lstm" else (), draw(st.integers(1, T)))
+    return build(
+        lambda shape: draw(arrays(shape, exact)),
+        name,
+        (T, B, D, H),
+        RATIONAL_GATE if exact else ACTIVATIONS["sigmoid"],
+        act,
+        peepholes if name == "lstm" else (),
+        draw(st.integers(1, T)),
+    )
 
 
 def generic_case(name, seed):
@@ -62,7 +81,8 @@ def generic_case(name, seed):
     def draw(shape):
         values = rng.choice(np.arange(1, 400), size=shape, replace=False)
         return np.vectorize(lambda v: Fraction(int(v), 64), otypes=[object])(
-            values * rng.choice([-1, 1], size=shape))
+            values * rng.choice([-1, 1], size=shape)
+        )
 
     peepholes = ("Wpi", "Wpf", "Wpo") if name == "lstm" else ()
     return build(draw, name, (2, 2, 2, 3), RATIONAL_GATE, SOFTSIGN, peepholes, 1)
@@ -80,10 +100,12 @@ def dot(a, b):
 
 def push_minus_pull(case, backward=None):
     """``<w, J v> - <J' w, v>``: the push is the forward pass on dual numbers."""
-    lift = {name: dual_array(value, case.direction[name])
-            for name, value in {**case.p, "x": case.x, "h0": case.h0}.items()}
+    lift = {
+        name: dual_array(value, case.direction[name])
+        for name, value in {**case.p, "x": case.x, "h0": case.h0}.items()
+    }
     tape = case.cell.forward(lift, lift["x"], lift["h0"], case.act, case.gate)
-    push = (parts(tape.h[-len(case.dh):])[1] * case.dh).sum()
+    push = (parts(tape.h[-len(case.dh) :])[1] * case.dh).sum()
     if case.dc is not None:
         push = push + (parts(tape.c[-1])[1] * case.dc).sum()
     return push - dot(pulled(case, backward), case.direction)
@@ -103,11 +125,13 @@ def complex_step_error(case, backward=None):
     state or a gate's value, at most ``top``; it ends at a weight times an input or state.
     Paths are added up by at most n rounded operations.
     """
-    step = 2.0 ** -300
-    lift = {key: value + 1j * (step * case.direction[key])
-            for key, value in {**case.p, "x": case.x, "h0": case.h0}.items()}
+    step = 2.0**-300
+    lift = {
+        key: value + 1j * (step * case.direction[key])
+        for key, value in {**case.p, "x": case.x, "h0": case.h0}.items()
+    }
     tape = case.cell.forward(lift, lift["x"], lift["h0"], case.act, case.gate)
-    push = (tape.h[-len(case.dh):].imag / step * case.dh).sum()
+    push = (tape.h[-len(case.dh) :].imag / step * case.dh).sum()
     if case.dc is not None:
         push += (tape.c[-1].imag / step * case.dc).sum()
     T, B, D = case.x.shape
@@ -115,10 +139,11 @@ def complex_step_error(case, backward=None):
     top = 1 + T + max(abs(case.x).max(), abs(case.h0).max())
     per_step = 1 + 4 * (H + 1) * max(abs(value).max() for value in case.p.values()) * top
     cotangent = abs(case.dh).sum() + (0 if case.dc is None else abs(case.dc).sum())
-    scale = per_step ** T * top * cotangent * sum(abs(v).sum() for v in case.direction.values())
+    scale = per_step**T * top * cotangent * sum(abs(v).sum() for v in case.direction.values())
     n = 8 * T * (H + D + 8) + T * B
     return abs(push - dot(pulled(case, backward), case.direction)) / (
-        n * np.finfo(float).eps * scale + np.finfo(float).tiny)
+        n * np.finfo(float).eps * scale + np.finfo(float).tiny
+    )
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -131,13 +156,21 @@ def test_complex_step(name, data):
 def test_complex_step_rejects(name):
     """A slope that is off by one part in a million is far outside the bound."""
     rng = np.random.default_rng(5)
-    case = build(lambda shape: rng.uniform(-1, 1, shape), name, (2, 2, 2, 2),
-                 ACTIVATIONS["sigmoid"], ACTIVATIONS["tanh"], (), 2)
+    case = build(
+        lambda shape: rng.uniform(-1, 1, shape),
+        name,
+        (2, 2, 2, 2),
+        ACTIVATIONS["sigmoid"],
+        ACTIVATIONS["tanh"],
+        (),
+        2,
+    )
     assert complex_step_error(case) <= 1
 
     def wrong(p, tape, dh, act, **options):
-        off = Activation("off", act.value, lambda a, h, dh, p, alpha: (
-            (1 - (1 - 1e-6) * h * h) * dh, {}))
+        off = Activation(
+            "off", act.value, lambda a, h, dh, p, alpha: ((1 - (1 - 1e-6) * h * h) * dh, {})
+        )
         return case.cell.backward(p, tape, dh, off, **options)
 
     assert complex_step_error(case, wrong) > 1
@@ -146,19 +179,25 @@ def test_complex_step_rejects(name):
 BUGS = {
     "lstm": {
         "gates swapped": ("q * v[t, :, 2], p)", "q * v[t, :, 3], p)"),
-        "output gate sees the old cell": ('zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[1:]))',
-                                          'zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[:-1]))'),
+        "output gate sees the old cell": (
+            "zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[1:]))",
+            "zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[:-1]))",
+        ),
         "cell carry dropped": ("q = q * v[t, :, 1]", "q = 0 * q"),
         "peephole path dropped": ('q = q + p["Wpo"] * da[t, :, 3]', "pass"),
         "wrong cell in act'": ("act.backward(c[t + 1], k[t]", "act.backward(c[t], k[t]"),
         "final cell gradient dropped": ("shape=(B, H)) if dc is None else dc", "shape=(B, H))"),
         "h of the wrong step": ("h[:-1].reshape", "h[1:].reshape"),
-        "one entry off by 0.1%": ("    if inputs:\n", "    grads['Whh'][5, 1] *= 1 + "
-                                  "type(grads['Whh'][5, 1])(1) / 1000\n    if inputs:\n"),
+        "one entry off by 0.1%": (
+            "    if inputs:\n",
+            "    grads['Whh'][5, 1] *= 1 + type(grads['Whh'][5, 1])(1) / 1000\n    if inputs:\n",
+        ),
     },
     "gru": {
-        "reset gate left out of dWhh": ("recurrent[t, :, 2] = da[t, :, 2] * r",
-                                        "recurrent[t, :, 2] = da[t, :, 2]"),
+        "reset gate left out of dWhh": (
+            "recurrent[t, :, 2] = da[t, :, 2] * r",
+            "recurrent[t, :, 2] = da[t, :, 2]",
+        ),
         "bhn as bh": ("recurrent[:, :, 2].sum(axis=(0, 1))", "da[:, :, 2].sum(axis=(0, 1))"),
         "update gate reversed": ("e * (1 - z), p)", "e * z, p)"),
         "direct carry dropped": ("e = e * z + ", "e = "),
@@ -195,10 +234,14 @@ def by_hand(name, case):
         c = list(case.h0[1, b]) if name == "lstm" else None
         out[0, b] = h
         for t in range(T):
+
             def a(block, j, state):
                 row = block * H + j
-                return (sum(p["Wxh"][row, i] * case.x[t, b, i] for i in range(D)) + p["bh"][row]
-                        + sum(p["Whh"][row, i] * state[i] for i in range(H)))
+                return (
+                    sum(p["Wxh"][row, i] * case.x[t, b, i] for i in range(D))
+                    + p["bh"][row]
+                    + sum(p["Whh"][row, i] * state[i] for i in range(H))
+                )
 
             if name == "lstm":
                 new_h, new_c = [], []
@@ -214,8 +257,15 @@ def by_hand(name, case):
                 z = [s(gate, a(1, j, h)) for j in range(H)]
                 if name == "gru":
                     zero = [0] * H
-                    n = [s(act, a(2, j, zero) + r[j] * (p["bhn"][j] + sum(
-                        p["Whh"][2 * H + j, i] * h[i] for i in range(H)))) for j in range(H)]
+                    n = [
+                        s(
+                            act,
+                            a(2, j, zero)
+                            + r[j]
+                            * (p["bhn"][j] + sum(p["Whh"][2 * H + j, i] * h[i] for i in range(H))),
+                        )
+                        for j in range(H)
+                    ]
                 else:
                     n = [s(act, a(2, j, [r[i] * h[i] for i in range(H)])) for j in range(H)]
                 h = [(1 - z[j]) * n[j] + z[j] * h[j] for j in range(H)]
@@ -245,18 +295,27 @@ def test_agrees_with_torch(name):
     net = (torch.nn.LSTM if name == "lstm" else torch.nn.GRU)(D, H, dtype=torch.float64)
     bias_hh = np.zeros_like(p["bh"])
     if name == "gru":
-        bias_hh[2 * H:] = p["bhn"]
-    values = {"weight_ih_l0": p["Wxh"], "weight_hh_l0": p["Whh"], "bias_ih_l0": p["bh"],
-              "bias_hh_l0": bias_hh}
+        bias_hh[2 * H :] = p["bhn"]
+    values = {
+        "weight_ih_l0": p["Wxh"],
+        "weight_hh_l0": p["Whh"],
+        "bias_ih_l0": p["bh"],
+        "bias_hh_l0": bias_hh,
+    }
     net.load_state_dict({key: torch.tensor(value) for key, value in values.items()})
     tx, th0 = (torch.tensor(value, requires_grad=True) for value in (x, h0))
     start = (th0[:1], th0[1:]) if name == "lstm" else th0[None]
     states, _ = net(tx, start)
     (states * torch.tensor(dh)).sum().backward()
-    theirs = {"Wxh": net.weight_ih_l0.grad, "Whh": net.weight_hh_l0.grad,
-              "bh": net.bias_ih_l0.grad, "x": tx.grad, "h0": th0.grad}
+    theirs = {
+        "Wxh": net.weight_ih_l0.grad,
+        "Whh": net.weight_hh_l0.grad,
+        "bh": net.bias_ih_l0.grad,
+        "x": tx.grad,
+        "h0": th0.grad,
+    }
     if name == "gru":
-        theirs["bhn"] = net.bias_hh_l0.grad[2 * H:]
+        theirs["bhn"] = net.bias_hh_l0.grad[2 * H :]
     # T steps of at most 4 (H + D) + 16 rounded operations; gradients grow with ||Whh||, and
     # 100 leaves room for that (a wrong term is off by the gradient's own size, 1e15 eps)
     unit = 100 * T * (4 * (H + D) + 16) * np.finfo(float).eps
@@ -299,7 +358,7 @@ def test_clip_inside_the_recursion(name):
     case = generic_case(name, seed=9)
     tape = case.cell.forward(case.p, case.x, case.h0, case.act, case.gate)
     plain = case.cell.backward(case.p, tape, case.dh, case.act, gate=case.gate)
-    loose = case.cell.backward(case.p, tape, case.dh, case.act, gate=case.gate, clip=10 ** 9)
+    loose = case.cell.backward(case.p, tape, case.dh, case.act, gate=case.gate, clip=10**9)
     assert loose.pop("clipped") == 0
     assert all((loose[key] == plain[key]).all() for key in plain)
 

@@ -51,8 +51,7 @@ def test_dual_derivatives():
 def test_push_equals_pull_rejects(bug, name, monkeypatch):
     if bug == "derivative at the wrong array" and name == "identity":
         pytest.skip("the identity's derivative is the same everywhere")
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS[name], readout="every",
-                       loss="squared_error")
+    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS[name], readout="every", loss="squared_error")
     case = generic_case(net, seed=len(bug))
     assert push_minus_pull(case) == 0
     monkeypatch.setattr(rnn, "backward", planted(rnn.backward, *RNN_BUGS[bug]))
@@ -61,8 +60,9 @@ def test_push_equals_pull_rejects(bug, name, monkeypatch):
 
 
 def test_loss_oracle_rejects_sum_for_mean():
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], readout="every",
-                       loss="squared_error")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], readout="every", loss="squared_error"
+    )
     case = generic_case(net, seed=1)
 
     def summed(net, params, batch):
@@ -74,8 +74,10 @@ def test_loss_oracle_rejects_sum_for_mean():
 
 @pytest.mark.parametrize("name", ["W1", "W2", "b1", "b2", "x"])
 def test_feedforward_oracle_rejects(name):
-    case = generic_case(FeedforwardNet((2, 3, 3, 2), activation=ACTIVATIONS["softsign"],
-                                       loss="squared_error"), seed=2)
+    case = generic_case(
+        FeedforwardNet((2, 3, 3, 2), activation=ACTIVATIONS["softsign"], loss="squared_error"),
+        seed=2,
+    )
 
     def wrong(net, params, batch):
         result = loss_and_gradients(net, params, batch)

@@ -25,8 +25,10 @@ def test_coupled_gates_by_hand():
     case = generic_case(net, seed=4, B=1, mask=False)
     p = {name.removesuffix("_l0"): value for name, value in case.params.items()}
     rng = np.random.default_rng(0)
-    p |= {name: np.array([Fraction(int(n), 7) for n in rng.integers(1, 9, H)], object)
-          for name in ("Wpi", "Wpo")}
+    p |= {
+        name: np.array([Fraction(int(n), 7) for n in rng.integers(1, 9, H)], object)
+        for name in ("Wpi", "Wpo")
+    }
     one = RecurrentNet(2, H, 2, cell="cifg", activation="softsign", gate=GATE, readout="every")
     _, tape = one.forward(p, case.batch.x)
     h, c = (list(part[0]) for part in p["h0"])
@@ -35,13 +37,13 @@ def test_coupled_gates_by_hand():
         return entry.forward(np.array([value], object), p)[0]
 
     for t, x in enumerate(case.batch.x[:, 0]):
+
         def a(row):
             return p["bh"][row] + sum(p["Wxh"][row] * x) + sum(p["Whh"][row] * np.array(h))
 
         gate = [f(GATE, a(j) + p["Wpi"][j] * c[j]) for j in range(H)]
         c = [(1 - gate[j]) * c[j] + gate[j] * f(one.activation, a(H + j)) for j in range(H)]
-        h = [f(GATE, a(2 * H + j) + p["Wpo"][j] * c[j]) * f(one.activation, c[j])
-             for j in range(H)]
+        h = [f(GATE, a(2 * H + j) + p["Wpo"][j] * c[j]) * f(one.activation, c[j]) for j in range(H)]
         assert (tape.cell.h[t + 1, 0] == h).all() and (tape.cell.c[t + 1, 0] == c).all()
 
 
@@ -51,15 +53,15 @@ def test_a_second_bias_is_added(cell):
     net = rational_net(cell, layers=2 if cell == "rnn" else 1, both=False, gain=2)
     case = generic_case(net, seed=5, T=2, B=1, mask=False)
     size = net.every_cell["_l0"].shapes["bhh"][0]
-    case.params["bhh_l0"] = case.params["bh_l0"][:size[0]] * 3
+    case.params["bhh_l0"] = case.params["bh_l0"][: size[0]] * 3
     case.direction["bhh_l0"] = case.params["bhh_l0"] + 1
     assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
     found = loss_and_gradients(net, case.params, case.batch)
     merged = {name: value for name, value in case.params.items() if name != "bhh_l0"}
     merged["bh_l0"] = merged["bh_l0"].copy()
-    merged["bh_l0"][:size[0]] += case.params["bhh_l0"]
+    merged["bh_l0"][: size[0]] += case.params["bhh_l0"]
     assert loss_and_gradients(net, merged, case.batch).loss == found.loss
-    assert (found.gradients["bhh_l0"] == found.gradients["bh_l0"][:size[0]]).all()
+    assert (found.gradients["bhh_l0"] == found.gradients["bh_l0"][: size[0]]).all()
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
@@ -71,8 +73,10 @@ def test_clipped_inputs(cell):
     assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
     free = replace(net, clip_forward=None)
     assert push_minus_pull(case._replace(net=free)) == 0
-    clipped_loss, free_loss, wide_loss = (loss_and_gradients(each, case.params, case.batch).loss
-                                          for each in (net, free, replace(net, clip_forward=10**6)))
+    clipped_loss, free_loss, wide_loss = (
+        loss_and_gradients(each, case.params, case.batch).loss
+        for each in (net, free, replace(net, clip_forward=10**6))
+    )
     assert clipped_loss != free_loss == wide_loss
 
 
@@ -95,8 +99,10 @@ def test_gates_by_name(name):
     certified = certify(net, params, batch)
     for backend in ("reference", "compiled"):
         found = loss_and_gradients(replace(net, backend=backend), params, batch)
-        theirs = {"loss": found.loss, **{f"d{key}": value
-                                         for key, value in found.gradients.items()}}
+        theirs = {
+            "loss": found.loss,
+            **{f"d{key}": value for key, value in found.gradients.items()},
+        }
         assert compare(theirs, certified).passed
     usual = replace(net, gate="sigmoid")
     assert loss_and_gradients(usual, params, batch).loss != found.loss
@@ -104,8 +110,11 @@ def test_gates_by_name(name):
     assert abs(flow[0] - found.gradients["h0"]).max() <= 1e-5 * abs(flow).max()
 
 
-@pytest.mark.parametrize("net", [RecurrentNet(2, 3, 2), StackedNet(
-    2, 3, 2, layers=2, bidirectional=True)], ids=["one layer", "stacked"])
+@pytest.mark.parametrize(
+    "net",
+    [RecurrentNet(2, 3, 2), StackedNet(2, 3, 2, layers=2, bidirectional=True)],
+    ids=["one layer", "stacked"],
+)
 def test_a_net_runs_with_other_layers(net):
     """Every cell with half the gain, as the net of that gain has it, and the net as it was."""
     params = net.init(np.random.default_rng(0), np.float64)

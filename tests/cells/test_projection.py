@@ -28,8 +28,10 @@ def test_push_equals_pull(cell, readout):
 
 
 BUGS = {
-    "the projection is pulled back twice": ('e = matmul(e, p["Whr"])',
-                                            'e = 2 * matmul(e, p["Whr"])'),
+    "the projection is pulled back twice": (
+        'e = matmul(e, p["Whr"])',
+        'e = 2 * matmul(e, p["Whr"])',
+    ),
     "its gradient takes the cell for its output": ("v[t, :, 3] * k[t])\n", "k[t])\n"),
     "and is that of the first step": ("dWhr = dWhr + matmul", "dWhr = matmul"),
 }
@@ -51,7 +53,8 @@ def test_by_hand():
 
     def draw(*shape):
         return np.vectorize(lambda n: Fraction(int(n), 7), otypes=[object])(
-            rng.integers(-9, 9, shape))
+            rng.integers(-9, 9, shape)
+        )
 
     p = {name: draw(*shapes[0]) for name, shapes in net.shapes.items() if name in net.required}
     p["h0"], x = draw(2, 3), draw(2, 1, 2)
@@ -88,8 +91,9 @@ def test_state_gradients():
     flow = state_gradients(net, case.params, case.batch)
     assert (flow[0] == np.concatenate([found["h0_l0"], found["h0_l1"]])).all()
     read = np.concatenate([0 * flow[1, :2], flow[1, 2:]])[:, 0].reshape(-1)
-    assert (state_jacobians(net, case.params, case.batch.x)[0, 0].T @ read
-            == flow[0, :, 0].reshape(-1)).all()
+    assert (
+        state_jacobians(net, case.params, case.batch.x)[0, 0].T @ read == flow[0, :, 0].reshape(-1)
+    ).all()
 
 
 def test_what_does_not_fit_is_refused():

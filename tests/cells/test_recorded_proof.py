@@ -53,8 +53,13 @@ def elu(a):
 
 
 WRITTEN = {
-    "identity": lambda a: a * 1, "tanh": np.tanh, "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
-    "softsign": softsign, "relu": lambda a: np.maximum(a, 0), "elu": elu, "oplu": swapped,
+    "identity": lambda a: a * 1,
+    "tanh": np.tanh,
+    "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
+    "softsign": softsign,
+    "relu": lambda a: np.maximum(a, 0),
+    "elu": elu,
+    "oplu": swapped,
     "leaky_relu": lambda a: np.maximum(a, 0) + 0.01 * np.minimum(a, 0),
     "prelu": lambda a, slope: np.maximum(a, 0) + slope * np.minimum(a, 0),
     "modrelu": lambda a, b_mod: np.sign(a) * np.maximum(np.abs(a) + b_mod, 0),
@@ -109,8 +114,9 @@ RATIONAL = [name for name, act in ACTIVATIONS.items() if act.rational]
 def recorded(f, named, kind="rational"):
     """Gradients of ``f(named arrays)`` by name."""
     names = list(named)
-    found = certify_function(lambda *own: f(dict(zip(names, own))), *named.values(), kind=kind,
-                             check=kind == "ball")
+    found = certify_function(
+        lambda *own: f(dict(zip(names, own))), *named.values(), kind=kind, check=kind == "ball"
+    )
     return dict(zip(names, found.gradients.values()))
 
 
@@ -138,9 +144,12 @@ def cell_case(name, activation):
     cotangent = draw(2, B, H, seed=5)
 
     def f(arrays):
-        states = CELLS[name](arrays, arrays["x"], arrays["h0"],
-                             (lambda a: written(arrays)(a.T).T) if name == "rnn" else
-                             written(arrays))
+        states = CELLS[name](
+            arrays,
+            arrays["x"],
+            arrays["h0"],
+            (lambda a: written(arrays)(a.T).T) if name == "rnn" else written(arrays),
+        )
         return sum((lift(c, "rational") * h).sum() for c, h in zip(cotangent, states[-2:]))
 
     gates = {} if name == "rnn" else {"gate": RATIONAL_GATE}
@@ -280,15 +289,20 @@ def blocks(p):
     return p["P"] @ M @ p["P"].T
 
 
-@pytest.mark.parametrize("made, shapes, written", [
-    (transition("expm"), {"A": (3, 3)}, exponential),
-    (transition("svd", margin=0.5), {"U": (3, 2), "V": (3, 2), "p": (2,)}, spectrum),
-    (transition("schur"), {"P": (4, 4), "T": (4, 4), "g": (2,), "a": (2,)}, blocks),
-], ids=["expm", "svd with a margin", "schur"])
+@pytest.mark.parametrize(
+    "made, shapes, written",
+    [
+        (transition("expm"), {"A": (3, 3)}, exponential),
+        (transition("svd", margin=0.5), {"U": (3, 2), "V": (3, 2), "p": (2,)}, spectrum),
+        (transition("schur"), {"P": (4, 4), "T": (4, 4), "g": (2,), "a": (2,)}, blocks),
+    ],
+    ids=["expm", "svd with a margin", "schur"],
+)
 def test_transitions_that_are_not_rational(made, shapes, written):
     """To 25 digits, between balls of 128 and 256 bits."""
-    parts = {key: lift(draw(*shape, seed=n), "ball") for n, (key, shape) in
-             enumerate(shapes.items())}
+    parts = {
+        key: lift(draw(*shape, seed=n), "ball") for n, (key, shape) in enumerate(shapes.items())
+    }
     n = 4 if "P" in shapes else 3
     fixed = {"base": lift(np.eye(3), "ball")} if "A" in shapes else {}
     cotangent = lift(draw(n, n, seed=7), "ball")
@@ -327,22 +341,39 @@ def test_the_penalties_of_transitions():
 
 def test_whole_nets():
     """A recurrent net with a loss at every step and a feedforward net, to the loss."""
-    net = RecurrentNet(D, H, C, activation=ACTIVATIONS["softsign"], loss="squared_error",
-                       readout="every", learn_h0=True)
-    params = {name: draw(*value.shape, seed=n) for n, (name, value) in
-              enumerate(net.init(np.random.default_rng(0)).items())}
+    net = RecurrentNet(
+        D,
+        H,
+        C,
+        activation=ACTIVATIONS["softsign"],
+        loss="squared_error",
+        readout="every",
+        learn_h0=True,
+    )
+    params = {
+        name: draw(*value.shape, seed=n)
+        for n, (name, value) in enumerate(net.init(np.random.default_rng(0)).items())
+    }
     x, y = draw(T, B, D), draw(T, B, C, seed=3)
 
     def f(p):
         h = np.broadcast_to(p["h0"], (B, H))
         states = rnn(p, p["x"], h, softsign)
-        return sum(((h @ p["Why"].T + p["by"] - lift(y[t], "rational")) ** 2).sum()
-                   for t, h in enumerate(states)) / C / (T * B)
+        return (
+            sum(
+                ((h @ p["Why"].T + p["by"] - lift(y[t], "rational")) ** 2).sum()
+                for t, h in enumerate(states)
+            )
+            / C
+            / (T * B)
+        )
 
     proved(f, {**params, "x": x}, loss_and_gradients(net, params, Batch(x, y)).gradients)
     deep = FeedforwardNet((D, H, H, C), activation=ACTIVATIONS["softsign"], loss="squared_error")
-    params = {name: draw(*value.shape, seed=n) for n, (name, value) in
-              enumerate(deep.init(np.random.default_rng(0)).items())}
+    params = {
+        name: draw(*value.shape, seed=n)
+        for n, (name, value) in enumerate(deep.init(np.random.default_rng(0)).items())
+    }
 
     def g(p):
         h = p["x"]
@@ -351,5 +382,4 @@ def test_whole_nets():
             h = softsign(a) if layer < 3 else a
         return ((h - lift(y[0], "rational")) ** 2).sum() / C / B
 
-    proved(g, {**params, "x": x[0]},
-           loss_and_gradients(deep, params, Batch(x[0], y[0])).gradients)
+    proved(g, {**params, "x": x[0]}, loss_and_gradients(deep, params, Batch(x[0], y[0])).gradients)

@@ -55,7 +55,9 @@ def test_torch_is_judged(torch, sizes):
     assert {row["dtype"] for row in rows} == {"float32", "float64"}
     assert {row["verdict"] for row in rows} == {EXPLAINED}
     assert {row["what"] for row in rows if row["worst"].startswith("dWhh.")} <= {
-        "orthogonal, matrix_exp", "orthogonal, cayley"}
+        "orthogonal, matrix_exp",
+        "orthogonal, cayley",
+    }
 
 
 @pytest.mark.parametrize("name", ["bfloat16-float32", "float16-float32", "tf32"])
@@ -70,8 +72,11 @@ def test_torch_is_judged_in_coarser_arithmetics(torch, name, monkeypatch):
         return {key: value.T if key in ("dWhh", "dW2") else value for key, value in found.items()}
 
     monkeypatch.setattr(torch_nets, "results", transposed)
-    square = [row for row in survey.torch_rows(TINY, dtypes=(name,))
-              if row["what"] in ("nn.RNN tanh", "nn.Linear x 4, Tanh")]
+    square = [
+        row
+        for row in survey.torch_rows(TINY, dtypes=(name,))
+        if row["what"] in ("nn.RNN tanh", "nn.Linear x 4, Tanh")
+    ]
     assert {row["verdict"] for row in square} == {NOT_ROUNDING}
 
 
@@ -110,8 +115,10 @@ def test_orthogonal_parametrisations_in_torch(torch, map_name, dtype):
 def test_jax_is_judged(jax):
     rows = list(survey.jax_rows(TINY))
     assert {(row["what"], row["dtype"]) for row in rows} == {
-        (f"lax.scan {cell}", dtype) for cell in ("rnn", "lstm", "gru")
-        for dtype in ("float32", "float64")}
+        (f"lax.scan {cell}", dtype)
+        for cell in ("rnn", "lstm", "gru")
+        for dtype in ("float32", "float64")
+    }
     assert {row["verdict"] for row in rows} == {EXPLAINED}
 
 
@@ -179,15 +186,16 @@ def test_constant_parts_of_a_transition_in_torch(torch):
     found = torch_nets.gradients(loss, params, batch)
     assert compare(found, certified).passed and not found["dWhh.base"].any()
     assert found.keys() == {"loss", "dx", *(f"d{name}" for name in params)}
-    forgot = compare(torch_nets.gradients(lambda p, x, y: loss(p, x, y, True), params, batch),
-                     certified)
+    forgot = compare(
+        torch_nets.gradients(lambda p, x, y: loss(p, x, y, True), params, batch), certified
+    )
     assert {part.name: part.verdict for part in forgot.parts}["dbh"] == NOT_ROUNDING
 
 
 @pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 2, 1), (2, 3, 1)])
 def test_layers_are_those_that_a_size_allows(torch, sizes):
     """Of two units no projection is smaller."""
-    table, = (table for table in layers.TABLES if table.package == "torch")
+    (table,) = (table for table in layers.TABLES if table.package == "torch")
     found = {case.what.partition(",")[0] for case in layers.cases(table, sizes)}
     assert ("nn.LSTM proj_size" in found) == (sizes[1] > 2) and "nn.LSTM" in found
 
@@ -227,11 +235,14 @@ def test_torch_state_dicts_go_in_and_out(torch, cell):
     assert not compare(theirs, certify(net, {**ours, **variant}, batch), required=()).passed
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda s: s.pop("rnn.bias_hh_l0"), "rnn.bias_hh_l0 is missing"),
-    (lambda s: s.update({"rnn.weight_hh_l1": s["rnn.weight_hh_l0"]}), "second layer"),
-    (lambda s: s.update({"rnn.weight_hh_l0": s["rnn.weight_ih_l0"]}), r"need \(4, 4\)"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda s: s.pop("rnn.bias_hh_l0"), "rnn.bias_hh_l0 is missing"),
+        (lambda s: s.update({"rnn.weight_hh_l1": s["rnn.weight_hh_l0"]}), "second layer"),
+        (lambda s: s.update({"rnn.weight_hh_l0": s["rnn.weight_ih_l0"]}), r"need \(4, 4\)"),
+    ],
+)
 def test_wrong_state_dicts_are_refused(torch, change, message):
     net = RecurrentNet(2, 4, 3)
     state = torch_nets.state_dict(net, case(net)[0])
@@ -240,11 +251,14 @@ def test_wrong_state_dicts_are_refused(torch, change, message):
         torch_nets.from_state_dict(net, state)
 
 
-@pytest.mark.parametrize("net, message", [
-    (RecurrentNet(2, 4, 3, cell="gru_before"), "no layer for the cell gru_before"),
-    (RecurrentNet(2, 4, 3, activation=ACTIVATIONS["softsign"]), "no activation softsign"),
-    (RecurrentNet(2, 4, 3, gain=1.05), "gain"),
-])
+@pytest.mark.parametrize(
+    "net, message",
+    [
+        (RecurrentNet(2, 4, 3, cell="gru_before"), "no layer for the cell gru_before"),
+        (RecurrentNet(2, 4, 3, activation=ACTIVATIONS["softsign"]), "no activation softsign"),
+        (RecurrentNet(2, 4, 3, gain=1.05), "gain"),
+    ],
+)
 def test_nets_torch_has_no_layer_for_are_refused(torch, net, message):
     with pytest.raises(ValueError, match=message):
         torch_nets.state_dict(net, case(net)[0])
@@ -274,8 +288,10 @@ def test_onnx_gate_order_matters(onnx):
     """The layout is ONNX's: weights left in torch's order give another net."""
     net = RecurrentNet(2, 3, 1, cell="lstm")
     params, batch = case(net)
-    turned = {name: reorder(params[name], onnx_nets._back(onnx_nets.ORDER["lstm"]))
-              for name in ("Whh", "Wxh", "bh")}
+    turned = {
+        name: reorder(params[name], onnx_nets._back(onnx_nets.ORDER["lstm"]))
+        for name in ("Whh", "Wxh", "bh")
+    }
     theirs = onnx_nets.results(onnx_nets.model(net, {**params, **turned}), batch.x, "onnxruntime")
     verdict = compare(theirs, certify(net, params, batch), required=("h",))
     assert verdict.verdict == NOT_ROUNDING
@@ -317,12 +333,20 @@ def another_size(onnx, made, folder):
     made.graph.node[0].attribute[1].i = 7
 
 
-@pytest.mark.parametrize("change, message", [
-    (other_activation, "the activations Sigmoid, Relu, Tanh cannot be judged; need Sigmoid, f, f"),
-    (kept_beside, "W is kept in a file beside the model"),
-    (of_integers, "W is not a tensor of float32"),
-    (not_finite, "R has entries that are not finite"), (flat, "W has shape"),
-    (another_size, "with H = 7")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            other_activation,
+            "the activations Sigmoid, Relu, Tanh cannot be judged; need Sigmoid, f, f",
+        ),
+        (kept_beside, "W is kept in a file beside the model"),
+        (of_integers, "W is not a tensor of float32"),
+        (not_finite, "R has entries that are not finite"),
+        (flat, "W has shape"),
+        (another_size, "with H = 7"),
+    ],
+)
 def test_onnx_files_are_refused_in_one_line(onnx, tmp_path, change, message):
     made = onnx_nets.model(net := RecurrentNet(2, 3, 1, cell="lstm"), case(net)[0])
     change(onnx, made, tmp_path)
@@ -338,7 +362,7 @@ def test_onnx_files_are_refused_in_one_line(onnx, tmp_path, change, message):
 def test_only_the_recurrent_layer_of_a_model_runs(onnx, tmp_path):
     """What else the graph has, such as a tensor of 10^15 entries, is never computed."""
     made = onnx_nets.model(net := RecurrentNet(2, 3, 1), case(net)[0])
-    shape = onnx.numpy_helper.from_array(np.array([10 ** 15]), "shape")
+    shape = onnx.numpy_helper.from_array(np.array([10**15]), "shape")
     made.graph.initializer.append(shape)
     made.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["shape"], ["huge"]))
     made.graph.output.append(onnx.helper.make_tensor_value_info("huge", 1, ["n"]))
@@ -347,9 +371,15 @@ def test_only_the_recurrent_layer_of_a_model_runs(onnx, tmp_path):
     assert [row["verdict"] for row in rows] == [EXPLAINED] * 2
 
 
-@pytest.mark.parametrize("net", [
-    RecurrentNet(2, 4, 3, cell="lstm", readout="every"), RecurrentNet(2, 4, 3),
-    FeedforwardNet((2, 4, 3))], ids=["lstm", "rnn", "feedforward"])
+@pytest.mark.parametrize(
+    "net",
+    [
+        RecurrentNet(2, 4, 3, cell="lstm", readout="every"),
+        RecurrentNet(2, 4, 3),
+        FeedforwardNet((2, 4, 3)),
+    ],
+    ids=["lstm", "rnn", "feedforward"],
+)
 def test_refnet_inside_torch(torch, net):
     params, batch = case(net)
     ours = loss_and_gradients(net, params, batch)
@@ -357,22 +387,28 @@ def test_refnet_inside_torch(torch, net):
     p = {name: torch.from_numpy(value).requires_grad_() for name, value in params.items()}
     x = torch.from_numpy(batch.x).requires_grad_()
     outputs = function(x, **p)
-    loss = torch.nn.functional.cross_entropy(outputs.reshape(-1, 3),
-                                             torch.from_numpy(batch.y).reshape(-1))
+    loss = torch.nn.functional.cross_entropy(
+        outputs.reshape(-1, 3), torch.from_numpy(batch.y).reshape(-1)
+    )
     loss.backward()
-    theirs = {"loss": loss.detach().numpy(), "dx": x.grad.numpy(),
-              **{f"d{name}": value.grad.numpy() for name, value in p.items()}}
+    theirs = {
+        "loss": loss.detach().numpy(),
+        "dx": x.grad.numpy(),
+        **{f"d{name}": value.grad.numpy() for name, value in p.items()},
+    }
     assert (outputs.detach().numpy() == ours.outputs).all()
     assert compare(theirs, certify(net, params, batch)).passed
     with pytest.raises(RuntimeError, match="once_differentiable"):
         again = (function(x, **p) ** 2).sum()
-        grad, = torch.autograd.grad(again, x, create_graph=True)
+        (grad,) = torch.autograd.grad(again, x, create_graph=True)
         grad.sum().backward()
 
 
-@pytest.mark.parametrize("net", [
-    RecurrentNet(2, 4, 3, cell="gru", readout="every"), RecurrentNet(2, 4, 3)],
-    ids=["gru", "rnn"])
+@pytest.mark.parametrize(
+    "net",
+    [RecurrentNet(2, 4, 3, cell="gru", readout="every"), RecurrentNet(2, 4, 3)],
+    ids=["gru", "rnn"],
+)
 def test_refnet_inside_jax(jax, net):
     params, batch = case(net)
     function = jax_nets.as_function(net)
@@ -387,8 +423,17 @@ def test_refnet_inside_jax(jax, net):
 
 
 def test_a_stack_without_a_read_out_inside_jax(jax):
-    net = StackedNet(2, 3, 6, cell="rnn", layers=2, bidirectional=True, readout="none",
-                     loss="none", reduction="sum")
+    net = StackedNet(
+        2,
+        3,
+        6,
+        cell="rnn",
+        layers=2,
+        bidirectional=True,
+        readout="none",
+        loss="none",
+        reduction="sum",
+    )
     params, batch = case(net)
 
     def loss(p, x, y):
@@ -397,11 +442,14 @@ def test_a_stack_without_a_read_out_inside_jax(jax):
     assert compare(jax_nets.gradients(loss, params, batch), certify(net, params, batch)).passed
 
 
-@pytest.mark.parametrize("extra, use", [
-    ("torch", lambda net, p, b: torch_nets.results(net, p, b)),
-    ("jax", lambda net, p, b: jax_nets.results(net, p, b)),
-    ("onnx", lambda net, p, b: onnx_nets.model(net, p)),
-])
+@pytest.mark.parametrize(
+    "extra, use",
+    [
+        ("torch", lambda net, p, b: torch_nets.results(net, p, b)),
+        ("jax", lambda net, p, b: jax_nets.results(net, p, b)),
+        ("onnx", lambda net, p, b: onnx_nets.model(net, p)),
+    ],
+)
 def test_missing_extra_is_named(monkeypatch, extra, use):
     monkeypatch.setitem(sys.modules, extra, None)
     net = RecurrentNet(2, 3, 1)
@@ -411,6 +459,7 @@ def test_missing_extra_is_named(monkeypatch, extra, use):
 
 def test_what_torch_refuses_is_a_row_of_its_own(torch, monkeypatch):
     """On a GPU, cuDNN's layers refuse a weight that is not contiguous, as a Cayley map makes it."""
+
     def refuses(*_):
         raise RuntimeError("view size is not compatible\nwith anything")
 

@@ -51,16 +51,26 @@ def small():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("net", [
-    SMALL,
-    *(RecurrentNet(2, 4, 3, cell=cell, readout="every") for cell in
-      ("rnn", "lstm", "gru", "gru_before")),
-    *(RecurrentNet(2, 4, 3, activation=act, loss="squared_error")
-      for act in ACTIVATIONS.values()),
-    FeedforwardNet((4, 6, 6, 3)),
-], ids=lambda value: getattr(value, "__name__", None) or " ".join(
-    str(getattr(value, part, "")) for part in ("cell", "readout", "loss"))
-    + value.activation.name)
+@pytest.mark.parametrize(
+    "net",
+    [
+        SMALL,
+        *(
+            RecurrentNet(2, 4, 3, cell=cell, readout="every")
+            for cell in ("rnn", "lstm", "gru", "gru_before")
+        ),
+        *(
+            RecurrentNet(2, 4, 3, activation=act, loss="squared_error")
+            for act in ACTIVATIONS.values()
+        ),
+        FeedforwardNet((4, 6, 6, 3)),
+    ],
+    ids=lambda value: (
+        getattr(value, "__name__", None)
+        or " ".join(str(getattr(value, part, "")) for part in ("cell", "readout", "loss"))
+        + value.activation.name
+    ),
+)
 def test_correct_results_are_explained(net, dtype):
     params, batch = make(net, dtype=dtype, mask=getattr(net, "readout", "") == "every")
     verdict = compare(results(net, params, batch), certify(net, params, batch))
@@ -87,28 +97,35 @@ def test_verdict_states_the_rule_and_both_numbers(small):
 
 def test_limits():
     true = np.full(1, 100.0)
-    for off, verdict in ((6.0, EXPLAINED), (6.01, SUSPICIOUS), (12.0, SUSPICIOUS),
-                         (12.01, NOT_ROUNDING)):
+    for off, verdict in (
+        (6.0, EXPLAINED),
+        (6.01, SUSPICIOUS),
+        (12.0, SUSPICIOUS),
+        (12.01, NOT_ROUNDING),
+    ):
         assert judgement("loss", true + off, true, np.ones(1)).verdict == verdict
 
 
-@pytest.mark.parametrize("change, note", [
-    (lambda t: t.pop("dWhh"), "is missing"),
-    (lambda t: t.update(dWhh=t["dWhh"] * np.nan), "25 entries that are not finite"),
-    (lambda t: t.update(dWhh=t["dWhh"] * np.inf), "not finite, the first at [0, 0]"),
-    (lambda t: t.update(dWxh=t["dWxh"].T), "has shape (2, 5); need (5, 2)"),
-    (lambda t: t.update(dWhh="oops"), "holds no array of real numbers"),
-    (lambda t: t.update(dWhh=[[1, 2], [3]]), "holds no array of real numbers"),
-    (lambda t: t.update(dWhh=np.ma.array(t["dWhh"], mask=np.eye(5))), "holds no array of real"),
-    (lambda t: t.update(dWhh=None), "None; need an array of floats"),
-    (lambda t: t.update(dWhh=t["dWhh"] + 0j), "complex64; pass its .real"),
-    (lambda t: t.update(dWhh=t["dWhh"].astype(object)), "object; pass np.asarray"),
-    (lambda t: t.update(dWhh=t["dWhh"] > 0), "bool; need numbers"),
-    (lambda t: t.update(dWhh=t["dWhh"].byteswap()), "bytes of each number in reverse"),
-    (lambda t: t.update(dwhh=t["dWhh"]), "is not the name of a result"),
-    (lambda t: t.update({"out.loss": 1.0}), "did you mean loss?"),
-    (lambda t: t.clear(), "is missing"),
-])
+@pytest.mark.parametrize(
+    "change, note",
+    [
+        (lambda t: t.pop("dWhh"), "is missing"),
+        (lambda t: t.update(dWhh=t["dWhh"] * np.nan), "25 entries that are not finite"),
+        (lambda t: t.update(dWhh=t["dWhh"] * np.inf), "not finite, the first at [0, 0]"),
+        (lambda t: t.update(dWxh=t["dWxh"].T), "has shape (2, 5); need (5, 2)"),
+        (lambda t: t.update(dWhh="oops"), "holds no array of real numbers"),
+        (lambda t: t.update(dWhh=[[1, 2], [3]]), "holds no array of real numbers"),
+        (lambda t: t.update(dWhh=np.ma.array(t["dWhh"], mask=np.eye(5))), "holds no array of real"),
+        (lambda t: t.update(dWhh=None), "None; need an array of floats"),
+        (lambda t: t.update(dWhh=t["dWhh"] + 0j), "complex64; pass its .real"),
+        (lambda t: t.update(dWhh=t["dWhh"].astype(object)), "object; pass np.asarray"),
+        (lambda t: t.update(dWhh=t["dWhh"] > 0), "bool; need numbers"),
+        (lambda t: t.update(dWhh=t["dWhh"].byteswap()), "bytes of each number in reverse"),
+        (lambda t: t.update(dwhh=t["dWhh"]), "is not the name of a result"),
+        (lambda t: t.update({"out.loss": 1.0}), "did you mean loss?"),
+        (lambda t: t.clear(), "is missing"),
+    ],
+)
 def test_bad_input_never_passes(small, change, note):
     params, batch, certified, sigma = small
     theirs = results(SMALL, params, batch)
@@ -120,8 +137,10 @@ def test_bad_input_never_passes(small, change, note):
 
 def test_what_is_wider_than_float64_is_judged_as_float64():
     params, batch = make(SMALL, dtype=np.float64)
-    theirs = {name: np.asarray(value).astype(np.longdouble)
-              for name, value in results(SMALL, params, batch).items()}
+    theirs = {
+        name: np.asarray(value).astype(np.longdouble)
+        for name, value in results(SMALL, params, batch).items()
+    }
     verdict = compare(theirs, certify(SMALL, params, batch))
     assert verdict.passed and verdict.dtype == "float64"
 
@@ -132,8 +151,11 @@ def test_what_numpy_cannot_read_is_said(small):
             raise RuntimeError("requires grad")
 
     for dtype in (None, np.float32):
-        with pytest.raises(TypeError, match=r"theirs\['dWhh'\] is Tensor, .* \(requires grad\); "
-                           r"need an array of NumPy's: of a PyTorch tensor pass t.detach\(\)"):
+        with pytest.raises(
+            TypeError,
+            match=r"theirs\['dWhh'\] is Tensor, .* \(requires grad\); "
+            r"need an array of NumPy's: of a PyTorch tensor pass t.detach\(\)",
+        ):
             compare({"dWhh": Tensor()}, small[2], dtype=dtype)
         with pytest.raises(TypeError, match="theirs has the name 3, which is int; need names of"):
             compare({3: np.ones(2)}, small[2], dtype=dtype)
@@ -213,8 +235,13 @@ def test_runs_that_part_at_a_kink_go_on_alone():
     """A pre-activation of 1e-9 is positive or negative in float32: both gradients are right."""
     net = RecurrentNet(1, 1, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
     one = np.ones((1, 1), np.float32)
-    params = {"Whh": one, "Wxh": one, "bh": np.array([-1 + 2.0**-30]), "Why": one,
-              "by": np.ones(1, np.float32)}
+    params = {
+        "Whh": one,
+        "Wxh": one,
+        "bh": np.array([-1 + 2.0**-30]),
+        "Why": one,
+        "by": np.ones(1, np.float32),
+    }
     certified = certify(net, params, Batch(np.ones((1, 1, 1)), np.zeros((1, 1))))
     sigma = spread(certified, np.float32)
     assert 0.3 < sigma["dWxh"].item() < 3  # the slope is 1 or 0, the loss gradient near 2
@@ -267,21 +294,32 @@ def naive(p, batch, how):
     dh, dx = dv @ p["Why"], np.zeros_like(x)
     back = W.T if how == "Whh is transposed in the backward recursion only" else W
     for t in reversed(range(T)):
-        slope_of = {"tanh' is taken of a where h belongs": a[t],
-                    "tanh' is taken of h where a belongs": np.tanh(h[t + 1]),
-                    "tanh' is taken of the state one step earlier": h[t]}.get(how, h[t + 1])
+        slope_of = {
+            "tanh' is taken of a where h belongs": a[t],
+            "tanh' is taken of h where a belongs": np.tanh(h[t + 1]),
+            "tanh' is taken of the state one step earlier": h[t],
+        }.get(how, h[t + 1])
         da = (1 - slope_of * slope_of) * dh
         dx[t] = da @ p["Wxh"]
         dh = 0 * dh if how == "the gradient is not carried from step to step" else da @ back
-        if (how, t) in (("the first step is dropped from the weight gradients", 0),
-                        ("the last step is dropped from the weight gradients", T - 1)):
+        if (how, t) in (
+            ("the first step is dropped from the weight gradients", 0),
+            ("the last step is dropped from the weight gradients", T - 1),
+        ):
             continue
         later = how == "the gradient of Whh takes h[t] for h[t-1]"
         g["Whh"] += da.T @ h[t + 1 if later else t]
         g["Wxh"] += da.T @ x[t]
         g["bh"] += da.sum(axis=0)
-    return {"loss": loss, "outputs": v, **{f"d{name}": value for name, value in g.items()},
-            "dx": dx, "dh0": dh.sum(axis=0), "dWhy": dv.T @ h[T], "dby": dv.sum(axis=0)}
+    return {
+        "loss": loss,
+        "outputs": v,
+        **{f"d{name}": value for name, value in g.items()},
+        "dx": dx,
+        "dh0": dh.sum(axis=0),
+        "dWhy": dv.T @ h[T],
+        "dby": dv.sum(axis=0),
+    }
 
 
 def test_naive_backpropagation_is_right(small):
@@ -289,20 +327,29 @@ def test_naive_backpropagation_is_right(small):
     assert compare(naive(params, batch, "nothing"), certified, sigma=sigma).passed
 
 
-@pytest.mark.parametrize("how", [
-    "time is reversed", "the reduction is sum instead of mean", "h0 is ignored",
-    "the bias bh is left out (one of two biases only)", "dWhh is transposed",
-    "x is read with batch and time swapped", "the first step of the sequence is dropped",
-    "dbh is doubled: the gradients of two biases are added", "the gradient dh0 is missing (zero)",
-    "Whh is transposed in the forward and backward pass",
-    "Whh is transposed in the backward recursion only",
-    "tanh' is taken of a where h belongs", "tanh' is taken of h where a belongs",
-    "tanh' is taken of the state one step earlier",
-    "the gradient is not carried from step to step",
-    "the first step is dropped from the weight gradients",
-    "the last step is dropped from the weight gradients",
-    "the gradient of Whh takes h[t] for h[t-1]",
-])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "time is reversed",
+        "the reduction is sum instead of mean",
+        "h0 is ignored",
+        "the bias bh is left out (one of two biases only)",
+        "dWhh is transposed",
+        "x is read with batch and time swapped",
+        "the first step of the sequence is dropped",
+        "dbh is doubled: the gradients of two biases are added",
+        "the gradient dh0 is missing (zero)",
+        "Whh is transposed in the forward and backward pass",
+        "Whh is transposed in the backward recursion only",
+        "tanh' is taken of a where h belongs",
+        "tanh' is taken of h where a belongs",
+        "tanh' is taken of the state one step earlier",
+        "the gradient is not carried from step to step",
+        "the first step is dropped from the weight gradients",
+        "the last step is dropped from the weight gradients",
+        "the gradient of Whh takes h[t] for h[t-1]",
+    ],
+)
 def test_convention_is_named(small, how):
     params, batch, certified, sigma = small
     verdict = compare(broken(SMALL, params, batch, how), certified, sigma=sigma)
@@ -310,18 +357,27 @@ def test_convention_is_named(small, how):
     assert verdict.convention == how
 
 
-@pytest.mark.parametrize("cell, how", [
-    ("lstm", "order"), ("gru", "order"), ("gru", "stacked"), ("gru", "reset"),
-    ("gru_before", "reset"), ("lstm", "the gradient of Whh takes h[t] for h[t-1]"),
-])
+@pytest.mark.parametrize(
+    "cell, how",
+    [
+        ("lstm", "order"),
+        ("gru", "order"),
+        ("gru", "stacked"),
+        ("gru", "reset"),
+        ("gru_before", "reset"),
+        ("lstm", "the gradient of Whh takes h[t] for h[t-1]"),
+    ],
+)
 def test_conventions_of_gates_are_named(cell, how):
     net = RecurrentNet(2, 3, 3, cell=cell)
     params, batch = make(net)
     certified = certify(net, params, batch)
     gates = net.gates
     turn = (1, 0, *range(2, len(gates)))  # its own inverse
-    turned = {name: np.concatenate([np.split(params[name], len(gates))[n] for n in turn])
-              for name in ("Whh", "Wxh", "bh")}
+    turned = {
+        name: np.concatenate([np.split(params[name], len(gates))[n] for n in turn])
+        for name in ("Whh", "Wxh", "bh")
+    }
     theirs = results(net, params, batch)
     if how == "order":
         theirs = results(net, {**params, **turned}, batch)
@@ -336,16 +392,24 @@ def test_conventions_of_gates_are_named(cell, how):
         other = {"gru": "gru_before", "gru_before": "gru"}[cell]
         bias = {} if cell == "gru" else {"bhn": np.zeros(3, np.float32)}
         changed = replace(net, cell=other)
-        theirs = results(changed, {name: value for name, value in {**params, **bias}.items()
-                                   if name in changed.shapes}, batch)
+        theirs = results(
+            changed,
+            {name: value for name, value in {**params, **bias}.items() if name in changed.shapes},
+            batch,
+        )
         theirs.pop("dbhn", None)
         expected = "reset"
     else:
         T, B, H = len(batch.x), batch.x.shape[1], 3
         _, tape = net.forward(params, batch.x)
         wide = {**params, "Wxh": np.hstack([params["Wxh"], np.eye(4 * H, dtype=np.float32)])}
-        da = loss_and_gradients(replace(net, inputs=2 + 4 * H), wide, batch._replace(
-            x=np.concatenate([batch.x, np.zeros((T, B, 4 * H), np.float32)], axis=2)))
+        da = loss_and_gradients(
+            replace(net, inputs=2 + 4 * H),
+            wide,
+            batch._replace(
+                x=np.concatenate([batch.x, np.zeros((T, B, 4 * H), np.float32)], axis=2)
+            ),
+        )
         rows = da.gradients["x"][..., 2:].reshape(T * B, 4 * H)
         theirs["dWhh"] = rows.T @ tape.cell.h[1:].reshape(T * B, H)
         expected = how
@@ -386,7 +450,7 @@ def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypat
     ordinary quantities reject some. A gradient a thousand times too large is rejected."""
     rng, kind = np.random.default_rng(12), np.dtype(np.float32)
     net = RecurrentNet(inputs=1, hidden=24, outputs=3)
-    params = net.init(rng) | {"Whh": (.45 * rng.standard_normal((24, 24))).astype(np.float32)}
+    params = net.init(rng) | {"Whh": (0.45 * rng.standard_normal((24, 24))).astype(np.float32)}
     batch = Batch(rng.standard_normal((150, 2, 1)).astype(np.float32), np.array([1, 2]))
     certified = certify(net, params, batch)
     true = {name: certified.named()[name].value for name in ("dWhh", "dWxh", "dbh", "dh0")}
@@ -397,8 +461,10 @@ def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypat
         found = 0
         for n in range(noise.RUNS):
             theirs = {name: runs[name][n] for name in true}
-            sigma = {name: np.sqrt(np.delete(square, n, axis=0).mean(axis=0))
-                     for name, square in off.items()}
+            sigma = {
+                name: np.sqrt(np.delete(square, n, axis=0).mean(axis=0))
+                for name, square in off.items()
+            }
             verdict = compare_values(theirs, true, sigma, kind, ())
             assert all(part.blind for part in verdict.parts) and not verdict.passed
             found += verdict.verdict == NOT_ROUNDING
@@ -449,6 +515,6 @@ def test_a_part_that_rounding_leaves_no_digit_of_is_said():
     assert verdict.passed and "25% of dbh" in verdict.note
     wide = {name: value.value for name, value in certified.named().items()}
     assert not compare(wide, certified).note
-    true, sigma = np.array([0, 0, 1., 2.]), np.array([0, 0, 1., 1e-9])
+    true, sigma = np.array([0, 0, 1.0, 2.0]), np.array([0, 0, 1.0, 1e-9])
     assert judgement("dbh", true, true, sigma).hidden == 0.5
     assert judgement("dbh", true, true, sigma.clip(1)).blind

@@ -20,8 +20,15 @@ from refnet.nets.recurrent import RecurrentNet
 
 pytestmark = pytest.mark.needs("flint")
 
-HERE = ("reference", "permuted", "loops BLAS", "loops fused", "loops sequential fused",
-        "loops backwards", "loops pairwise")
+HERE = (
+    "reference",
+    "permuted",
+    "loops BLAS",
+    "loops fused",
+    "loops sequential fused",
+    "loops backwards",
+    "loops pairwise",
+)
 IN_C = tuple(name for name in IMPLEMENTATIONS if name.startswith("C "))
 
 
@@ -86,25 +93,45 @@ def test_bugs_are_of_every_kind():
 
 def test_summary_counts_misses_and_false_alarms():
     bug = {"kind": "bug", "what": "b", "z": 1.0}
-    rows = [{"kind": "correct", "what": "c", "z": 7.0, "verdict": "suspicious"},
-            {**bug, "verdict": EXPLAINED, "true_z": LIMITS[1] + 1},
-            {**bug, "verdict": EXPLAINED, "true_z": 1.0},
-            {**bug, "verdict": NOT_ROUNDING, "true_z": 99.0}]
+    rows = [
+        {"kind": "correct", "what": "c", "z": 7.0, "verdict": "suspicious"},
+        {**bug, "verdict": EXPLAINED, "true_z": LIMITS[1] + 1},
+        {**bug, "verdict": EXPLAINED, "true_z": 1.0},
+        {**bug, "verdict": NOT_ROUNDING, "true_z": 99.0},
+    ]
     found = errorrates.summary(rows)
     assert (found["false_alarms"], found["missed"], found["hidden_in_rounding"]) == (1, 1, 1)
     assert (found["found"], found["bugs"], found["largest_z_of_correct"]) == (1, 3, 7.0)
 
 
 def test_tables_keep_counts_and_exceptions():
-    rows = [{"kind": "correct", "what": "c", "z": 1.0, "verdict": EXPLAINED},
-            {"kind": "bug", "what": "b", "z": 9.0, "verdict": EXPLAINED, "true_z": 99.0},
-            {"kind": "bug", "what": "b", "z": 99.0, "verdict": NOT_ROUNDING, "true_z": 99.0,
-             "convention": "b"}]
+    rows = [
+        {"kind": "correct", "what": "c", "z": 1.0, "verdict": EXPLAINED},
+        {"kind": "bug", "what": "b", "z": 9.0, "verdict": EXPLAINED, "true_z": 99.0},
+        {
+            "kind": "bug",
+            "what": "b",
+            "z": 99.0,
+            "verdict": NOT_ROUNDING,
+            "true_z": 99.0,
+            "convention": "b",
+        },
+    ]
     tables = errorrates.tables(rows)
-    assert tables["correct"] == [{"what": "c", "correct": 1, "false_alarms": 0,
-                                  "largest_z_of_correct": 1.0}]
-    assert tables["bugs"] == [{"what": "b", "bugs": 2, "found": 1, "hidden_in_rounding": 0,
-                               "missed": 1, "named": 1, "by_their_own": 1}]
+    assert tables["correct"] == [
+        {"what": "c", "correct": 1, "false_alarms": 0, "largest_z_of_correct": 1.0}
+    ]
+    assert tables["bugs"] == [
+        {
+            "what": "b",
+            "bugs": 2,
+            "found": 1,
+            "hidden_in_rounding": 0,
+            "missed": 1,
+            "named": 1,
+            "by_their_own": 1,
+        }
+    ]
     assert tables["rows"] == [rows[1]]
 
 
@@ -127,7 +154,7 @@ def test_checkers_side_by_side():
     assert not short["dWhh is transposed"]["gradcheck"]
 
 
-OWN = '''
+OWN = """
 import torch
 
 def loss(p, x, y):
@@ -135,7 +162,7 @@ def loss(p, x, y):
     for step in x:
         h = torch.tanh(step @ p["Wxh"].T + h @ p["Whh"].T + p["bh"])
     return torch.nn.functional.cross_entropy(h @ p["Why"].T + p["by"], y, reduction="REDUCTION")
-'''
+"""
 
 
 def test_commands_judge_a_users_function(tmp_path, capsys):
@@ -159,6 +186,7 @@ def test_commands_judge_a_model_file(tmp_path, capsys):
     onnx = pytest.importorskip("onnx", reason="onnx (extra onnx) is not installed")
     pytest.importorskip("onnxruntime", reason="ONNX Runtime (extra onnx) is not installed")
     from refnet.check.adapters.onnx_nets import model
+
     net = RecurrentNet(2, 3, 1, cell="gru")
     made = model(net, random_params(net, np.random.default_rng(0), np.float32))
     onnx.save(made, tmp_path / "gru.onnx")
@@ -172,6 +200,7 @@ def test_commands_judge_a_model_file(tmp_path, capsys):
 def test_commands_write_and_judge_vectors(tmp_path, capsys, monkeypatch):
     from refnet.check import vectors
     from refnet.check.encodings import encode
+
     few = [case for case in vectors.catalogue() if case[0] in ("rnn-last", "gru-last")]
     monkeypatch.setattr(vectors, "catalogue", lambda: iter(few))
     golden, theirs = tmp_path / "golden", tmp_path / "theirs"
@@ -180,18 +209,33 @@ def test_commands_write_and_judge_vectors(tmp_path, capsys, monkeypatch):
     assert "2 cases in three encodings" in capsys.readouterr().out
     name, net, params, batch = few[0]
     found = loss_and_gradients(net, params, batch)
-    (theirs / f"{name}.json").write_bytes(encode(
-        {f"d{key}": value for key, value in found.gradients.items()}, "json",
-        {"dtype": "float32"}))
+    (theirs / f"{name}.json").write_bytes(
+        encode(
+            {f"d{key}": value for key, value in found.gradients.items()},
+            "json",
+            {"dtype": "float32"},
+        )
+    )
     assert command("vectors", "judge", golden, theirs) == 1
     assert "there is no result for this case" in capsys.readouterr().out
     assert command("vectors", "judge", golden, theirs, "--skip-missing") == 0
     assert "1 of 1 cases" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", [
-    ("check",), ("check", "torch"), ("check", "jax"), ("check", "onnx"), ("check", "rates"),
-    ("check", "checkers"), ("vectors",), ("vectors", "write"), ("vectors", "judge")])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("check",),
+        ("check", "torch"),
+        ("check", "jax"),
+        ("check", "onnx"),
+        ("check", "rates"),
+        ("check", "checkers"),
+        ("vectors",),
+        ("vectors", "write"),
+        ("vectors", "judge"),
+    ],
+)
 def test_help_teaches_with_an_example(path, capsys):
     with pytest.raises(SystemExit):
         command(*path, "--help")

@@ -24,10 +24,12 @@ pytestmark = pytest.mark.needs("flint")
 
 PAGE = Path(cli.__file__).parent / "check" / "README.md"
 SMALL = ["--sizes", "3,4,2"]
-BUGS = {"numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
-        "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
-        "jax": ("axis=1).mean()", "axis=1).sum()"),
-        "c": ("before[k] += da * Whh[i * H + k]", "before[k] += da * Whh[k * H + i]")}
+BUGS = {
+    "numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
+    "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
+    "jax": ("axis=1).mean()", "axis=1).sum()"),
+    "c": ("before[k] += da * Whh[i * H + k]", "before[k] += da * Whh[k * H + i]"),
+}
 NEEDS = {"torch": "torch", "jax": "jax"}
 
 
@@ -46,8 +48,11 @@ def written(name, folder, change=None):
 
 def test_layers_have_names_that_fit_their_column():
     from refnet.check import commands, layers
-    assert max(len(case.what) for table in layers.TABLES
-               for case in layers.cases(table)) == commands.LONGEST
+
+    assert (
+        max(len(case.what) for table in layers.TABLES for case in layers.cases(table))
+        == commands.LONGEST
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -60,7 +65,8 @@ def test_the_example_is_right(name, tmp_path, capsys):
 
 @pytest.mark.parametrize("name, text", [("c", PAGE.read_text()), ("numpy", FUNCTION)])
 def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
-        name, text, tmp_path, monkeypatch, capsys):
+    name, text, tmp_path, monkeypatch, capsys
+):
     written(name, tmp_path)
     monkeypatch.chdir(tmp_path)
     first, second = findall(r"^ *refnet (check function .*?)(?: +#.*)?$", text, MULTILINE)[:2]
@@ -68,11 +74,19 @@ def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
     assert cli.main(second.split()) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name, flags, says", [
-    *[(name, ["--mask"], "; it gets p, x, y, and with --mask a fourth, the mask)")
-      for name in EXAMPLES],
-    ("c", ["--cell", "lstm"], "'Whh': (16, 4)"), ("c", ["--layers", "2"], "'Whh_l1': (4, 4)"),
-    ("c", ["--readout", "every"], "'y': (3, 2)"), ("c", ["--dtypes", "float16"], "got float16")])
+@pytest.mark.parametrize(
+    "name, flags, says",
+    [
+        *[
+            (name, ["--mask"], "; it gets p, x, y, and with --mask a fourth, the mask)")
+            for name in EXAMPLES
+        ],
+        ("c", ["--cell", "lstm"], "'Whh': (16, 4)"),
+        ("c", ["--layers", "2"], "'Whh_l1': (4, 4)"),
+        ("c", ["--readout", "every"], "'y': (3, 2)"),
+        ("c", ["--dtypes", "float16"], "got float16"),
+    ],
+)
 def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys):
     """C is not handed what it would read as something else."""
     assert cli.main(["check", "function", written(name, tmp_path), *SMALL, *flags]) == 2
@@ -114,7 +128,8 @@ def test_every_option_describes_a_net(options):
 
     sizes, dtypes = ((4, 3, 2),), (np.float64,)
     assert [row["verdict"] for row in own_rows(reference, described, sizes, dtypes)] == [
-        "explained by rounding"]
+        "explained by rounding"
+    ]
     assert [row["verdict"] for row in own_rows(wrong, described, sizes, dtypes)] == ["not rounding"]
     params, batch = seen[0]
     stems = {name.split("_l")[0] for name in params}
@@ -156,8 +171,12 @@ def test_two_biases_are_added_in_any_order():
 
     for seed in range(20):
         params, batch = described.arrays(net, np.float32, 3, 2, seed)
-        params |= {"Wxh": params["Wxh"] / 64, "Whh": params["Whh"] / 64,
-                   "bh": np.float32([.3]), "bhh": np.float32([-.3])}
+        params |= {
+            "Wxh": params["Wxh"] / 64,
+            "Whh": params["Whh"] / 64,
+            "bh": np.float32([0.3]),
+            "bhh": np.float32([-0.3]),
+        }
         found = judge(net, apart, params, batch)
         assert found.passed and not found.convention, found
         wrong = judge(net, lambda p, b: apart(p, b, np.float32(1 + 1e-5)), params, batch)
@@ -188,25 +207,35 @@ def test_a_bug_that_only_some_options_show(tmp_path, capsys):
         "def gradients(p, x, y, mask):\n"
         "    net = StackedNet(3, 4, 5, 'gru', layers=2)\n"
         "    found = reference_results(net, p, Batch(x, y, mask))\n"
-        "    return {**found, 'dWhh_l0': found['dWhh_l0'] * FACTOR}\n")
+        "    return {**found, 'dWhh_l0': found['dWhh_l0'] * FACTOR}\n"
+    )
     flags = ["--cell", "gru", "--layers", "2", "--mask", *SMALL, "--dtypes", "float64"]
     for factor, status in ((1, 0), (1.01, 1)):
         (tmp_path / "helper.py").write_text(f"FACTOR = {factor}\n")
         sys.modules.pop("helper", None)
         assert cli.main(["check", "function", f"{file}:gradients", *flags]) == status, (
-            capsys.readouterr().err)
+            capsys.readouterr().err
+        )
 
 
-@pytest.mark.parametrize("text, says", [
-    ("return 3", "returned int; need a dict of arrays by name"),
-    ("return {}['x']", "KeyError"), ("raise KeyError", "; p has Wxh, Why, by, bh, Whh)"),
-    ("return {'dbh': p['h0']}", "KeyError: 'h0'"), ("p['h0']", "; p has Wxh, Why, by, bh, Whh)"),
-    ("{}['Whh']", "mine.py:2: {}['Whh'])"),
-    ("import sys; sys.exit(0)", "SystemExit: 0 (at "),
-    ("return {'dWhh': type('Lost', (), {'__array__': 3})()}", "returned dWhh as Lost, which NumPy"),
-    ("import numpy; return {'dWhh': numpy.ma.masked_all(p['Whh'].shape)}", ""),
-    ("return {'dWhh': None}", ""),
-])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("return 3", "returned int; need a dict of arrays by name"),
+        ("return {}['x']", "KeyError"),
+        ("raise KeyError", "; p has Wxh, Why, by, bh, Whh)"),
+        ("return {'dbh': p['h0']}", "KeyError: 'h0'"),
+        ("p['h0']", "; p has Wxh, Why, by, bh, Whh)"),
+        ("{}['Whh']", "mine.py:2: {}['Whh'])"),
+        ("import sys; sys.exit(0)", "SystemExit: 0 (at "),
+        (
+            "return {'dWhh': type('Lost', (), {'__array__': 3})()}",
+            "returned dWhh as Lost, which NumPy",
+        ),
+        ("import numpy; return {'dWhh': numpy.ma.masked_all(p['Whh'].shape)}", ""),
+        ("return {'dWhh': None}", ""),
+    ],
+)
 def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
     (tmp_path / "mine.py").write_text(f"def gradients(p, x, y):\n    {text}\n")
     status = cli.main(["check", "function", f"{tmp_path / 'mine.py'}:gradients", *SMALL])
@@ -216,17 +245,18 @@ def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
         assert "holds no array of real numbers" in out or "is missing" in out
 
 
-@pytest.mark.parametrize("arguments, says", [
-    ([], "--example numpy > mine.py"), (["nowhere.py:f"], "need FILE.py:NAME"),
-])
+@pytest.mark.parametrize(
+    "arguments, says", [([], "--example numpy > mine.py"), (["nowhere.py:f"], "need FILE.py:NAME")]
+)
 def test_refusals(arguments, says, capsys):
     assert cli.main(["check", "function", *arguments]) == 2
     assert says in capsys.readouterr().err
 
 
 def test_required_names(tmp_path, capsys):
-    (tmp_path / "mine.py").write_text("def gradients(p, x, y):\n    return {'h': __import__("
-                                      "'example').gradients(p, x, y)['h']}\n")
+    (tmp_path / "mine.py").write_text(
+        "def gradients(p, x, y):\n    return {'h': __import__('example').gradients(p, x, y)['h']}\n"
+    )
     (tmp_path / "example.py").write_text(example("numpy"))
     place = f"{tmp_path / 'mine.py'}:gradients"
     assert cli.main(["check", "function", place, *SMALL]) == 1
@@ -278,8 +308,20 @@ def test_what_hides_at_the_start_of_a_transition_is_found(tmp_path, monkeypatch,
     monkeypatch.syspath_prepend(tmp_path)
     for transition, right, wrong in (("svd", "svd", "forgot"), ("cayley", "cayley", "at_zero")):
         for name, status in ((right, 0), (wrong, 1)):
-            assert cli.main(["check", "function", f"{tmp_path / 'turned.py'}:{name}",
-                             "--transition", transition, "--sizes", "8,6,2"]) == status, name
+            assert (
+                cli.main(
+                    [
+                        "check",
+                        "function",
+                        f"{tmp_path / 'turned.py'}:{name}",
+                        "--transition",
+                        transition,
+                        "--sizes",
+                        "8,6,2",
+                    ]
+                )
+                == status
+            ), name
     assert "not rounding" in capsys.readouterr().out
 
 
@@ -297,20 +339,34 @@ def test_tolerances_are_listed(capsys):
     assert lines[0].split() == ["dtype", "T", "H", "B", "quantity", "rtol", "atol"]
     rows = [line.split() for line in lines[1:]]
     assert len(rows) == 2 * len({row[4] for row in rows}) and {"dWhh", "dbhn", "dx", "loss"} <= {
-        row[4] for row in rows}
-    assert all(float(row[5]) + float(row[6]) < (1e-4 if row[0] == "float32" else 1e-12)
-               for row in rows)
+        row[4] for row in rows
+    }
+    assert all(
+        float(row[5]) + float(row[6]) < (1e-4 if row[0] == "float32" else 1e-12) for row in rows
+    )
 
 
 # ---- files
 
+
 def test_every_quantity_is_in_the_json(tmp_path):
     target = tmp_path / "rows.json"
-    assert cli.main(["check", "function", written("numpy", tmp_path), *SMALL,
-                     "--json", str(target)]) == 0
+    assert (
+        cli.main(["check", "function", written("numpy", tmp_path), *SMALL, "--json", str(target)])
+        == 0
+    )
     row = json.loads(target.read_text())["rows"][0]
     assert [part["name"] for part in row["quantities"]] == [
-        "loss", "outputs", "h", "dx", "dWhh", "dWxh", "dbh", "dWhy", "dby"]
+        "loss",
+        "outputs",
+        "h",
+        "dx",
+        "dWhh",
+        "dWxh",
+        "dbh",
+        "dWhy",
+        "dby",
+    ]
     assert all(part["z"] <= 6 and part["sigma"] > 0 for part in row["quantities"])
 
 
@@ -319,20 +375,25 @@ def test_files_lie_where_they_were_named_though_the_function_goes_elsewhere(tmp_
     path = Path(place.rpartition(":")[0])
     path.write_text(f"import os\nos.chdir('/')\n{path.read_text()}")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["check", "function", place, *SMALL, "--json", "a.json", "--junit", "a.xml"]
-                    ) == 0
+    assert (
+        cli.main(["check", "function", place, *SMALL, "--json", "a.json", "--junit", "a.xml"]) == 0
+    )
     assert (tmp_path / "a.json").exists() and (tmp_path / "a.xml").exists()
 
 
 SCHEMA = {
     "testsuites": (set(), set(), {"testsuite"}),
-    "testsuite": ({"name", "tests", "failures", "errors", "time", "timestamp", "hostname"},
-                  {"id", "package", "skipped"},
-                  {"properties", "testcase", "system-out", "system-err"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "time", "timestamp", "hostname"},
+        {"id", "package", "skipped"},
+        {"properties", "testcase", "system-out", "system-err"},
+    ),
     "properties": (set(), set(), set()),
     "testcase": ({"name", "classname", "time"}, set(), {"failure", "skipped"}),
-    "failure": ({"type"}, {"message"}, set()), "skipped": (set(), {"message"}, set()),
-    "system-out": (set(), set(), set()), "system-err": (set(), set(), set()),
+    "failure": ({"type"}, {"message"}, set()),
+    "skipped": (set(), {"message"}, set()),
+    "system-out": (set(), set(), set()),
+    "system-err": (set(), set(), set()),
 }
 """What the schemas that are in use (Jenkins's junit-10.xsd, windyroad's JUnit.xsd) both allow: the
 attributes that one of them asks for, others, and children."""
@@ -347,11 +408,16 @@ def valid(element):
         valid(child)
     if element.tag == "testsuite":
         tags = [child.tag for child in element]
-        assert tags == ["properties", *["testcase"] * int(element.get("tests")), "system-out",
-                        "system-err"]
+        assert tags == [
+            "properties",
+            *["testcase"] * int(element.get("tests")),
+            "system-out",
+            "system-err",
+        ]
         assert fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", element.get("timestamp"))
         assert len({case.get("name") for case in element.findall("testcase")}) == tags.count(
-            "testcase")
+            "testcase"
+        )
         for tag, count in (("failure", "failures"), ("skipped", "skipped"), ("error", "errors")):
             assert len(element.findall(f"testcase/{tag}")) == int(element.get(count))
 
@@ -372,8 +438,13 @@ def test_junit_says_what_failed(tmp_path):
 
 
 def test_junit_takes_any_text_and_skips_what_is_refused(tmp_path):
-    odd = {"framework": "ORT", "what": "a < b & \x00", "dtype": "float64", "verdict": "refused",
-           "note": "said \x1b[0m <no> &\ud800 no"}
+    odd = {
+        "framework": "ORT",
+        "what": "a < b & \x00",
+        "dtype": "float64",
+        "verdict": "refused",
+        "note": "said \x1b[0m <no> &\ud800 no",
+    }
     junit(tmp_path / "x.xml", [odd], {"refused"})
     root = ElementTree.parse(tmp_path / "x.xml").getroot()
     valid(root)

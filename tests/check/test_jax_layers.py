@@ -23,15 +23,20 @@ def installed(package):
 FLAX, CELL, EQUINOX, KERAS, BACKWARDS = layers.TABLES[1:]
 
 
-@pytest.mark.parametrize("table, kinds, variants", [
-    (FLAX, ("nnx.SimpleCell tanh", "nnx.GRUCell"), ("", "lengths")),
-    (EQUINOX, ("nn.LSTMCell",), ("h0",)),
-    (KERAS, ("GRU reset_after", "GRU reset before"), ("lengths",)),
-], ids=["Flax", "Equinox", "Keras"])
+@pytest.mark.parametrize(
+    "table, kinds, variants",
+    [
+        (FLAX, ("nnx.SimpleCell tanh", "nnx.GRUCell"), ("", "lengths")),
+        (EQUINOX, ("nn.LSTMCell",), ("h0",)),
+        (KERAS, ("GRU reset_after", "GRU reset before"), ("lengths",)),
+    ],
+    ids=["Flax", "Equinox", "Keras"],
+)
 def test_layers_are_judged(table, kinds, variants):
     installed(table.package)
-    few = replace(table, depths=(2,), variants=variants,
-                  layers={name: table.layers[name] for name in kinds})
+    few = replace(
+        table, depths=(2,), variants=variants, layers={name: table.layers[name] for name in kinds}
+    )
     rows = list(layers.rows(few, (4, 3, 2), (np.float32,)))
     assert len(rows) == len(kinds) * len(variants) * table.directions
     assert {row["verdict"] for row in rows} == {"explained by rounding"}
@@ -44,8 +49,13 @@ def test_what_keras_computes_in_float32_is_seen(mended, monkeypatch):
     installed("keras")
     types = pytest.importorskip("keras.src.backend.common.dtypes").BIT64_TO_BIT32_DTYPE
     monkeypatch.setitem(types, "float64", "float64" if mended else "float32")
-    few = replace(KERAS, depths=(1,), directions=1, variants=("h0",), layers={
-        name: KERAS.layers[name] for name in ("SimpleRNN tanh", "LSTM", "GRU reset_after")})
+    few = replace(
+        KERAS,
+        depths=(1,),
+        directions=1,
+        variants=("h0",),
+        layers={name: KERAS.layers[name] for name in ("SimpleRNN tanh", "LSTM", "GRU reset_after")},
+    )
     simple, *gated = layers.rows(few, (4, 3, 2), (np.float64,))
     if mended:
         assert {row["verdict"] for row in (simple, *gated)} == {"explained by rounding"}
@@ -57,8 +67,12 @@ def test_what_keras_computes_in_float32_is_seen(mended, monkeypatch):
 
 def test_both_directions_of_keras_are_judged_in_float64():
     installed("keras")
-    few = replace(KERAS, depths=(1,), variants=("h0",),
-                  layers={"SimpleRNN relu": KERAS.layers["SimpleRNN relu"]})
+    few = replace(
+        KERAS,
+        depths=(1,),
+        variants=("h0",),
+        layers={"SimpleRNN relu": KERAS.layers["SimpleRNN relu"]},
+    )
     rows = list(layers.rows(few, (4, 3, 2), (np.float64,)))
     assert [row["verdict"] for row in rows] == ["explained by rounding"] * 2
 

@@ -36,8 +36,9 @@ X, W = np.random.default_rng(2).normal(size=(3, 4)), np.random.default_rng(3).no
 def test_from_arrays_and_from_a_function():
     assert judge(energy, theirs, X, W).passed
     assert judge(energy, theirs(X, W), X, W).passed
-    assert judge(NET, lambda params, batch: reference_results(NET, params, batch),
-                 PARAMS, BATCH).passed
+    assert judge(
+        NET, lambda params, batch: reference_results(NET, params, batch), PARAMS, BATCH
+    ).passed
 
 
 def test_what_a_function_does_to_its_copies_does_not_count():
@@ -87,16 +88,26 @@ def test_the_message_of_a_mistake_in_a_function():
         assert_gradients(energy, wrong, X, W)
     text = str(caught.value)
     assert text.splitlines()[0] == "gradients in float64 are not rounding"
-    for part in (r"dw     z = ", "worst at [2, 1]: theirs ", "certified ", "sigma ",
-                 "value  z = ", "up to 6 is rounding"):
+    for part in (
+        r"dw     z = ",
+        "worst at [2, 1]: theirs ",
+        "certified ",
+        "sigma ",
+        "value  z = ",
+        "up to 6 is rounding",
+    ):
         assert part in text, text
 
 
 def test_the_message_names_a_known_mistake():
     right = reference_results(NET, PARAMS, BATCH)
     with pytest.raises(AssertionError, match="the mistake that explains it: .*Whh.*transpose"):
-        assert_gradients(NET, {**right, "dWhh": right["dWhh"].reshape(4, 4, 4).transpose(
-            0, 2, 1).reshape(16, 4)}, PARAMS, BATCH)
+        assert_gradients(
+            NET,
+            {**right, "dWhh": right["dWhh"].reshape(4, 4, 4).transpose(0, 2, 1).reshape(16, 4)},
+            PARAMS,
+            BATCH,
+        )
 
 
 def smallest(text):
@@ -111,8 +122,9 @@ def test_a_net_is_shrunk_and_where_it_parts_is_said():
     batch = batch._replace(mask=np.arange(7)[:, None] < np.array([7, 6, 5]))
 
     def leaking(params, batch, bug=1.001):
-        own = replace(net, inputs=batch.x.shape[2], hidden=len(params["bh"]),
-                      outputs=len(params["by"]))
+        own = replace(
+            net, inputs=batch.x.shape[2], hidden=len(params["bh"]), outputs=len(params["by"])
+        )
         x = batch.x.copy()
         if len(x) > 2:
             x[2] *= bug
@@ -138,11 +150,15 @@ def test_a_net_is_shrunk_and_where_it_parts_is_said():
 @pytest.mark.parametrize("size", [2, 3])
 def test_at_smaller_sizes_nothing_else_is_wrong(size):
     """A batch size that is built in: at another one its value is wrong."""
+
     def built_in(x, w):
         h = np.zeros((size, w.shape[1])) + np.tanh(x @ w)
         da = 2 * SCALE * h * (1 - h * h)
-        return {"value": SCALE * (h * h).sum(), "dx": (da @ w.T)[:len(x)],
-                "dw": 1.01 * ((np.zeros((size, len(w))) + x).T @ da)}
+        return {
+            "value": SCALE * (h * h).sum(),
+            "dx": (da @ w.T)[: len(x)],
+            "dw": 1.01 * ((np.zeros((size, len(w))) + x).T @ da),
+        }
 
     with pytest.raises(AssertionError) as caught:
         assert_gradients(energy, built_in, X[:size], W)
@@ -160,15 +176,22 @@ def test_a_nets_sizes_that_are_built_in_stay(T, B):
     def built_in(p, b):
         own = replace(net, inputs=b.x.shape[2], hidden=len(p["bh"]), outputs=len(p["by"]))
         found = reference_results(own, p, b)
-        return {**found, "loss": found["loss"] * B / b.x.shape[1],
-                "dby": found["dby"] * T / len(b.x), "dWhh": found["dWhh"] * 1.01}
+        return {
+            **found,
+            "loss": found["loss"] * B / b.x.shape[1],
+            "dby": found["dby"] * T / len(b.x),
+            "dWhh": found["dWhh"] * 1.01,
+        }
 
     with pytest.raises(AssertionError) as caught:
         assert_gradients(net, built_in, params, batch)
     text = str(caught.value)
     assert smallest(text).endswith(f"T = {T}, B = {B}, H = 1, D = 1, C = 2"), text
-    assert [line.split()[0] for line in text.partition("the smallest sizes")[2].splitlines()
-            if "not rounding" in line] == ["dWhh"]
+    assert [
+        line.split()[0]
+        for line in text.partition("the smallest sizes")[2].splitlines()
+        if "not rounding" in line
+    ] == ["dWhh"]
 
 
 def test_a_function_of_fixed_width_is_shrunk_in_time_alone():
@@ -199,6 +222,7 @@ def test_a_function_is_shrunk():
 
 def test_a_function_with_a_cotangent_is_shrunk_where_the_cotangent_is_whole():
     """Theirs has it from elsewhere, uncut."""
+
     def rows(x):
         return (x * x).sum(axis=1)
 
@@ -215,23 +239,46 @@ def test_a_function_with_a_cotangent_is_shrunk_where_the_cotangent_is_whole():
 
 def test_another_shape_at_other_sizes_is_not_the_mistake():
     def wrong(x, w):
-        return {name: value * 1.001 for name, value in theirs(*(
-            np.resize(one, first.shape) for one, first in zip((x, w), (X, W)))).items()}
+        return {
+            name: value * 1.001
+            for name, value in theirs(
+                *(np.resize(one, first.shape) for one, first in zip((x, w), (X, W)))
+            ).items()
+        }
 
     with pytest.raises(AssertionError) as caught:
         assert_gradients(energy, wrong, X, W)
     assert "smallest" not in str(caught.value)
 
 
-@pytest.mark.parametrize("net, widths", [
-    (FeedforwardNet((3, 6, 6, 4)), "B = 1, D = 1, H = 1, C = 2, layers = 1"),
-    (StackedNet(3, 4, 8, "gru", layers=3, bidirectional=True, readout="none", loss="none",
-                reduction="sum"), "T = 1, B = 1, H = 1, D = 1, layers = 2"),
-    (RecurrentNet(3, 4, 2, "lstm", loss="squared_error", learn_h0=True),
-     "T = 1, B = 1, H = 1, D = 1, C = 1")])
+@pytest.mark.parametrize(
+    "net, widths",
+    [
+        (FeedforwardNet((3, 6, 6, 4)), "B = 1, D = 1, H = 1, C = 2, layers = 1"),
+        (
+            StackedNet(
+                3,
+                4,
+                8,
+                "gru",
+                layers=3,
+                bidirectional=True,
+                readout="none",
+                loss="none",
+                reduction="sum",
+            ),
+            "T = 1, B = 1, H = 1, D = 1, layers = 2",
+        ),
+        (
+            RecurrentNet(3, 4, 2, "lstm", loss="squared_error", learn_h0=True),
+            "T = 1, B = 1, H = 1, D = 1, C = 1",
+        ),
+    ],
+)
 def test_every_net_is_shrunk(net, widths):
     from refnet.check.kept import case_of
     from refnet.check.shrink import NetCut, shrunk
+
     rng = np.random.default_rng(0)
     params = random_params(net, rng, np.float64)
     batch = random_batch(net, rng, np.float64, 5, 3)
@@ -241,15 +288,26 @@ def test_every_net_is_shrunk(net, widths):
     def wrong(params, batch):
         if isinstance(net, FeedforwardNet):
             depth = sum(name.startswith("W") for name in params) - 1
-            own = cut._narrower({"H": len(params["b1"]), "D": batch.x.shape[1], "layers": depth,
-                                 "C": len(params[f"b{depth + 1}"])})
+            own = cut._narrower(
+                {
+                    "H": len(params["b1"]),
+                    "D": batch.x.shape[1],
+                    "layers": depth,
+                    "C": len(params[f"b{depth + 1}"]),
+                }
+            )
         else:
             H = next(value.shape[1] for name, value in params.items() if "Whh" in name)
             layers = len({name for name in params if name.startswith("Whh") and "rev" not in name})
             if isinstance(net, StackedNet) and layers < 2:
                 raise ValueError("no less than two layers")
-            own = cut._narrower({"H": H, "D": batch.x.shape[2], **({"C": len(params["by"])}
-                                 if "by" in params else {"layers": layers})})
+            own = cut._narrower(
+                {
+                    "H": H,
+                    "D": batch.x.shape[2],
+                    **({"C": len(params["by"])} if "by" in params else {"layers": layers}),
+                }
+            )
         found = reference_results(own, params, batch)
         return {**found, "dx": found["dx"] * 1.01}
 
@@ -262,14 +320,20 @@ def test_the_frame_of_the_assertion_is_hidden(tmp_path):
     """pytest shows the line of the test, and no plug-in is needed."""
     import subprocess
     import sys
+
     (tmp_path / "test_mine.py").write_text(
         "import numpy as np\n"
         "from refnet.check import assert_gradients\n"
         "def square(x):\n    return (x * x).sum()\n"
         "def test_it():\n"
-        "    assert_gradients(square, lambda x: {'dx': 3 * x}, np.ones(3))\n")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                           "test_mine.py"], cwd=tmp_path, capture_output=True, text=True)
+        "    assert_gradients(square, lambda x: {'dx': 3 * x}, np.ones(3))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1 and "E       AssertionError: gradients in float64" in done.stdout
     assert "calls.py" not in done.stdout.replace("calls.py:", "", 1), done.stdout
     assert "arguments of shape (1,)" in done.stdout
@@ -301,8 +365,9 @@ def test_the_message_says_what_is_missing_or_misshapen():
         assert_gradients(energy, {**found, "dw": found["dw"].T}, X, W)
 
 
-@pytest.mark.parametrize("dx", [[[1, 2], [3]], "text", np.full((4, 2, 2), "a"),
-                                np.ones((4, 2, 2), complex)])
+@pytest.mark.parametrize(
+    "dx", [[[1, 2], [3]], "text", np.full((4, 2, 2), "a"), np.ones((4, 2, 2), complex)]
+)
 def test_the_message_says_what_is_no_array_of_numbers(dx):
     net = RecurrentNet(2, 3, 4)
     rng = np.random.default_rng(0)
@@ -343,8 +408,13 @@ def test_gradients_that_show_nothing_are_no_pass():
     params = net.init(rng) | {"Whh": (1.8 * rng.standard_normal((8, 8))).astype(np.float32)}
     batch = Batch(rng.standard_normal((60, 1, 2)).astype(np.float32), np.array([1]))
     with pytest.raises(AssertionError, match="gradients in float32 cannot be judged(.|\n)*shows"):
-        assert_gradients(net, lambda params, batch: {"dWhh": reference_results(
-            net, params, batch)["dWhh"]}, params, batch, required=())
+        assert_gradients(
+            net,
+            lambda params, batch: {"dWhh": reference_results(net, params, batch)["dWhh"]},
+            params,
+            batch,
+            required=(),
+        )
 
 
 @dataclass
@@ -378,11 +448,17 @@ def test_tensors_that_numpy_does_not_read_are_said():
             judge(energy, {**theirs(X, W), "dx": dx}, X, W)
 
 
-@pytest.mark.parametrize("arguments, says", [
-    ((NET, {}, PARAMS), r"judge\(net, theirs, params, batch\)"),
-    ((3, {}), "int is neither a net"),
-    ((energy, lambda x, w: 3, X, W), "theirs is int; need a dict of arrays by name, such as value"),
-])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ((NET, {}, PARAMS), r"judge\(net, theirs, params, batch\)"),
+        ((3, {}), "int is neither a net"),
+        (
+            (energy, lambda x, w: 3, X, W),
+            "theirs is int; need a dict of arrays by name, such as value",
+        ),
+    ],
+)
 def test_refusals(arguments, says):
     with pytest.raises(TypeError, match=says):
         judge(*arguments)

@@ -35,8 +35,9 @@ def test_gates_that_are_closed_beyond_the_range_of_exp(cell, dtype):
     params["bh"][:6:2] = -1000
     found = reference_results(net, params, batch)
     assert judge(net, found, params, batch).passed
-    assert judge(net, {**found, "dWhy": found["dWhy"] * 1.01}, params,
-                 batch).verdict == NOT_ROUNDING
+    assert (
+        judge(net, {**found, "dWhy": found["dWhy"] * 1.01}, params, batch).verdict == NOT_ROUNDING
+    )
 
 
 def test_a_function_beyond_the_range_of_exp():
@@ -95,13 +96,17 @@ def energy(x):
     return (x * x).sum()
 
 
-@pytest.mark.parametrize("f, x, theirs, verdict", [
-    (total_exp, [100.], (np.inf, [np.inf]), UNJUDGED),
-    (total_exp, [1000.], (np.inf, [np.inf]), UNJUDGED),
-    (energy, [1e20, 2], (np.inf, [2e20, 4]), EXPLAINED),
-    (energy, [1e20, 2], (np.inf, [2e20, 4.1]), NOT_ROUNDING),
-    (energy, [1., 2], (np.inf, [2, 4]), NOT_ROUNDING),
-    (total_exp, [100., 1], (np.inf, [np.inf, np.inf]), NOT_ROUNDING)])
+@pytest.mark.parametrize(
+    "f, x, theirs, verdict",
+    [
+        (total_exp, [100.0], (np.inf, [np.inf]), UNJUDGED),
+        (total_exp, [1000.0], (np.inf, [np.inf]), UNJUDGED),
+        (energy, [1e20, 2], (np.inf, [2e20, 4]), EXPLAINED),
+        (energy, [1e20, 2], (np.inf, [2e20, 4.1]), NOT_ROUNDING),
+        (energy, [1.0, 2], (np.inf, [2, 4]), NOT_ROUNDING),
+        (total_exp, [100.0, 1], (np.inf, [np.inf, np.inf]), NOT_ROUNDING),
+    ],
+)
 def test_an_infinity_shows_nothing_where_the_right_result_has_no_number(f, x, theirs, verdict):
     """Of a function, in the type of its results; elsewhere it is wrong."""
     value, dx = (np.asarray(one, np.float32) for one in theirs)
@@ -121,15 +126,30 @@ def test_gradients_that_can_only_be_zero_are_no_pass():
     """One class: the cross-entropy is 0 whatever the net does. One step from no state: dWhh is."""
     net = FeedforwardNet((3, 4, 4, 1))
     params, batch = made(net)
-    verdict = judge(net, {name: 0 * value for name, value in reference_results(
-        net, params, batch).items() if name != "outputs"}, params, batch)
+    verdict = judge(
+        net,
+        {
+            name: 0 * value
+            for name, value in reference_results(net, params, batch).items()
+            if name != "outputs"
+        },
+        params,
+        batch,
+    )
     assert verdict.verdict == UNJUDGED and not verdict.passed
     net = RecurrentNet(2, 3, 4)
     params, batch = made(net, T=1)
     verdict = judge(net, reference_results(net, params, batch), params, batch)
     assert verdict.passed and verdict.note.startswith("of dWhh this shows nothing: zero is right")
-    assert judge(net, {**reference_results(net, params, batch), "dWhh": np.full(
-        (3, 3), 1e-20, np.float32)}, params, batch).verdict == NOT_ROUNDING
+    assert (
+        judge(
+            net,
+            {**reference_results(net, params, batch), "dWhh": np.full((3, 3), 1e-20, np.float32)},
+            params,
+            batch,
+        ).verdict
+        == NOT_ROUNDING
+    )
 
 
 def test_what_a_function_keeps_between_calls():
@@ -144,8 +164,12 @@ def test_what_a_function_keeps_between_calls():
 
     verdict = judge(net, accumulating, params, batch)
     assert verdict.verdict == NOT_ROUNDING and "a second call" in verdict.convention
-    assert judge(net, lambda *given: fresh.append(1) or reference_results(net, *given), params,
-                 batch).passed and len(fresh) == 4
+    assert (
+        judge(
+            net, lambda *given: fresh.append(1) or reference_results(net, *given), params, batch
+        ).passed
+        and len(fresh) == 4
+    )
 
 
 def test_an_early_name_concerns_what_is_wrong_at_full_size():
@@ -155,42 +179,57 @@ def test_an_early_name_concerns_what_is_wrong_at_full_size():
 
     def theirs(params, batch):
         found = reference_results(replace(net, reduction="sum"), params, batch)
-        found = {name: value / np.float32(4) if name == "loss" or name[0] == "d" else value
-                 for name, value in found.items()}
+        found = {
+            name: value / np.float32(4) if name == "loss" or name[0] == "d" else value
+            for name, value in found.items()
+        }
         return {**found, "dWhh": found["dWhh"].T if len(batch.x) > 50 else found["dWhh"]}
 
     assert judge(net, theirs, params, batch).convention == "dWhh is transposed"
 
 
-@pytest.mark.parametrize("factor", [2, .5, 20, .05])
+@pytest.mark.parametrize("factor", [2, 0.5, 20, 0.05])
 def test_an_early_name_takes_no_factor_for_a_size_of_its_own(factor):
     net = RecurrentNet(2, 40, 5)
     params, batch = made(net, T=40, B=8)
 
     def theirs(params, batch):
-        return {name: value * np.float32(factor) if name == "loss" or name[0] == "d" else value
-                for name, value in reference_results(net, params, batch).items()}
+        return {
+            name: value * np.float32(factor) if name == "loss" or name[0] == "d" else value
+            for name, value in reference_results(net, params, batch).items()
+        }
 
     assert judge(net, theirs, params, batch).convention.startswith(
-        f"the loss and every gradient are {factor} times the right ones")
+        f"the loss and every gradient are {factor} times the right ones"
+    )
 
 
 def test_readings_that_are_alike_at_these_sizes_are_all_said():
     net = RecurrentNet(3, 4, 2, loss="squared_error")
     params, batch = made(net, T=6, B=5)
     right = reference_results(net, params, batch)
-    halved = {name: value / 2 if name == "loss" or name[0] == "d" else value
-              for name, value in right.items()}
+    halved = {
+        name: value / 2 if name == "loss" or name[0] == "d" else value
+        for name, value in right.items()
+    }
     assert judge(net, halved, params, batch).convention == (
-        "the squared error has a factor 1/2, or the loss is divided by the outputs C, too")
-    for factor, name in ((2, "C = 2 times"), (1 + 3e-6, r"\(1 \+ (3|2.9)e-06\) times"),
-                         (6, "T = 6 times")):
-        theirs = {key: value * np.float32(factor) if key[0] == "d" else value
-                  for key, value in right.items()}
-        assert match(f"every gradient is {name} the right one",
-                     judge(net, theirs, params, batch).convention)
-    assert judge(net, {**right, "dby": 2 * right["dby"]}, params,
-                 batch).convention == "dby is doubled"
+        "the squared error has a factor 1/2, or the loss is divided by the outputs C, too"
+    )
+    for factor, name in (
+        (2, "C = 2 times"),
+        (1 + 3e-6, r"\(1 \+ (3|2.9)e-06\) times"),
+        (6, "T = 6 times"),
+    ):
+        theirs = {
+            key: value * np.float32(factor) if key[0] == "d" else value
+            for key, value in right.items()
+        }
+        assert match(
+            f"every gradient is {name} the right one", judge(net, theirs, params, batch).convention
+        )
+    assert (
+        judge(net, {**right, "dby": 2 * right["dby"]}, params, batch).convention == "dby is doubled"
+    )
 
 
 def test_a_softmax_that_would_overflow_is_named_only_if_it_could_be_the_cause():
@@ -206,8 +245,10 @@ def test_a_softmax_that_would_overflow_is_named_only_if_it_could_be_the_cause():
 
 def test_results_beyond_the_range_of_their_type_are_said():
     net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"])
-    params = net.init(np.random.default_rng(0)) | {"Whh": np.array([[3, 1], [0, 2]], np.float32),
-                                                   "Wxh": np.ones((2, 1), np.float32)}
+    params = net.init(np.random.default_rng(0)) | {
+        "Whh": np.array([[3, 1], [0, 2]], np.float32),
+        "Wxh": np.ones((2, 1), np.float32),
+    }
     batch = Batch(np.ones((100, 1, 1), np.float32), np.array([0]))
     with np.errstate(all="ignore"):
         theirs = reference_results(net, params, batch)
@@ -238,7 +279,8 @@ def test_a_smooth_mistake_of_the_size_of_a_coarser_types_rounding_is_not_taken_f
     params, batch = made(net, T=20, B=4, dtype=np.float64)
     shifted = reference_results(net, params, batch._replace(x=batch.x + 1e-7))
     assert "part of the computation is" not in judge(
-        net, shifted, params, batch).convention.removeprefix("perhaps part of the computation is")
+        net, shifted, params, batch
+    ).convention.removeprefix("perhaps part of the computation is")
     smoothed = reference_results(net, params, batch)
     smoothed["loss"] = smoothed["loss"] * (1 + 1e-7)
     assert "computation" not in judge(net, smoothed, params, batch).convention
@@ -262,6 +304,7 @@ def test_what_a_function_keeps_of_its_first_inputs():
             kept = first.setdefault(names, (dict(p), b))
             p = {name: kept[0][name] if name in names else p[name] for name in p}
             return reference_results(net, p, kept[1] if "x" in names else b)
+
         return function
 
     assert judge(net, keeping(), params, batch).passed
@@ -272,13 +315,20 @@ def test_what_a_function_keeps_of_its_first_inputs():
             assert_gradients(net, keeping(*names), params, batch)
 
 
-@pytest.mark.parametrize("masked, readout, loss", [
-    (False, "last", "cross_entropy"), (True, "every", "cross_entropy"),
-    (True, "last", "squared_error"), (True, "none", "none")])
+@pytest.mark.parametrize(
+    "masked, readout, loss",
+    [
+        (False, "last", "cross_entropy"),
+        (True, "every", "cross_entropy"),
+        (True, "last", "squared_error"),
+        (True, "none", "none"),
+    ],
+)
 def test_what_a_function_keeps_of_its_first_targets_or_lengths(masked, readout, loss):
     """As one does that plans by the shapes alone; a single label is another one, too."""
-    described = Described(readout=readout, loss=loss, mask=masked,
-                          reduction="sum" if loss == "none" else "mean")
+    described = Described(
+        readout=readout, loss=loss, mask=masked, reduction="sum" if loss == "none" else "mean"
+    )
     net = described.net(4)
     params, batch = described.arrays(net, np.float32, T=5, B=3 if masked else 1, seed=0)
 
@@ -287,12 +337,14 @@ def test_what_a_function_keeps_of_its_first_targets_or_lengths(masked, readout, 
 
         def function(p, b):
             kept = first.setdefault(0, deepcopy(b))
-            return reference_results(net, p, b._replace(
-                **{name: getattr(kept, name) for name in names}))
+            return reference_results(
+                net, p, b._replace(**{name: getattr(kept, name) for name in names})
+            )
+
         return function
 
     assert judge(net, keeping(), params, batch).passed
-    for name in ("y", "mask")[:1 + masked]:
+    for name in ("y", "mask")[: 1 + masked]:
         verdict = judge(net, keeping(name), params, batch)
         assert verdict.verdict == NOT_ROUNDING and "with other targets" in verdict.convention, name
 
@@ -307,8 +359,11 @@ def test_a_function_may_need_labels_and_lengths_as_they_come():
 
     def packed(p, b):
         found = reference_results(net, p, b)
-        fit = (np.diff(b.mask.sum(axis=0)) <= 0).all() and (b.y[b.mask] > 0).all() and (
-            b.y[~mask] == -100).all()
+        fit = (
+            (np.diff(b.mask.sum(axis=0)) <= 0).all()
+            and (b.y[b.mask] > 0).all()
+            and (b.y[~mask] == -100).all()
+        )
         return found if fit else {name: 0 * value for name, value in found.items()}
 
     assert judge(net, packed, params, batch).passed
@@ -318,6 +373,7 @@ def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
     net = RecurrentNet(2, 3, 4)
     params, batch = made(net)
     for other in (None, {"dx": [[1], [1, 2]]}, {"dx": "none"}):
+
         def function(p, b):
             return reference_results(net, p, b) if (b.x == batch.x).all() else other
 
@@ -337,8 +393,8 @@ def test_a_function_may_use_its_arrays_again(T):
         for name, value in found.items():
             room = arrays.setdefault(name, np.zeros(4 * T * 32))
             flat = np.asarray(value).ravel()
-            room[:flat.size] = flat
-            found[name] = room[:flat.size].reshape(np.shape(value))
+            room[: flat.size] = flat
+            found[name] = room[: flat.size].reshape(np.shape(value))
         return found
 
     assert judge(net, function, params, batch, dtype="float32").passed
@@ -346,9 +402,14 @@ def test_a_function_may_use_its_arrays_again(T):
     assert [part.name for part in verdict.parts if part.verdict == NOT_ROUNDING] == ["dbh"]
 
 
-@pytest.mark.parametrize("options, says", [
-    ({"required": (1,)}, "an entry is 1; need a name"), ({"required": "dWhh"}, "need a tuple"),
-    ({"dtype": type("torch.float32", (), {})()}, "none of float16, float32")])
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"required": (1,)}, "an entry is 1; need a name"),
+        ({"required": "dWhh"}, "need a tuple"),
+        ({"dtype": type("torch.float32", (), {})()}, "none of float16, float32"),
+    ],
+)
 def test_an_option_of_the_judge_that_is_none(options, says):
     net = RecurrentNet(2, 3, 4)
     params, batch = made(net)

@@ -65,11 +65,13 @@ INPUTS = {
     layer_norm: arrays((5, 8), 8, 8, (5, 8)),
     attention: arrays(*[(2, 6, 2, 4)] * 4),
     gated_unit: arrays((7, 2, 3), (8, 4), (8, 3), (2, 4), (2, 4)),
-    cosine: arrays((4, 6), (4, 6), 4), sinkhorn: arrays((4, 4), (4, 4)),
+    cosine: arrays((4, 6), (4, 6), 4),
+    sinkhorn: arrays((4, 4), (4, 4)),
 }
 
 
 # In a framework: ``n`` holds its functions, and ``bug`` one line that is wrong.
+
 
 def their_layer_norm(n, bug, x, w, b, c):
     d = x - n.mean(x, -1)
@@ -131,16 +133,46 @@ def their_sinkhorn(n, bug, S, c):
 
 
 THEIRS = {
-    layer_norm: (their_layer_norm, "mean not differentiated", "unbiased variance",
-                 "variance not differentiated", "eps outside the root", "bias before the scale"),
-    attention: (their_attention, "no root", "mask off by one", "mask as a factor",
-                "softmax over queries", "probabilities not differentiated"),
-    gated_unit: (their_gated_unit, "gate left out", "gate stopped", "transposed",
-                 "gate turned round", "one step only"),
-    cosine: (their_cosine, "norm not differentiated", "one norm", "eps inside", "no root",
-             "mean of the weights"),
-    sinkhorn: (their_sinkhorn, "one step", "columns first", "totals not differentiated",
-               "gradient of the last step only", "scaled"),
+    layer_norm: (
+        their_layer_norm,
+        "mean not differentiated",
+        "unbiased variance",
+        "variance not differentiated",
+        "eps outside the root",
+        "bias before the scale",
+    ),
+    attention: (
+        their_attention,
+        "no root",
+        "mask off by one",
+        "mask as a factor",
+        "softmax over queries",
+        "probabilities not differentiated",
+    ),
+    gated_unit: (
+        their_gated_unit,
+        "gate left out",
+        "gate stopped",
+        "transposed",
+        "gate turned round",
+        "one step only",
+    ),
+    cosine: (
+        their_cosine,
+        "norm not differentiated",
+        "one norm",
+        "eps inside",
+        "no root",
+        "mean of the weights",
+    ),
+    sinkhorn: (
+        their_sinkhorn,
+        "one step",
+        "columns first",
+        "totals not differentiated",
+        "gradient of the last step only",
+        "scaled",
+    ),
 }
 
 
@@ -148,27 +180,43 @@ def in_torch(function, bug, inputs, dtype):
     torch = pytest.importorskip("torch")
     own = [torch.tensor(one.astype(dtype), requires_grad=True) for one in inputs]
     n = SimpleNamespace(
-        mean=lambda x, axis: x.mean(axis, keepdim=True), stop=lambda x: x.detach(),
-        array=lambda x: torch.tensor(x.astype(dtype)), einsum=torch.einsum, sqrt=torch.sqrt,
-        exp=torch.exp, tanh=torch.tanh, sigmoid=torch.sigmoid, softmax=torch.softmax,
-        logsumexp=lambda x, axis: torch.logsumexp(x, axis, keepdim=True))
+        mean=lambda x, axis: x.mean(axis, keepdim=True),
+        stop=lambda x: x.detach(),
+        array=lambda x: torch.tensor(x.astype(dtype)),
+        einsum=torch.einsum,
+        sqrt=torch.sqrt,
+        exp=torch.exp,
+        tanh=torch.tanh,
+        sigmoid=torch.sigmoid,
+        softmax=torch.softmax,
+        logsumexp=lambda x, axis: torch.logsumexp(x, axis, keepdim=True),
+    )
     value = function(n, bug, *own)
     value.backward()
-    return value.detach().numpy(), [one.grad.numpy() if one.grad is not None
-                                    else np.zeros(one.shape, dtype) for one in own]
+    return value.detach().numpy(), [
+        one.grad.numpy() if one.grad is not None else np.zeros(one.shape, dtype) for one in own
+    ]
 
 
 def in_jax(function, bug, inputs, dtype):
     jax = pytest.importorskip("jax")
     n = SimpleNamespace(
-        mean=lambda x, axis: x.mean(axis, keepdims=True), stop=jax.lax.stop_gradient,
-        array=lambda x: x.astype(dtype), einsum=jax.numpy.einsum, sqrt=jax.numpy.sqrt,
-        exp=jax.numpy.exp, tanh=jax.numpy.tanh, sigmoid=jax.nn.sigmoid, softmax=jax.nn.softmax,
-        logsumexp=lambda x, axis: jax.nn.logsumexp(x, axis, keepdims=True))
+        mean=lambda x, axis: x.mean(axis, keepdims=True),
+        stop=jax.lax.stop_gradient,
+        array=lambda x: x.astype(dtype),
+        einsum=jax.numpy.einsum,
+        sqrt=jax.numpy.sqrt,
+        exp=jax.numpy.exp,
+        tanh=jax.numpy.tanh,
+        sigmoid=jax.nn.sigmoid,
+        softmax=jax.nn.softmax,
+        logsumexp=lambda x, axis: jax.nn.logsumexp(x, axis, keepdims=True),
+    )
     with jax.enable_x64(dtype == np.float64):
         own = [jax.numpy.asarray(one.astype(dtype)) for one in inputs]
-        value, found = jax.value_and_grad(lambda *own: function(n, bug, *own),
-                                          argnums=tuple(range(len(own))))(*own)
+        value, found = jax.value_and_grad(
+            lambda *own: function(n, bug, *own), argnums=tuple(range(len(own)))
+        )(*own)
         return np.asarray(value), [np.asarray(one) for one in found]
 
 
@@ -176,14 +224,21 @@ def verdict(layer, run, bug, dtype):
     inputs = [one.astype(dtype) for one in INPUTS[layer]]
     value, found = run(THEIRS[layer][0], bug, inputs, dtype)
     code = layer.__code__
-    names = code.co_varnames[:code.co_argcount]
-    return judge(layer, {"value": value, **{f"d{name}": one for name, one in zip(names, found)}},
-                 *inputs)
+    names = code.co_varnames[: code.co_argcount]
+    return judge(
+        layer, {"value": value, **{f"d{name}": one for name, one in zip(names, found)}}, *inputs
+    )
 
 
-@pytest.mark.parametrize("run, dtype", [
-    (in_torch, np.float32), (in_torch, np.float64), (in_jax, np.float64),
-    pytest.param(in_jax, np.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "run, dtype",
+    [
+        (in_torch, np.float32),
+        (in_torch, np.float64),
+        (in_jax, np.float64),
+        pytest.param(in_jax, np.float32, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("layer", THEIRS)
 def test_layers(layer, run, dtype):
     assert verdict(layer, run, "", dtype).verdict == EXPLAINED
@@ -201,13 +256,18 @@ def test_the_layers_that_frameworks_ship(dtype):
         own = [torch.tensor(one, requires_grad=True) for one in inputs]
         (own[-1] * function(*own[:-1])).sum().backward()
         names = layer.__code__.co_varnames
-        return judge(layer, {f"d{name}": one.grad.numpy() for name, one in zip(names, own)},
-                     *inputs)
+        return judge(
+            layer, {f"d{name}": one.grad.numpy() for name, one in zip(names, own)}, *inputs
+        )
 
     assert shipped(lambda x, w, b: F.layer_norm(x, (8,), w, b, EPS), layer_norm).passed
     assert shipped(lambda a, b: F.cosine_similarity(a, b, dim=1), cosine).passed
-    assert shipped(lambda *own: F.scaled_dot_product_attention(
-        *(one.transpose(1, 2) for one in own), is_causal=True).transpose(1, 2), attention).passed
+    assert shipped(
+        lambda *own: F.scaled_dot_product_attention(
+            *(one.transpose(1, 2) for one in own), is_causal=True
+        ).transpose(1, 2),
+        attention,
+    ).passed
 
 
 @pytest.mark.parametrize("layer", INPUTS)

@@ -41,7 +41,7 @@ def step_by_step(a, b):
     """Every partial sum rounded."""
     total = np.zeros((len(a), b.shape[1]), np.float32).view(Rounded)
     for k in range(a.shape[1]):
-        total = total + a[:, k:k + 1] * b[k]
+        total = total + a[:, k : k + 1] * b[k]
     return total
 
 
@@ -56,15 +56,25 @@ def half(a, b):
 def bfloat16(product):
     def program(net, params, batch, *bugs):
         with np.errstate(all="ignore"):
-            return run(net, {name: value.view(Rounded) for name, value in params.items()},
-                       batch._replace(x=batch.x.view(Rounded)), *bugs, product=product)
+            return run(
+                net,
+                {name: value.view(Rounded) for name, value in params.items()},
+                batch._replace(x=batch.x.view(Rounded)),
+                *bugs,
+                product=product,
+            )
 
     return program
 
 
 def float16(net, params, batch, *bugs):
-    return run(net, {name: value.astype(np.float16) for name, value in params.items()},
-               batch._replace(x=batch.x.astype(np.float16)), *bugs, product=half)
+    return run(
+        net,
+        {name: value.astype(np.float16) for name, value in params.items()},
+        batch._replace(x=batch.x.astype(np.float16)),
+        *bugs,
+        product=half,
+    )
 
 
 PROGRAMS = {
@@ -98,10 +108,14 @@ def test_correct_programs_are_accepted(name):
 def wrong(found, net):
     """Five bugs of a whole gradient, by what they do to it."""
     H, G = net.hidden, len(net.gates)
-    yield "dWhh transposed", {**found, "dWhh": np.concatenate([
-        block.T for block in found["dWhh"].reshape(G, H, H)])}
-    yield "the sum for the mean", {name: value * (3 if name[0] == "d" else 1)
-                                   for name, value in found.items()}
+    yield (
+        "dWhh transposed",
+        {**found, "dWhh": np.concatenate([block.T for block in found["dWhh"].reshape(G, H, H)])},
+    )
+    yield (
+        "the sum for the mean",
+        {name: value * (3 if name[0] == "d" else 1) for name, value in found.items()},
+    )
     yield "dWxh of the inputs turned", {**found, "dWxh": found["dWxh"][:, ::-1]}
     yield "dbh of the other sign", {**found, "dbh": -found["dbh"]}
     yield "dx one step late", {**found, "dx": np.roll(found["dx"], 1, axis=0)}
@@ -114,8 +128,10 @@ def test_bugs_are_not(name):
         certified = certify(net, params, batch)
         sigma = spread(certified, name)
         true = {key: one.value for key, one in certified.named().items()}
-        found = {key: np.asarray(value, np.float32)
-                 for key, value in PROGRAMS[name][0](net, params, batch).items()}
+        found = {
+            key: np.asarray(value, np.float32)
+            for key, value in PROGRAMS[name][0](net, params, batch).items()
+        }
         for bug, other in wrong(found, net):
             verdict = compare_values(other, true, sigma, name, ())
             assert not verdict.passed, (net.cell, bug)
@@ -134,8 +150,9 @@ def test_a_program_of_less_precision_is_not_one_of_more():
     assert "TF32" not in compare(found, certified, dtype=np.float32).convention
     net, params, batch = next(iter(cases("bfloat16")))
     certified = certify(net, params, batch)
-    found = {key: np.asarray(value) for key, value in PROGRAMS["bfloat16"][1](
-        net, params, batch).items()}
+    found = {
+        key: np.asarray(value) for key, value in PROGRAMS["bfloat16"][1](net, params, batch).items()
+    }
     assert compare(found, certified, dtype="tf32").verdict == "not rounding"
     assert compare(found, certified, dtype="float32").verdict == "not rounding"
 
@@ -144,8 +161,9 @@ def test_torch_in_bfloat16():
     torch = pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
 
     def gradients(params, batch):
-        p = {name: torch.tensor(value).bfloat16().requires_grad_()
-             for name, value in params.items()}
+        p = {
+            name: torch.tensor(value).bfloat16().requires_grad_() for name, value in params.items()
+        }
         x = torch.tensor(batch.x).bfloat16().requires_grad_()
         h = torch.zeros(x.shape[1], len(p["bh"]), dtype=torch.bfloat16)
         for step in x:
@@ -153,18 +171,24 @@ def test_torch_in_bfloat16():
         outputs = h @ p["Why"].T + p["by"]
         loss = torch.nn.functional.cross_entropy(outputs, torch.tensor(batch.y))
         loss.backward()
-        return {"loss": loss, "outputs": outputs, "dx": x.grad,
-                **{f"d{name}": value.grad for name, value in p.items()}}
+        return {
+            "loss": loss,
+            "outputs": outputs,
+            "dx": x.grad,
+            **{f"d{name}": value.grad for name, value in p.items()},
+        }
 
     from refnet.check.loader import arrays_by_name
+
     for net, params, batch in cases("bfloat16-float32"):
         if net.cell == "rnn":
             found = arrays_by_name(gradients(params, batch))
             assert judge(net, found, params, batch, dtype="bfloat16-float32").passed
             assert judge(net, found, params, batch, dtype="bfloat16").passed
             found = {"dWhh": found["dWhh"].T}
-            assert not judge(net, found, params, batch, dtype="bfloat16-float32",
-                             required=()).passed
+            assert not judge(
+                net, found, params, batch, dtype="bfloat16-float32", required=()
+            ).passed
 
 
 def test_arrays_of_ml_dtypes_say_what_they_are():
@@ -184,12 +208,13 @@ def test_numbers_are_rounded_to_nearest_even():
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.normal(size=200), [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0.0]])
     for value, found in zip(values, rounded_to(values, 2.0**-8)):
-        unit = Fraction(2)**(int(np.frexp(value)[1]) - 8) if value else Fraction(1)
+        unit = Fraction(2) ** (int(np.frexp(value)[1]) - 8) if value else Fraction(1)
         assert Fraction(float(found)) == round(Fraction(float(value)) / unit) * unit
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes comes with JAX")
     narrow = values.astype(np.float32)
-    assert (rounded_to(narrow, 2.0**-8) == narrow.astype(ml_dtypes.bfloat16).astype(
-        np.float32)).all()
+    assert (
+        rounded_to(narrow, 2.0**-8) == narrow.astype(ml_dtypes.bfloat16).astype(np.float32)
+    ).all()
 
 
 def test_names():

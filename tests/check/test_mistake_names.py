@@ -40,32 +40,53 @@ class Judge:
         self.readings = Readings(self.certified)
 
     def __call__(self, theirs):
-        return compare(theirs, self.certified, dtype=self.dtype, sigma=self.sigma,
-                       readings=self.readings, required=())
+        return compare(
+            theirs,
+            self.certified,
+            dtype=self.dtype,
+            sigma=self.sigma,
+            readings=self.readings,
+            required=(),
+        )
 
     def right(self):
         found = loss_and_gradients(self.net, self.params, self.batch)
-        return {"loss": found.loss, "outputs": found.outputs,
-                **{f"d{name}": value for name, value in found.gradients.items()}}
+        return {
+            "loss": found.loss,
+            "outputs": found.outputs,
+            **{f"d{name}": value for name, value in found.gradients.items()},
+        }
 
 
 R = RecurrentNet
 CATALOGUE = {
     "rnn every": (R(2, 5, 3, readout="every"), 7, 3, {}),
     "rnn h0, T = B": (R(2, 5, 3, learn_h0=True), 5, 5, {}),
-    "rnn relu, gain": (R(2, 5, 3, loss="squared_error", gain=1.5,
-                         activation=ACTIVATIONS["relu"]), 7, 3, {}),
+    "rnn relu, gain": (
+        R(2, 5, 3, loss="squared_error", gain=1.5, activation=ACTIVATIONS["relu"]),
+        7,
+        3,
+        {},
+    ),
     "rnn clipped": (R(2, 5, 3, readout="every", clip_step=0.05), 7, 3, {}),
     "rnn cayley": (R(2, 5, 3, transition=transition("cayley")), 6, 3, {}),
-    "lstm every, mask, h0": (R(3, 4, 3, cell="lstm", readout="every", learn_h0=True), 6, 4,
-                             {"mask": True}),
+    "lstm every, mask, h0": (
+        R(3, 4, 3, cell="lstm", readout="every", learn_h0=True),
+        6,
+        4,
+        {"mask": True},
+    ),
     "lstm peepholes": (R(3, 4, 3, cell="lstm"), 6, 4, {"peepholes": True}),
     "gru": (R(3, 4, 4, cell="gru"), 8, 2, {}),
     "gru every, mask": (R(3, 12, 3, cell="gru", readout="every"), 10, 3, {"mask": True}),
     "gru_before, mask": (R(3, 4, 3, cell="gru_before"), 8, 2, {"mask": True}),
     "feedforward": (FeedforwardNet((4, 5, 5, 3)), 0, 6, {}),
-    "feedforward relu": (FeedforwardNet((4, 7, 6, 3), ACTIVATIONS["relu"],
-                                        loss="squared_error"), 0, 6, {}),
+    "feedforward relu": (
+        FeedforwardNet((4, 7, 6, 3), ACTIVATIONS["relu"], loss="squared_error"),
+        0,
+        6,
+        {},
+    ),
 }
 
 
@@ -89,21 +110,31 @@ def test_every_mistake_is_named(name):
         assert verdict.verdict == NOT_ROUNDING, label
         own += verdict.convention == label
         if verdict.convention != label and verdict.convention in planted:
-            first, second = (planted[which].run(net, wide, batch)
-                             for which in (label, verdict.convention))
+            first, second = (
+                planted[which].run(net, wide, batch) for which in (label, verdict.convention)
+            )
             for key in theirs:
                 right_one = judge.certified.named()[key].value
                 scale = abs(first[key]).max(initial=0) + abs(right_one).max(initial=0)
                 assert abs(first[key] - second[key]).max(initial=0) <= 1e-6 * scale, (
-                    label, verdict.convention, key)
+                    label,
+                    verdict.convention,
+                    key,
+                )
         else:
             assert verdict.convention == label or "missing (zero)" in verdict.convention
     assert own >= 0.93 * len(planted) - 8
 
 
-@pytest.mark.parametrize("net, dtype, least", [
-    (R(2, 5, 3, readout="every"), np.float64, 1e-11), (R(3, 4, 3, cell="gru"), np.float32, 1e-3),
-    (FeedforwardNet((4, 5, 3)), np.float64, 1e-11)], ids=["rnn", "gru float32", "feedforward"])
+@pytest.mark.parametrize(
+    "net, dtype, least",
+    [
+        (R(2, 5, 3, readout="every"), np.float64, 1e-11),
+        (R(3, 4, 3, cell="gru"), np.float32, 1e-3),
+        (FeedforwardNet((4, 5, 3)), np.float64, 1e-11),
+    ],
+    ids=["rnn", "gru float32", "feedforward"],
+)
 def test_small_constants_of_the_loss_are_named(net, dtype, least):
     judge = Judge(net, dtype=dtype)
     names = []
@@ -114,31 +145,47 @@ def test_small_constants_of_the_loss_are_named(net, dtype, least):
         assert verdict.convention in (one.label, ""), verdict.convention
         names += [one.label] * (verdict.verdict == NOT_ROUNDING)
         assert bool(verdict.convention) == (verdict.verdict == NOT_ROUNDING), one.label
-    assert {"label smoothing of 0.05", f"the loss is -log(p + {least:.0e}) in place of -log p",
-            f"the loss is -log(p + {least:.0e}) in place of -log p, without it in the gradient"
-            } <= set(names)
+    assert {
+        "label smoothing of 0.05",
+        f"the loss is -log(p + {least:.0e}) in place of -log p",
+        f"the loss is -log(p + {least:.0e}) in place of -log p, without it in the gradient",
+    } <= set(names)
 
 
 @pytest.fixture(scope="module")
 def judges():
-    return {"rnn": Judge(R(2, 5, 3)), "lstm": Judge(R(2, 4, 3, cell="lstm")),
-            "gru": Judge(R(2, 4, 3, cell="gru", readout="every"), B=4)}
+    return {
+        "rnn": Judge(R(2, 5, 3)),
+        "lstm": Judge(R(2, 4, 3, cell="lstm")),
+        "gru": Judge(R(2, 4, 3, cell="gru", readout="every"), B=4),
+    }
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
-@pytest.mark.parametrize("change, name", [
-    ({"dby": lambda g, j: -g}, "dby has the wrong sign"),
-    ({"dWhh": lambda g, j: -g}, "dWhh has the wrong sign"),
-    ({"dWhh": lambda g, j: g * j.batch.x.shape[1]}, "dWhh is B = "),
-    ({"dWxh": lambda g, j: g / np.float32(6)}, "the sum over the steps is divided by T in dWxh"),
-    ({"dWhy": lambda g, j: 0 * g}, "the gradient dWhy is missing (zero)"),
-    ({"dWhy": lambda g, j: g * np.float32(0.37)}, "dWhy is 0.37 times the right one"),
-    ({"dx": lambda g, j: g[::-1]}, "dx is reversed in time"),
-    ({"dbh": lambda g, j: 2 * g}, "dbh is doubled: the gradients of two biases are added"),
-    ({"dWhh": lambda g, j: np.clip(g, -abs(g).max() / 2, abs(g).max() / 2)}, "dWhh is clipped at"),
-    ({"dWxh": lambda g, j: g + np.float32(1e-3) * j.params["Wxh"]},
-     "dWxh has 0.001 times the parameter added (weight decay)"),
-])
+@pytest.mark.parametrize(
+    "change, name",
+    [
+        ({"dby": lambda g, j: -g}, "dby has the wrong sign"),
+        ({"dWhh": lambda g, j: -g}, "dWhh has the wrong sign"),
+        ({"dWhh": lambda g, j: g * j.batch.x.shape[1]}, "dWhh is B = "),
+        (
+            {"dWxh": lambda g, j: g / np.float32(6)},
+            "the sum over the steps is divided by T in dWxh",
+        ),
+        ({"dWhy": lambda g, j: 0 * g}, "the gradient dWhy is missing (zero)"),
+        ({"dWhy": lambda g, j: g * np.float32(0.37)}, "dWhy is 0.37 times the right one"),
+        ({"dx": lambda g, j: g[::-1]}, "dx is reversed in time"),
+        ({"dbh": lambda g, j: 2 * g}, "dbh is doubled: the gradients of two biases are added"),
+        (
+            {"dWhh": lambda g, j: np.clip(g, -abs(g).max() / 2, abs(g).max() / 2)},
+            "dWhh is clipped at",
+        ),
+        (
+            {"dWxh": lambda g, j: g + np.float32(1e-3) * j.params["Wxh"]},
+            "dWxh has 0.001 times the parameter added (weight decay)",
+        ),
+    ],
+)
 def test_a_wrong_quantity_among_right_ones_is_named_alone(judges, cell, change, name):
     judge = judges[cell]
     theirs = judge.right()
@@ -156,11 +203,12 @@ def test_states_in_each_others_place_are_named(shape):
     net = R(2, 4, 3, cell="lstm")
     rng = np.random.default_rng(0)
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 5, 3)
-    params["h0"] = rng.uniform(-.5, .5, shape).astype(np.float32)
+    params["h0"] = rng.uniform(-0.5, 0.5, shape).astype(np.float32)
     right = reference_results(net, params, batch)
-    for change, name in ((lambda g: g[::-1], "dh0 has those of h and c swapped"),
-                         (lambda g: g * [[[0]], [[1]]][:2] if g.ndim == 3 else g * [[0], [1]],
-                          "dh0 has zero for h")):
+    for change, name in (
+        (lambda g: g[::-1], "dh0 has those of h and c swapped"),
+        (lambda g: g * [[[0]], [[1]]][:2] if g.ndim == 3 else g * [[0], [1]], "dh0 has zero for h"),
+    ):
         wrong = {**right, "dh0": np.asarray(change(right["dh0"]), np.float32)}
         assert compare(wrong, certify(net, params, batch)).convention == name
 
@@ -168,8 +216,11 @@ def test_states_in_each_others_place_are_named(shape):
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_one_sum_over_the_steps_is_named_alone(judges, cell):
     judge = judges[cell]
-    last = next(one for one in mistakes(judge.net, judge.params, judge.batch)
-                if one.name == "only the last step counts in {}")
+    last = next(
+        one
+        for one in mistakes(judge.net, judge.params, judge.batch)
+        if one.name == "only the last step counts in {}"
+    )
     wrong = last.run(judge.net, judge.params, judge.batch)
     theirs = {**judge.right(), "dbh": wrong["dbh"]}
     assert judge(theirs).convention == "only the last step counts in dbh"
@@ -180,15 +231,19 @@ def test_all_gradients_are_named_together(judges):
     right = judge.right()
     gradients = {name: value for name, value in right.items() if name.startswith("d")}
     norm = np.sqrt(sum((value.astype(float) ** 2).sum() for value in gradients.values()))
-    for factor, name in ((-1, "every gradient has the wrong sign"),
-                         (3, "every gradient is B = C = 3 times the right one"),
-                         (0.1 / norm, "the gradients are clipped to the norm 0.1")):
+    for factor, name in (
+        (-1, "every gradient has the wrong sign"),
+        (3, "every gradient is B = C = 3 times the right one"),
+        (0.1 / norm, "the gradients are clipped to the norm 0.1"),
+    ):
         theirs = {**right, **{key: np.float32(factor) * v for key, v in gradients.items()}}
         assert judge(theirs).convention == name
 
 
-@pytest.mark.parametrize("cell, order", [("lstm", (1, 2, 0, 3)), ("lstm", (0, 3, 1, 2)),
-                                         ("gru", (1, 2, 0)), ("gru", (2, 0, 1))])
+@pytest.mark.parametrize(
+    "cell, order",
+    [("lstm", (1, 2, 0, 3)), ("lstm", (0, 3, 1, 2)), ("gru", (1, 2, 0)), ("gru", (2, 0, 1))],
+)
 def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
     """Their block m is the gate ``order[m]``: a cycle of three is not its own inverse."""
     judge, G = judges[cell], len(order)
@@ -202,27 +257,49 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
         parts = np.split(array, G)
         return np.concatenate([parts[order.index(n)] for n in range(G)])
 
-    shown = {key: stacked(value) if key in ("dWhh", "dWxh", "dbh") else value
-             for key, value in judge.right().items()}
+    shown = {
+        key: stacked(value) if key in ("dWhh", "dWxh", "dbh") else value
+        for key, value in judge.right().items()
+    }
     assert judge(shown).convention == f"the gradients' gates are stacked in the order {gates}"
-    read = {key: ours(value) if key in ("Whh", "Wxh", "bh") else value
-            for key, value in judge.params.items()}
+    read = {
+        key: ours(value) if key in ("Whh", "Wxh", "bh") else value
+        for key, value in judge.params.items()
+    }
     found = loss_and_gradients(judge.net, read, judge.batch)
-    theirs = {"loss": found.loss, **{f"d{key}": stacked(value) if key in (
-        "Whh", "Wxh", "bh") else value for key, value in found.gradients.items()}}
+    theirs = {
+        "loss": found.loss,
+        **{
+            f"d{key}": stacked(value) if key in ("Whh", "Wxh", "bh") else value
+            for key, value in found.gradients.items()
+        },
+    }
     assert judge(theirs).convention.startswith(f"the gates are read in the order {gates}")
 
 
-@pytest.mark.parametrize("cell, names", [
-    ("rnn", ("tanh' is left out", "the labels are one too large")),
-    ("rnn", ("time is reversed", "the gradient of Wxh takes x[t-1] for x[t]")),
-    ("rnn", ("the bias bh is left out (one of two biases only)",
-             "the activation is relu instead of tanh")),
-    ("lstm", ("1 is added to the forget gate's bias", "no gradient is carried by the cell c")),
-    ("lstm", ("h = o c, without tanh", "the softmax is applied twice")),
-    ("gru", ("z and 1 - z change places: h = z n + (1 - z) h",
-             "the gradient of bhn leaves out the reset gate")),
-])
+@pytest.mark.parametrize(
+    "cell, names",
+    [
+        ("rnn", ("tanh' is left out", "the labels are one too large")),
+        ("rnn", ("time is reversed", "the gradient of Wxh takes x[t-1] for x[t]")),
+        (
+            "rnn",
+            (
+                "the bias bh is left out (one of two biases only)",
+                "the activation is relu instead of tanh",
+            ),
+        ),
+        ("lstm", ("1 is added to the forget gate's bias", "no gradient is carried by the cell c")),
+        ("lstm", ("h = o c, without tanh", "the softmax is applied twice")),
+        (
+            "gru",
+            (
+                "z and 1 - z change places: h = z n + (1 - z) h",
+                "the gradient of bhn leaves out the reset gate",
+            ),
+        ),
+    ],
+)
 def test_two_mistakes_at_once(judges, cell, names):
     judge = judges[cell]
     known = {one.label: one for one in mistakes(judge.net, judge.params, judge.batch)}
@@ -253,7 +330,7 @@ def test_a_small_part_is_named_beside_the_noise_of_the_rest():
     theirs = {f"d{name}": value for name, value in found.gradients.items() if name != "x"}
     for n, gate in enumerate(net.gates):
         wrong = theirs["dbh"].copy()
-        wrong[5 * n:5 * n + 5] = 0
+        wrong[5 * n : 5 * n + 5] = 0
         verdict = compare({**theirs, "dbh": wrong}, certified)
         assert verdict.convention == f"dbh is zero for the gate {gate}"
 
@@ -277,8 +354,10 @@ def test_a_constant_that_fits_the_noise_is_no_explanation():
 def test_what_has_no_name_gets_none(judges):
     rng = np.random.default_rng(0)
     for judge in judges.values():
-        theirs = {key: (value * (1 + 0.01 * rng.normal(size=value.shape))).astype(np.float32)
-                  for key, value in judge.right().items()}
+        theirs = {
+            key: (value * (1 + 0.01 * rng.normal(size=value.shape))).astype(np.float32)
+            for key, value in judge.right().items()
+        }
         verdict = judge(theirs)
         assert verdict.verdict == NOT_ROUNDING and verdict.convention == ""
 
@@ -286,18 +365,28 @@ def test_what_has_no_name_gets_none(judges):
 def test_float32_inside_float64_is_named():
     judge = Judge(R(2, 5, 3), dtype=np.float64)
     narrow = {name: value.astype(np.float32) for name, value in judge.params.items()}
-    found = loss_and_gradients(judge.net, narrow, judge.batch._replace(
-        x=judge.batch.x.astype(np.float32)))
-    theirs = {"loss": found.loss, **{f"d{name}": value.astype(float)
-                                     for name, value in found.gradients.items()}}
-    name = ("part of the computation is in float32: the differences have its size, and all numbers "
-            "are those of float32")
+    found = loss_and_gradients(
+        judge.net, narrow, judge.batch._replace(x=judge.batch.x.astype(np.float32))
+    )
+    theirs = {
+        "loss": found.loss,
+        **{f"d{name}": value.astype(float) for name, value in found.gradients.items()},
+    }
+    name = (
+        "part of the computation is in float32: the differences have its size, and all numbers "
+        "are those of float32"
+    )
     assert judge(theirs).convention == name
-    one = {**{key: np.asarray(value) for key, value in judge.right().items()},
-           "dWhh": theirs["dWhh"]}
+    one = {
+        **{key: np.asarray(value) for key, value in judge.right().items()},
+        "dWhh": theirs["dWhh"],
+    }
     assert judge(one).convention == name
-    bug = {key: value * (1 + 1e-7 * np.arange(value.size).reshape(value.shape))
-           for key, value in judge.right().items() if key.startswith("d")}
+    bug = {
+        key: value * (1 + 1e-7 * np.arange(value.size).reshape(value.shape))
+        for key, value in judge.right().items()
+        if key.startswith("d")
+    }
     assert judge({**judge.right(), **bug}).convention == ""
 
 
@@ -314,25 +403,38 @@ def test_the_size_of_an_error_alone_names_no_type(size):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("net", [R(3, 6, 4), R(3, 5, 4, cell="lstm"), FeedforwardNet((3, 6, 4))],
-                         ids=["rnn", "lstm", "feedforward"])
+@pytest.mark.parametrize(
+    "net",
+    [R(3, 6, 4), R(3, 5, 4, cell="lstm"), FeedforwardNet((3, 6, 4))],
+    ids=["rnn", "lstm", "feedforward"],
+)
 def test_a_place_that_is_rounded_to_a_coarser_type_is_named(net, dtype):
     """By its own name, or by that of another place or type with the same results."""
     judge, named = Judge(net, dtype=dtype, T=8, B=3), 0
     for one in of_the_types(net, judge.batch):
-        verdict = judge({key: value for key, value in one.run(
-            net, judge.params, judge.batch).items() if key[0] not in "hc"})
+        verdict = judge(
+            {
+                key: value
+                for key, value in one.run(net, judge.params, judge.batch).items()
+                if key[0] not in "hc"
+            }
+        )
         assert verdict.verdict == NOT_ROUNDING
-        assert verdict.convention == "" or "float" in verdict.convention or (
-            "TF32" in verdict.convention), one.name
+        assert (
+            verdict.convention == ""
+            or "float" in verdict.convention
+            or ("TF32" in verdict.convention)
+        ), one.name
         named += verdict.convention == one.name
     assert named >= 8
 
 
 def test_a_factor_of_the_loss_is_named_with_the_loss(judges):
     for judge in judges.values():
-        theirs = {key: value if key in ("outputs", "h", "c") else 7 * value
-                  for key, value in judge.right().items()}
+        theirs = {
+            key: value if key in ("outputs", "h", "c") else 7 * value
+            for key, value in judge.right().items()
+        }
         assert judge(theirs).convention == "the loss and every gradient are 7 times the right ones"
 
 
@@ -342,8 +444,9 @@ def test_a_transition_whose_gradient_is_projected():
     theirs, M = judge.right(), judge.params["Whh.M"]
     G = theirs["dWhh.M"]
     theirs["dWhh.M"] = G - M @ (M.T @ G + G.T @ M) / 2
-    assert judge(theirs).convention == ("dWhh.M is projected onto the tangent space: "
-                                        "G - M sym(M'G)")
+    assert judge(theirs).convention == (
+        "dWhh.M is projected onto the tangent space: G - M sym(M'G)"
+    )
 
 
 def torch_results(net, params, batch, how):
@@ -370,13 +473,13 @@ def torch_results(net, params, batch, how):
             c = s(f) * c + s(i) * torch.tanh(g)
             h = s(o) * (c if how == "h = o c, without tanh" else torch.tanh(c))
         else:
-            r, k = s(z[:, :H] + u[:, :H]), s(z[:, H:2 * H] + u[:, H:2 * H])
-            W, b = p["Whh"][2 * H:], p["bhn"]
-            n = z[:, 2 * H:] + r * (u[:, 2 * H:] + b)
+            r, k = s(z[:, :H] + u[:, :H]), s(z[:, H : 2 * H] + u[:, H : 2 * H])
+            W, b = p["Whh"][2 * H :], p["bhn"]
+            n = z[:, 2 * H :] + r * (u[:, 2 * H :] + b)
             if how == "the GRU resets the state before the product, and dbhn is zero":
-                n = z[:, 2 * H:] + (r * h) @ W.T + 0 * b
+                n = z[:, 2 * H :] + (r * h) @ W.T + 0 * b
             if how == "bhn is added outside the reset gate":
-                n = z[:, 2 * H:] + r * u[:, 2 * H:] + b
+                n = z[:, 2 * H :] + r * u[:, 2 * H :] + b
             swap = how == "z and 1 - z change places: h = z n + (1 - z) h"
             k = 1 - k if swap else k
             h = k * h + (1 - k) * torch.tanh(n)
@@ -391,27 +494,35 @@ def torch_results(net, params, batch, how):
     size = T * B if "T B, although" in how else mask.sum()
     loss = (each.reshape(T, B) * mask).sum() / size
     if how == "the softmax is applied twice":
-        loss = torch.nn.functional.cross_entropy(torch.softmax(v.reshape(T * B, -1), 1),
-                                                 y.reshape(-1))
+        loss = torch.nn.functional.cross_entropy(
+            torch.softmax(v.reshape(T * B, -1), 1), y.reshape(-1)
+        )
     loss.backward()
-    return {"loss": loss.detach().numpy(), **{f"d{name}": value.grad.numpy()
-                                              for name, value in {**p, "x": x}.items()}}
+    return {
+        "loss": loss.detach().numpy(),
+        **{f"d{name}": value.grad.numpy() for name, value in {**p, "x": x}.items()},
+    }
 
 
-@pytest.mark.parametrize("cell, how, mask", [
-    ("rnn", "nothing", True), ("lstm", "nothing", False), ("gru", "nothing", True),
-    ("rnn", "the gradient is truncated: the state is detached every 3 steps", False),
-    ("lstm", "the gradient is truncated: the state is detached every 3 steps", True),
-    ("gru", "the mask is shifted by one step (later)", True),
-    ("lstm", "the loss is divided by T B, although a mask leaves steps out", True),
-    ("lstm", "1 is added to the forget gate's bias", False),
-    ("lstm", "h = o c, without tanh", False),
-    ("lstm", "the gates are read in the order i, o, f, g (as ONNX stacks them)", False),
-    ("gru", "z and 1 - z change places: h = z n + (1 - z) h", False),
-    ("gru", "the GRU resets the state before the product, and dbhn is zero", True),
-    ("gru", "bhn is added outside the reset gate", False),
-    ("rnn", "the softmax is applied twice", False),
-])
+@pytest.mark.parametrize(
+    "cell, how, mask",
+    [
+        ("rnn", "nothing", True),
+        ("lstm", "nothing", False),
+        ("gru", "nothing", True),
+        ("rnn", "the gradient is truncated: the state is detached every 3 steps", False),
+        ("lstm", "the gradient is truncated: the state is detached every 3 steps", True),
+        ("gru", "the mask is shifted by one step (later)", True),
+        ("lstm", "the loss is divided by T B, although a mask leaves steps out", True),
+        ("lstm", "1 is added to the forget gate's bias", False),
+        ("lstm", "h = o c, without tanh", False),
+        ("lstm", "the gates are read in the order i, o, f, g (as ONNX stacks them)", False),
+        ("gru", "z and 1 - z change places: h = z n + (1 - z) h", False),
+        ("gru", "the GRU resets the state before the product, and dbhn is zero", True),
+        ("gru", "bhn is added outside the reset gate", False),
+        ("rnn", "the softmax is applied twice", False),
+    ],
+)
 def test_mistakes_written_in_pytorch(cell, how, mask):
     """Bugs that the naive nets did not make."""
     judge = Judge(replace(R(2, 5, 3, readout="every"), cell=cell), T=8, B=4, mask=mask)
@@ -424,8 +535,9 @@ def test_large_nets_are_not_searched_for_hours():
     """What is spent on a name is bounded; the most usual mistakes come first."""
     small = Judge(R(2, 3, 2)).readings
     assert small.passes() > 1000
-    params = {name: np.broadcast_to(0.0, shape) for name, shape in (
-        ("Whh", (2000, 2000)), ("Wxh", (2000, 10)), ("Why", (10, 2000)))}
-    small.params, small.batch = params, small.batch._replace(x=np.broadcast_to(
-        0.0, (1000, 4, 10)))
+    params = {
+        name: np.broadcast_to(0.0, shape)
+        for name, shape in (("Whh", (2000, 2000)), ("Wxh", (2000, 10)), ("Why", (10, 2000)))
+    }
+    small.params, small.batch = params, small.batch._replace(x=np.broadcast_to(0.0, (1000, 4, 10)))
     assert 1 <= small.passes() < 20

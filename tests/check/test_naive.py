@@ -12,8 +12,13 @@ from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
 CELLS = ("rnn", "lstm", "gru", "gru_before")
-OPTIONS = {"gain": 1.5, "learn_h0": True, "loss": "squared_error", "reduction": "batch_mean",
-           "clip_step": 0.01}
+OPTIONS = {
+    "gain": 1.5,
+    "learn_h0": True,
+    "loss": "squared_error",
+    "reduction": "batch_mean",
+    "clip_step": 0.01,
+}
 
 
 def agree(net, mask=False, peepholes=False, **how):

@@ -45,10 +45,16 @@ def test_noise_is_what_it_says():
 def certified_in_float64(net, params, batch):
     """The reference in float64, which is exact as far as float32 goes."""
     wide = {name: np.asarray(value, float) for name, value in params.items()}
-    found = run_on(net, wide, batch._replace(x=np.asarray(batch.x, float)),
-                   lambda array, name: np.asarray(array, float))
-    named = {name: Enclosure(value, np.asarray(value), np.zeros(value.shape))
-             for name, value in found.items()}
+    found = run_on(
+        net,
+        wide,
+        batch._replace(x=np.asarray(batch.x, float)),
+        lambda array, name: np.asarray(array, float),
+    )
+    named = {
+        name: Enclosure(value, np.asarray(value), np.zeros(value.shape))
+        for name, value in found.items()
+    }
     gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}
     loss, outputs = named.pop("loss"), named.pop("outputs")
     return Certified(net, params, batch, loss, outputs, named, gradients, "ball", 0, 0.0)
@@ -63,7 +69,7 @@ def test_sums_are_perturbed_in_every_order():
     sigma = spread(case, np.float32, runs=3000)["outputs"].item()
     terms = (w * x)[0]
     S, Q, partial = terms.sum(), (terms**2).sum(), np.cumsum(terms)
-    largest = np.maximum(partial**2, (S - partial + terms)**2)
+    largest = np.maximum(partial**2, (S - partial + terms) ** 2)
     V = Q + np.maximum(largest, S**2 / 3 + Q / 6).sum() + S**2
     assert abs(sigma / (U * np.sqrt(V / 3)) - 1) < 0.05  # 3,000 runs: 1.3% is one sigma
 
@@ -133,29 +139,50 @@ def orders(tmp_path_factory):
     def library(real, flags):
         if (real, flags) not in libraries:
             out = folder / f"orders{len(libraries)}.so"
-            subprocess.run([compiler, *flags, "-shared", "-fPIC", f"-DREAL={real}",
-                            Path(__file__).parents[1] / "support/clients/orders.c", "-lm",
-                            "-o", out],
-                           check=True)
+            subprocess.run(
+                [
+                    compiler,
+                    *flags,
+                    "-shared",
+                    "-fPIC",
+                    f"-DREAL={real}",
+                    Path(__file__).parents[1] / "support/clients/orders.c",
+                    "-lm",
+                    "-o",
+                    out,
+                ],
+                check=True,
+            )
             libraries[real, flags] = ctypes.CDLL(str(out))
         return libraries[real, flags]
 
-    def run(order, join, steps, params, batch, dtype=np.float32, flags=STRICT,
-            flush=False):
+    def run(order, join, steps, params, batch, dtype=np.float32, flags=STRICT, flush=False):
         (T, B, D), H, C = batch.x.shape, len(params["bh"]), len(params["by"])
-        given = [np.ascontiguousarray(params[name], dtype)
-                 for name in ("Whh", "Wxh", "bh", "Why", "by")]
+        given = [
+            np.ascontiguousarray(params[name], dtype) for name in ("Whh", "Wxh", "bh", "Why", "by")
+        ]
         given += [np.ascontiguousarray(batch.x, dtype), batch.y.astype(ctypes.c_long)]
-        shapes = {"loss": (), "outputs": (B, C), "h": (T + 1, B, H), "dWhh": (H, H),
-                  "dWxh": (H, D), "dbh": (H,), "dWhy": (C, H), "dby": (C,), "dx": (T, B, D),
-                  "dh0": (B, H)}
+        shapes = {
+            "loss": (),
+            "outputs": (B, C),
+            "h": (T + 1, B, H),
+            "dWhh": (H, H),
+            "dWxh": (H, D),
+            "dbh": (H,),
+            "dWhy": (C, H),
+            "dby": (C,),
+            "dx": (T, B, D),
+            "dh0": (B, H),
+        }
         found = {name: np.empty(shape, dtype) for name, shape in shapes.items()}
         program = library("float" if dtype == np.float32 else "double", flags)
         if not program.flush(int(flush)) and flush:
             pytest.skip("this processor has no switch for subnormal numbers")
         program.run(
-            *map(ctypes.c_int, (order, join, steps)), *map(ctypes.c_long, (T, B, D, H, C)),
-            *(ctypes.c_void_p(value.ctypes.data) for value in (*given, *found.values())))
+            *map(ctypes.c_int, (order, join, steps)),
+            *map(ctypes.c_long, (T, B, D, H, C)),
+            *(ctypes.c_void_p(value.ctypes.data) for value in (*given, *found.values())),
+        )
         program.flush(0)
         return found
 
@@ -190,8 +217,9 @@ def family(run, net, params, batch, orders=range(10), joins=range(5), runs=RUNS)
     return worst
 
 
-@pytest.mark.parametrize("T, H, B, gain", [(1, 5, 1, 1), (6, 20, 3, -1.5), (40, 32, 2, 1),
-                                           (3, 200, 2, -0.5)])
+@pytest.mark.parametrize(
+    "T, H, B, gain", [(1, 5, 1, 1), (6, 20, 3, -1.5), (40, 32, 2, 1), (3, 200, 2, -0.5)]
+)
 def test_every_order_of_summation_is_rounding(orders, T, H, B, gain):
     family(orders, *made(T, H, B, gain))
 
@@ -201,14 +229,18 @@ def test_the_order_of_summation_hides_no_bug(orders):
     for T, H, B, gain in ((6, 20, 3, -1.5), (3, 200, 2, -0.5)):
         net, params, batch = made(T, H, B, gain)
         case = certified_in_float64(net, params, batch)
-        sigma, true = spread(case, np.float32), {
-            name: value.value for name, value in case.named().items()}
+        sigma, true = (
+            spread(case, np.float32),
+            {name: value.value for name, value in case.named().items()},
+        )
         right = orders(0, 0, 1, params, batch)
         transposed = {**params, "Whh": np.ascontiguousarray(params["Whh"].T)}
-        for wrong in (orders(0, 0, 1, transposed, batch),
-                      {**right, "dWhh": right["dWhh"].T},
-                      {**right, "dx": right["dx"] * np.float32(1.0001)},
-                      {**right, "dbh": right["dbh"] + np.float32(1e-5) * abs(right["dbh"]).max()}):
+        for wrong in (
+            orders(0, 0, 1, transposed, batch),
+            {**right, "dWhh": right["dWhh"].T},
+            {**right, "dx": right["dx"] * np.float32(1.0001)},
+            {**right, "dbh": right["dbh"] + np.float32(1e-5) * abs(right["dbh"]).max()},
+        ):
             assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
 
 
@@ -217,8 +249,10 @@ def test_flushed_subnormal_numbers_are_rounding(orders):
     net, params, batch = made(8, 40, 3, 1)
     params["Why"] = params["Why"] * np.float32(1e-37)
     case = certified_in_float64(net, params, batch)
-    sigma, true = spread(case, np.float32), {
-        name: value.value for name, value in case.named().items()}
+    sigma, true = (
+        spread(case, np.float32),
+        {name: value.value for name, value in case.named().items()},
+    )
     lost = 0
     for order in range(9):
         for join in range(5):
@@ -243,8 +277,9 @@ def gated(cell, T, H, B, gain, readout="last", mask=False):
     rng = np.random.default_rng([T, H, B])
     params = random_params(net, rng, np.float32, bool(peepholes))
     blocks = rng.normal(size=(len(net.gates), H, H)) / np.sqrt(H)
-    params["Whh"] = np.concatenate([np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain
-                                    for W in blocks]).astype(np.float32)
+    params["Whh"] = np.concatenate(
+        [np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain for W in blocks]
+    ).astype(np.float32)
     params["Wxh"] = rng.normal(size=params["Wxh"].shape).astype(np.float32)
     batch = random_batch(net, rng, np.float32, T, B)
     return net, params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
@@ -255,8 +290,12 @@ def members():
     pre-activation, to add up over time and to write the formulas; and the compiled core."""
     for order in range(5):
         for join in range(3):
-            how = {"order": order, "join": join, "steps": (order + join) % 3,
-                   "form": (order + join) % 2}
+            how = {
+                "order": order,
+                "join": join,
+                "steps": (order + join) % 3,
+                "form": (order + join) % 2,
+            }
             for flags in (STRICT,) if order else (STRICT, FREE, FUSED):
                 yield (*how.values(), flags[0]), partial(in_c, **how, flags=flags)
     for name in ("compiled", "loops BLAS", "loops fused", "permuted"):
@@ -284,8 +323,10 @@ def gated_family(net, params, batch, runs=RUNS):
 
 
 @pytest.mark.parametrize("cell", GATED)
-@pytest.mark.parametrize("T, H, B, gain, readout, mask", [
-    (5, 20, 3, -1.5, "every", False), (30, 16, 2, 1, "last", False), (6, 24, 3, -1, "last", True)])
+@pytest.mark.parametrize(
+    "T, H, B, gain, readout, mask",
+    [(5, 20, 3, -1.5, "every", False), (30, 16, 2, 1, "last", False), (6, 24, 3, -1, "last", True)],
+)
 def test_every_order_of_a_gated_cell_is_rounding(cell, T, H, B, gain, readout, mask):
     gated_family(*gated(cell, T, H, B, gain, readout, mask))
 
@@ -293,10 +334,14 @@ def test_every_order_of_a_gated_cell_is_rounding(cell, T, H, B, gain, readout, m
 def functions(ulps, towards):
     """The sigmoid and tanh in long double, rounded to their type and off by so many ulp, in a
     direction that depends on the value's bits, upwards, or away from zero."""
+
     def off(value, dtype):
         value = np.asarray(value, dtype)
-        by = {"any": (value.view(np.int32) * np.int32(-1640531527) >> 8) % (2 * ulps + 1) - ulps,
-              "up": ulps, "away": ulps * np.sign(value)}[towards]
+        by = {
+            "any": (value.view(np.int32) * np.int32(-1640531527) >> 8) % (2 * ulps + 1) - ulps,
+            "up": ulps,
+            "away": ulps * np.sign(value),
+        }[towards]
         return np.clip(value + by * np.spacing(abs(value)), -1, 1).astype(dtype)
 
     def sigmoid(a):
@@ -318,8 +363,10 @@ def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
         params = random_params(net, rng, np.float32)
         batch = random_batch(net, rng, np.float32, T, B)
         case = certified_in_float64(net, params, batch)
-        sigma, true = spread(case, np.float32), {
-            name: value.value for name, value in case.named().items()}
+        sigma, true = (
+            spread(case, np.float32),
+            {name: value.value for name, value in case.named().items()},
+        )
         backwards = Batch(batch.x[:, ::-1], batch.y[:, ::-1])
         weights = [f"d{name}" for name in params]
         for ulps, towards in [(0, "up"), *product((1, 2), ("any", "up", "away"))]:
@@ -329,8 +376,9 @@ def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
                 verdict = compare_values(found, true, sigma, np.float32, ())
                 assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
             found = run(net, params, backwards, changed)
-            verdict = compare_values({name: found[name] for name in weights}, true, sigma,
-                                     np.float32, ())
+            verdict = compare_values(
+                {name: found[name] for name in weights}, true, sigma, np.float32, ()
+            )
             assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
         wrong = {"dWhh": found["dWhh"] * np.float32(1.01)}
         assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
@@ -342,11 +390,14 @@ def test_a_sum_of_sums_is_a_sum_of_all_terms():
     for values in (rng.normal(size=(64, 64, 5)), np.full((64, 64, 5), 0.1)):
         terms = np.float32(values)
         with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
-            twice, once = (np.asarray(made)["v"] for made in (
-                noisy(terms).sum(axis=0).sum(axis=0), noisy(terms).sum(axis=(0, 1))))
+            twice, once = (
+                np.asarray(made)["v"]
+                for made in (noisy(terms).sum(axis=0).sum(axis=0), noisy(terms).sum(axis=(0, 1)))
+            )
         exact = terms.astype(float).sum(axis=(0, 1))
-        twice, once = (np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1))
-                       for made in (twice, once))
+        twice, once = (
+            np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1)) for made in (twice, once)
+        )
         assert (twice > once / 2).all() and (twice < 3 * once).all()
         for theirs in plain_sums(terms.reshape(-1, 5)):
             assert (abs(theirs - exact) <= LIMITS[0] * twice).all()
@@ -354,20 +405,29 @@ def test_a_sum_of_sums_is_a_sum_of_all_terms():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", GATED)
-@pytest.mark.parametrize("T, H, B, gain, runs", [
-    (50, 128, 4, 1, 30), (10, 512, 2, 1, 20), (3, 512, 4, -0.5, 20), (200, 64, 2, -1, 30)])
+@pytest.mark.parametrize(
+    "T, H, B, gain, runs",
+    [(50, 128, 4, 1, 30), (10, 512, 2, 1, 20), (3, 512, 4, -0.5, 20), (200, 64, 2, -1, 30)],
+)
 def test_every_order_of_a_gated_cell_is_rounding_at_full_size(cell, T, H, B, gain, runs):
     worst = gated_family(*gated(cell, T, H, B, gain, "every"), runs)
     print(f"{cell}, T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("T, H, B, gain, runs", [
-    (1000, 100, 2, 1, 20), (200, 400, 2, 1, 20), (3, 2000, 2, 1, 20), (3, 2000, 2, -0.5, 20),
-    (200, 2000, 1, 1, 10)])
+@pytest.mark.parametrize(
+    "T, H, B, gain, runs",
+    [
+        (1000, 100, 2, 1, 20),
+        (200, 400, 2, 1, 20),
+        (3, 2000, 2, 1, 20),
+        (3, 2000, 2, -0.5, 20),
+        (200, 2000, 1, 1, 10),
+    ],
+)
 def test_every_order_of_summation_is_rounding_at_full_size(orders, T, H, B, gain, runs):
     case = made(T, H, B, gain)
-    joins = (0, 1, 2) if T * H < 10 ** 5 else (0,)
+    joins = (0, 1, 2) if T * H < 10**5 else (0,)
     worst = family(orders, *case, joins=joins, runs=runs)
     print(f"T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
     net, params, batch = case

@@ -34,8 +34,12 @@ def norm_of(X):
 def pade(X, degree, squarings, last):
     """The exponential by an approximant whose last coefficient is multiplied by ``last``."""
     X = X / 2**squarings
-    c = [factorial(2 * degree - k) * factorial(degree) / (
-        factorial(2 * degree) * factorial(k) * factorial(degree - k)) for k in range(degree + 1)]
+    c = [
+        factorial(2 * degree - k)
+        * factorial(degree)
+        / (factorial(2 * degree) * factorial(k) * factorial(degree - k))
+        for k in range(degree + 1)
+    ]
     c[degree] *= last
     up = down = np.zeros_like(X)
     for a in reversed(c):
@@ -55,8 +59,11 @@ def gradients(p, batch, wrong):
     squarings = max(0, int(np.ceil(np.log2(norm / PADE[13])))) if norm else 0
     last = 0.9 if wrong == ("squared" if squarings else degree) else 1
     dense = {name: value for name, value in p.items() if "." not in name}
-    r = reference_results(replace(NET, hidden=n, transition=None), {
-        **dense, "Whh": pade(X, degree, squarings, last) @ base}, batch)
+    r = reference_results(
+        replace(NET, hidden=n, transition=None),
+        {**dense, "Whh": pade(X, degree, squarings, last) @ base},
+        batch,
+    )
     d = r.pop("dWhh") @ base.T
     dX = pade(np.block([[X.T, d], [0 * d, X.T]]), degree, squarings, last)[:n, n:]
     return {**r, "dWhh.A": np.tril(dX - dX.T, -1), "dWhh.base": 0 * base}
@@ -74,8 +81,17 @@ def judged(p, x, y):
 @pytest.mark.parametrize("wrong", [None, *PADE, "squared"])
 def test_a_mistake_in_one_range_of_norms_is_found(wrong, tmp_path, capsys):
     (tmp_path / "mine.py").write_text(FILE.format(wrong))
-    status = cli.main(["check", "function", f"{tmp_path / 'mine.py'}:judged",
-                       "--transition", "expm", "--dtypes", "float64"])
+    status = cli.main(
+        [
+            "check",
+            "function",
+            f"{tmp_path / 'mine.py'}:judged",
+            "--transition",
+            "expm",
+            "--dtypes",
+            "float64",
+        ]
+    )
     assert status == (0 if wrong is None else 1), capsys.readouterr()
 
 
@@ -87,10 +103,22 @@ def ranges():
 
 @pytest.mark.parametrize("low, high", [*ranges()])
 def test_every_range_of_the_usual_programs_has_a_norm(low, high):
-    drawn = [norm_of(skew(random_params(replace(NET, hidden=H), np.random.default_rng(0), float,
-                                        norm=norm)["Whh.A"])) for norm in NORMS for H in (4, 19)]
-    stored = [norm_of(skew(params["Whh.A"].astype(float)))
-              for name, _, params, _ in vectors.catalogue() if name.startswith("rnn-expm")]
+    drawn = [
+        norm_of(
+            skew(
+                random_params(replace(NET, hidden=H), np.random.default_rng(0), float, norm=norm)[
+                    "Whh.A"
+                ]
+            )
+        )
+        for norm in NORMS
+        for H in (4, 19)
+    ]
+    stored = [
+        norm_of(skew(params["Whh.A"].astype(float)))
+        for name, _, params, _ in vectors.catalogue()
+        if name.startswith("rnn-expm")
+    ]
     for norms in (drawn[::2], drawn[1::2], stored):
         assert any(low < norm <= high for norm in norms if norm)
 
@@ -100,8 +128,12 @@ def test_bounded_parts_move_and_others_do_not():
     for name in TRANSITIONS:
         net = replace(NET, transition=transition(name))
         for norm in NORMS:
-            near, far = (random_params(net, np.random.default_rng(0), float, norm=scale,
-                                       recurrent="orthogonal") for scale in (0, norm))
+            near, far = (
+                random_params(
+                    net, np.random.default_rng(0), float, norm=scale, recurrent="orthogonal"
+                )
+                for scale in (0, norm)
+            )
             moved = {key.partition(".")[2] for key in near if (near[key] != far[key]).any()}
             assert moved == (bounded(net) if norm else set())
             start, W = (abs(net.matrices(p)[0]["Whh"]).max() for p in (near, far))
@@ -125,11 +157,15 @@ def loss(p, x, y):
         h = torch.tanh(row @ p["Wxh"].T + h @ W.T + p["bh"])
     return torch.nn.functional.cross_entropy(h @ p["Why"].T + p["by"], y)
 """)
-    status = cli.main(["check", "torch", "--function", f"{tmp_path / 'mine.py'}:loss",
-                       "--transition", "expm"])
+    status = cli.main(
+        ["check", "torch", "--function", f"{tmp_path / 'mine.py'}:loss", "--transition", "expm"]
+    )
     out = capsys.readouterr().out
     assert status == mistaken, out
     assert (out.count("not rounding") == 2) == mistaken
-    wrong = {row["what"] for row in survey.torch_rows(((1, 4, 1),), dtypes=(np.float64,))
-             if row["verdict"] != EXPLAINED}
+    wrong = {
+        row["what"]
+        for row in survey.torch_rows(((1, 4, 1),), dtypes=(np.float64,))
+        if row["verdict"] != EXPLAINED
+    }
     assert wrong == ({"orthogonal, matrix_exp at 1-norm 0.03"} if mistaken else set())

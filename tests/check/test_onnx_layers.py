@@ -34,34 +34,56 @@ def lstm(case, tanh):
 def judged(monkeypatch, *names, change=lambda results: results):
     right = onnx_layers.layer_results
     monkeypatch.setattr(onnx_layers, "cases", lambda *_: [CASES[name] for name in names])
-    monkeypatch.setattr(onnx_layers, "layer_results",
-                        lambda case, runtime: change(right(case, runtime)))
+    monkeypatch.setattr(
+        onnx_layers, "layer_results", lambda case, runtime: change(right(case, runtime))
+    )
     return [row for row in layers.onnx_rows() if row["framework"] == "onnxruntime"]
 
 
 def test_every_input_and_attribute_is_used():
     seen = {name for case in CASES.values() for name in onnx_layers._weights(case)}
     assert seen == {"W", "R", "B", "initial_h", "initial_c", "P", "sequence_lens"}
-    attributes = {a.name for case in CASES.values()
-                  for a in onnx_layers.layer_model(case).graph.node[0].attribute}
-    assert attributes == {"hidden_size", "direction", "activations", "layout", "clip",
-                          "input_forget", "linear_before_reset", "activation_alpha",
-                          "activation_beta"}
+    attributes = {
+        a.name
+        for case in CASES.values()
+        for a in onnx_layers.layer_model(case).graph.node[0].attribute
+    }
+    assert attributes == {
+        "hidden_size",
+        "direction",
+        "activations",
+        "layout",
+        "clip",
+        "input_forget",
+        "linear_before_reset",
+        "activation_alpha",
+        "activation_beta",
+    }
 
 
 def test_operators_are_judged(monkeypatch):
-    rows = judged(monkeypatch, "RNN, bidirectional, sequence_lens", "LSTM, reverse, initial states",
-                  "LSTM, bidirectional, peepholes", "GRU, reverse, sequence_lens",
-                  "RNN HardSigmoid, forward", "RNN LeakyRelu, forward")
+    rows = judged(
+        monkeypatch,
+        "RNN, bidirectional, sequence_lens",
+        "LSTM, reverse, initial states",
+        "LSTM, bidirectional, peepholes",
+        "GRU, reverse, sequence_lens",
+        "RNN HardSigmoid, forward",
+        "RNN LeakyRelu, forward",
+    )
     assert {row["verdict"] for row in rows} == {"explained by rounding"}, rows
 
 
-@pytest.mark.parametrize("change", [
-    lambda found: {**found, "Y": found["Y"][:, ::-1]},
-    lambda found: {**found, "Y_h": found["Y"][-1]},
-    lambda found: {**found, "Y_c": found["Y_h"]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: {**found, "Y": found["Y"][:, ::-1]},
+        lambda found: {**found, "Y_h": found["Y"][-1]},
+        lambda found: {**found, "Y_c": found["Y_h"]},
+    ],
+)
 def test_a_wrong_operator_is_rejected(change, monkeypatch):
-    row, = judged(monkeypatch, "LSTM, bidirectional, sequence_lens", change=change)
+    (row,) = judged(monkeypatch, "LSTM, bidirectional, sequence_lens", change=change)
     assert row["verdict"] == "not rounding"
 
 
@@ -71,19 +93,22 @@ def test_a_view_of_another_case_is_rejected(monkeypatch):
     monkeypatch.setitem(CASES, "turned", replace(case, direction="forward"))
     views = onnx_layers.views
     monkeypatch.setattr(onnx_layers, "views", lambda _, states: views(case, states))
-    row, = judged(monkeypatch, "turned")
+    (row,) = judged(monkeypatch, "turned")
     assert row["verdict"] == "not rounding"
 
 
 def test_scaled_tanh_of_onnxruntime_is_a_sigmoid_that_cancels(monkeypatch):
     """Near 0, 2 sigmoid(2 z) - 1 has the rounding errors of 1 and not of z. A NumPy LSTM with it
     is off as onnxruntime's is, and one with tanh is not."""
-    case = next(case for case in onnx_layers.cases(np.float32)
-                if case.what == "LSTM ScaledTanh, forward")
+    case = next(
+        case for case in onnx_layers.cases(np.float32) if case.what == "LSTM ScaledTanh, forward"
+    )
     monkeypatch.setattr(onnx_layers, "cases", lambda *_: [case])
     forms = {"onnxruntime": None, "tanh": np.tanh, "sigmoid": lambda z: 2 * sigmoid(2 * z) - 1}
-    theirs = {name: onnx_layers.layer_results(case, name) if form is None else lstm(case, form)
-              for name, form in forms.items()}
+    theirs = {
+        name: onnx_layers.layer_results(case, name) if form is None else lstm(case, form)
+        for name, form in forms.items()
+    }
     rows = {}
     for name in forms:
         monkeypatch.setattr(onnx_layers, "layer_results", lambda *_, name=name: theirs[name])
@@ -93,6 +118,8 @@ def test_scaled_tanh_of_onnxruntime_is_a_sigmoid_that_cancels(monkeypatch):
     assert rows["sigmoid"]["z"] < 20
     if rows["onnxruntime"]["verdict"] == "explained by rounding":
         pytest.skip("this onnxruntime has another tanh")
-    off = {name: abs(theirs["onnxruntime"]["Y"] - theirs[name]["Y"])[rows["sigmoid"]["index"]]
-           for name in ("tanh", "sigmoid")}
+    off = {
+        name: abs(theirs["onnxruntime"]["Y"] - theirs[name]["Y"])[rows["sigmoid"]["index"]]
+        for name in ("tanh", "sigmoid")
+    }
     assert off["sigmoid"] < off["tanh"] / 4

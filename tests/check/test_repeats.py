@@ -19,8 +19,11 @@ from refnet.nets.recurrent import RecurrentNet
 
 pytestmark = pytest.mark.needs("flint")
 
-NETS = {"last": RecurrentNet(2, 4, 4), "every": RecurrentNet(2, 4, 4, readout="every"),
-        "squared": RecurrentNet(2, 4, 3, cell="gru", loss="squared_error")}
+NETS = {
+    "last": RecurrentNet(2, 4, 4),
+    "every": RecurrentNet(2, 4, 4, readout="every"),
+    "squared": RecurrentNet(2, 4, 3, cell="gru", loss="squared_error"),
+}
 KEPT = "something is kept between calls"
 
 
@@ -60,16 +63,18 @@ def clipped_label(net, p, b):
 
 def class_zero_is_padding(net, p, b):
     keep = (b.y != 0) if b.mask is None or b.y.ndim == 1 else (b.y != 0) & b.mask
-    return run(net, p, b, {"each": lambda v, s: (v[0] * keep.ravel(),
-                                                 v[1] * keep.ravel()[:, None])})
+    return run(
+        net, p, b, {"each": lambda v, s: (v[0] * keep.ravel(), v[1] * keep.ravel()[:, None])}
+    )
 
 
 def first_label_for_all(net, p, b):
     return reference_results(net, p, b._replace(y=np.full_like(b.y, b.y.flat[0])))
 
 
-@pytest.mark.parametrize("wrong, label", [(clipped_label, 1), (class_zero_is_padding, 3),
-                                          (first_label_for_all, 1)])
+@pytest.mark.parametrize(
+    "wrong, label", [(clipped_label, 1), (class_zero_is_padding, 3), (first_label_for_all, 1)]
+)
 @pytest.mark.parametrize("B", [1, 3])
 def test_labels_that_are_misread_are_not_kept(wrong, label, B):
     net = NETS["last"]
@@ -83,11 +88,15 @@ def test_labels_that_are_misread_are_not_kept(wrong, label, B):
 
 def by_shape(*names):
     """As a compiled function does: takes its first of these, of every shape, for constants."""
+
     def function(net, kept, p, b):
         first = kept.setdefault(b.x.shape, deepcopy((p, b)))
         return reference_results(
-            net, {name: (first[0] if name in names else p)[name] for name in p},
-            b._replace(**{name: getattr(first[1], name) for name in names if hasattr(b, name)}))
+            net,
+            {name: (first[0] if name in names else p)[name] for name in p},
+            b._replace(**{name: getattr(first[1], name) for name in names if hasattr(b, name)}),
+        )
+
     return function
 
 
@@ -114,6 +123,7 @@ def the_last_ones(name):
         last = kept.get(0, b)
         kept[0] = deepcopy(b)
         return reference_results(net, p, b._replace(**{name: getattr(last, name)}))
+
     return function
 
 
@@ -125,8 +135,10 @@ def momentum(net, kept, p, b):
 
 def counts(net, kept, p, b):
     kept[0] = kept.get(0, 0) + 1
-    return {name: value * (1 if kept[0] < 3 else 2)
-            for name, value in reference_results(net, p, b).items()}
+    return {
+        name: value * (1 if kept[0] < 3 else 2)
+        for name, value in reference_results(net, p, b).items()
+    }
 
 
 def kept_gradient(net, kept, p, b):
@@ -140,11 +152,20 @@ def turned_once(net, kept, p, b):
     return run(net, p, b, {"W": lambda v, s: W})
 
 
-STATEFUL = {**{f"by shape: {names}": by_shape(*names) for names in (
-    ("y",), ("mask",), ("x",), ("Whh",), ("Whh", "by"), ("x", "y", "mask"))},
+STATEFUL = {
+    **{
+        f"by shape: {names}": by_shape(*names)
+        for names in (("y",), ("mask",), ("x",), ("Whh",), ("Whh", "by"), ("x", "y", "mask"))
+    },
     **{f"at all: {names}": at_all(*names) for names in (("y",), ("x",), ("Whh",), ("by", "Why"))},
-    "cached": cached, "last labels": the_last_ones("y"), "last mask": the_last_ones("mask"),
-    "momentum": momentum, "counts": counts, "gradient": kept_gradient, "turned": turned_once}
+    "cached": cached,
+    "last labels": the_last_ones("y"),
+    "last mask": the_last_ones("mask"),
+    "momentum": momentum,
+    "counts": counts,
+    "gradient": kept_gradient,
+    "turned": turned_once,
+}
 
 
 @pytest.mark.parametrize("name", STATEFUL)
@@ -160,8 +181,9 @@ def test_the_message_is_about_the_inputs_at_which_it_is_wrong():
     net = NETS["last"]
     params, batch = first_is_harmless(net, 2)
     with pytest.raises(AssertionError) as caught:
-        assert_gradients(net, lambda p, b: reference_results(net, p, b._replace(mask=None)),
-                         params, batch)
+        assert_gradients(
+            net, lambda p, b: reference_results(net, p, b._replace(mask=None)), params, batch
+        )
     text = str(caught.value)
     assert "with other targets it gives another result" in text and "the mask is ignored" in text
     assert "the smallest sizes at which it still shows" in text
@@ -169,14 +191,17 @@ def test_the_message_is_about_the_inputs_at_which_it_is_wrong():
 
 def losses(change):
     """A net whose loss of the logits and the labels is another: (losses, gradients in them)."""
+
     def function(net, p, b):
         def each(v, s):
             logits = s.outputs.reshape(-1, s.outputs.shape[-1])
             one = np.eye(logits.shape[1])[s.y.ravel()]
             found = change(logits.astype(float), one)
             return tuple(np.asarray(part, logits.dtype) for part in found)
+
         found = run(net, p, b, {"each": each})
         return {name: found[name] for name in found if name not in ("outputs", "h")}
+
     return function
 
 
@@ -186,8 +211,9 @@ def softmax(v):
 
 
 def tempered(t):
-    return losses(lambda v, one: (-np.log((softmax(v / t) * one).sum(axis=1)),
-                                  (softmax(v / t) - one) / t))
+    return losses(
+        lambda v, one: (-np.log((softmax(v / t) * one).sum(axis=1)), (softmax(v / t) - one) / t)
+    )
 
 
 def focal(gamma):
@@ -195,7 +221,8 @@ def focal(gamma):
         p = softmax(v)
         q = (p * one).sum(axis=1)
         slope = gamma * q * (1 - q) ** (gamma - 1) * np.log(q) - (1 - q) ** gamma
-        return -(1 - q) ** gamma * np.log(q), slope[:, None] * (one - p)
+        return -((1 - q) ** gamma) * np.log(q), slope[:, None] * (one - p)
+
     return losses(change)
 
 
@@ -203,6 +230,7 @@ def smoothed(e):
     def change(v, one):
         soft = one * (1 - e) + e / v.shape[1]
         return -(soft * np.log(softmax(v))).sum(axis=1), softmax(v) - soft
+
     return losses(change)
 
 
@@ -210,21 +238,27 @@ def weighted(w):
     def change(v, one):
         weight = one @ np.linspace(1 - w, 1 + w, v.shape[1])
         return -weight * np.log((softmax(v) * one).sum(axis=1)), weight[:, None] * (
-            softmax(v) - one)
+            softmax(v) - one
+        )
+
     return losses(change)
 
 
 def scaled(place, by):
-    return lambda net, p, b: {name: value for name, value in run(
-        net, p, b, {place: lambda v, s: v * v.dtype.type(1 + by)}).items() if name != "h"}
+    return lambda net, p, b: {
+        name: value
+        for name, value in run(net, p, b, {place: lambda v, s: v * v.dtype.type(1 + by)}).items()
+        if name != "h"
+    }
 
 
-SMOOTH = {**{f"temperature {t}": tempered(t) for t in (.5, .99, .999, 1.001, 1.01, 1.1, 2)},
-          **{f"focal loss {g}": focal(g) for g in (.001, .003, .01, .5, 2)},
-          **{f"label smoothing {e}": smoothed(e) for e in (.0005, .003, .1)},
-          **{f"class weights {w}": weighted(w) for w in (.0005, .003, .1)},
-          **{f"{place} times 1 + {by}": scaled(place, by) for place in ("h", "a")
-             for by in (3e-4, 1e-3)}}
+SMOOTH = {
+    **{f"temperature {t}": tempered(t) for t in (0.5, 0.99, 0.999, 1.001, 1.01, 1.1, 2)},
+    **{f"focal loss {g}": focal(g) for g in (0.001, 0.003, 0.01, 0.5, 2)},
+    **{f"label smoothing {e}": smoothed(e) for e in (0.0005, 0.003, 0.1)},
+    **{f"class weights {w}": weighted(w) for w in (0.0005, 0.003, 0.1)},
+    **{f"{place} times 1 + {by}": scaled(place, by) for place in ("h", "a") for by in (3e-4, 1e-3)},
+}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -248,17 +282,22 @@ def coarse(*places, to):
     def function(net, p, b):
         changes = {place: factors if place == "product" else rounded for place in places}
         return {name: value for name, value in run(net, p, b, changes).items() if name != "h"}
+
     return function
 
 
-KINDS = {"float16": lambda v: v.astype(np.float16).astype(v.dtype),
-         "bfloat16": lambda v: rounded_to(v, 2.0 ** -8),
-         "TF32": lambda v: rounded_to(v, 2.0 ** -11)}
+KINDS = {
+    "float16": lambda v: v.astype(np.float16).astype(v.dtype),
+    "bfloat16": lambda v: rounded_to(v, 2.0**-8),
+    "TF32": lambda v: rounded_to(v, 2.0**-11),
+}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("places", [("product",), ("h",), ("h", "e"), ("h", "e", "product"),
-                                    ("product", "a", "h", "e", "da")])
+@pytest.mark.parametrize(
+    "places",
+    [("product",), ("h",), ("h", "e"), ("h", "e", "product"), ("product", "a", "h", "e", "da")],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_coarse_type_is_named(kind, places, dtype):
     """Here at sizes where one place is found to the bit, or, of several, that errors come anew."""
@@ -277,18 +316,24 @@ def test_noise_that_is_drawn_anew_is_no_coarse_type():
     params, batch = made(net, 20, 4, np.float32)
 
     def noisy(p, b):
-        return {name: value * (1 + 1e-3 * rng.standard_normal(np.shape(value))).astype(np.float32)
-                for name, value in reference_results(net, p, b).items()}
+        return {
+            name: value * (1 + 1e-3 * rng.standard_normal(np.shape(value))).astype(np.float32)
+            for name, value in reference_results(net, p, b).items()
+        }
 
     assert judge(net, noisy, params, batch).convention == ""
 
 
-@pytest.mark.parametrize("net", [RecurrentNet(3, 8, 5), RecurrentNet(3, 8, 5, readout="every"),
-                                 FeedforwardNet((3, 8, 5))], ids=["last", "every", "feedforward"])
+@pytest.mark.parametrize(
+    "net",
+    [RecurrentNet(3, 8, 5), RecurrentNet(3, 8, 5, readout="every"), FeedforwardNet((3, 8, 5))],
+    ids=["last", "every", "feedforward"],
+)
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_class_that_is_left_out_is_named(net, counted):
     params, batch = made(net, 6, 7)
     for c in sorted({*batch.y.ravel().tolist()}):
+
         def theirs(p, b, c=c):
             keep = (b.y != c).ravel()
             change = {"each": lambda v, s: (v[0] * keep, v[1] * keep[:, None])}
@@ -305,10 +350,12 @@ def test_a_class_that_is_that_of_one_place_is_named_with_it():
     net = RecurrentNet(3, 4, 5)
     params, batch = made(net, 4, 2)
     batch = Batch(batch.x, np.array([3, 0]))
-    without = run(net, params, batch, {"each": lambda v, s: (
-        v[0] * [1, 0], v[1] * np.array([[1], [0]]))})
+    without = run(
+        net, params, batch, {"each": lambda v, s: (v[0] * [1, 0], v[1] * np.array([[1], [0]]))}
+    )
     assert judge(net, without, params, batch).convention == (
-        "the last example of the batch, or class 0, is left out")
+        "the last example of the batch, or class 0, is left out"
+    )
 
 
 def test_draws_set_nothing_apart_by_its_place():

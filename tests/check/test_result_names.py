@@ -25,9 +25,16 @@ def made(net, T=5, B=3):
     return net.init(rng, np.float64), random_batch(net, rng, np.float64, T, B)
 
 
-@pytest.mark.parametrize("net", [
-    RecurrentNet(2, 4, 3, learn_h0=True), RecurrentNet(2, 4, 3, cell="gru", clip_step=1e-3),
-    StackedNet(2, 4, 3, layers=2), FeedforwardNet((3, 4, 4, 3))], ids=str)
+@pytest.mark.parametrize(
+    "net",
+    [
+        RecurrentNet(2, 4, 3, learn_h0=True),
+        RecurrentNet(2, 4, 3, cell="gru", clip_step=1e-3),
+        StackedNet(2, 4, 3, layers=2),
+        FeedforwardNet((3, 4, 4, 3)),
+    ],
+    ids=str,
+)
 def test_refnets_own_names_are_taken(net):
     """Of gradients; states and the loss have one name. A count of clipped entries is no result."""
     params, batch = made(net)
@@ -36,10 +43,15 @@ def test_refnets_own_names_are_taken(net):
     assert ("clipped" in theirs) == bool(getattr(net, "clip_step", None))
     verdict = compare(theirs, certified)
     assert verdict.passed and {part.name for part in verdict.parts} == {
-        "loss", "outputs", *(f"d{name}" for name in certified.gradients)}
+        "loss",
+        "outputs",
+        *(f"d{name}" for name in certified.gradients),
+    }
     assert judge(net, theirs, params, batch).passed
-    mixed = {"d" + name if n % 2 else name: found.gradients[name]
-             for n, name in enumerate(certified.gradients)}
+    mixed = {
+        "d" + name if n % 2 else name: found.gradients[name]
+        for n, name in enumerate(certified.gradients)
+    }
     assert compare(mixed, certified).passed
     for name in certified.gradients:
         verdict = compare({**theirs, name: theirs[name] * 1.01}, certified)
@@ -59,17 +71,24 @@ def test_names_of_which_none_fits_are_an_error(tmp_path, capsys):
     params, batch = made(net)
     right = reference_results(net, params, batch)
     theirs = {f"grad_{name}": value for name, value in right.items()}
-    for call in (lambda: compare(theirs, certify(net, params, batch)),
-                 lambda: judge(net, theirs, params, batch),
-                 lambda: judge(net, lambda p, b: theirs, params, batch),
-                 lambda: assert_gradients(net, theirs, params, batch)):
-        with pytest.raises(ValueError, match="no name fits: theirs has grad_loss, .*; need names "
-                                             "of results, which are loss, outputs, h, d"):
+    for call in (
+        lambda: compare(theirs, certify(net, params, batch)),
+        lambda: judge(net, theirs, params, batch),
+        lambda: judge(net, lambda p, b: theirs, params, batch),
+        lambda: assert_gradients(net, theirs, params, batch),
+    ):
+        with pytest.raises(
+            ValueError,
+            match="no name fits: theirs has grad_loss, .*; need names "
+            "of results, which are loss, outputs, h, d",
+        ):
             call()
     assert judge(net, {**theirs, "loss": right["loss"]}, params, batch).verdict == NOT_ROUNDING
     file = tmp_path / "mine.py"
-    file.write_text(example("numpy") + "\n\ndef other(p, x, y):\n"
-                    "    return {f'grad_{k}': v for k, v in gradients(p, x, y).items()}\n")
+    file.write_text(
+        example("numpy") + "\n\ndef other(p, x, y):\n"
+        "    return {f'grad_{k}': v for k, v in gradients(p, x, y).items()}\n"
+    )
     assert cli.main(["check", "function", f"{file}:other", "--sizes", "4,3,2"]) == 2
     assert "no name fits: theirs has grad_" in capsys.readouterr().err
 
@@ -81,8 +100,10 @@ def test_a_file_of_results_of_which_no_name_fits_is_an_error(tmp_path, capsys, o
     cases = [case for case in vectors.catalogue() if case[0] in ("rnn-last", "lstm-last")]
     vectors.write(golden, cases)
     for name, net, params, batch in cases:
-        found = {key: {"shape": np.shape(value), "data": np.ravel(value).tolist()}
-                 for key, value in reference_results(net, params, batch).items()}
+        found = {
+            key: {"shape": np.shape(value), "data": np.ravel(value).tolist()}
+            for key, value in reference_results(net, params, batch).items()
+        }
         if name == "rnn-last" or not others:
             found = {f"grad_{key}": value for key, value in found.items()}
         (out / f"{name}.json").write_text(json.dumps({"dtype": "float32", "arrays": found}))
@@ -107,5 +128,7 @@ def test_the_constant_parts_are_those_whose_gradient_is_always_zero(name):
     for part in zero:
         verdict = judge(net, {**right, part: right[part] + 1e-3}, params, batch)
         assert verdict.verdict == NOT_ROUNDING and verdict.worst.name == part
-        assert verdict.note == ("belongs to a part that is constant, so that its gradient is 0; "
-                                "detach that part (.detach(), jax.lax.stop_gradient)")
+        assert verdict.note == (
+            "belongs to a part that is constant, so that its gradient is 0; "
+            "detach that part (.detach(), jax.lax.stop_gradient)"
+        )

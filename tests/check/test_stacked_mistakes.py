@@ -18,28 +18,53 @@ pytestmark = pytest.mark.needs("flint")
 T, B, H = 5, 3, 4
 
 
-def case(cell="lstm", readout="last", layers=2, both=True, mask=True, added=("h0", "bhh"),
-         projection=0, **options):
+def case(
+    cell="lstm",
+    readout="last",
+    layers=2,
+    both=True,
+    mask=True,
+    added=("h0", "bhh"),
+    projection=0,
+    **options,
+):
     alone = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
     width = (1 + both) * (projection or H)
-    net = StackedNet(3, H, width if readout == "none" else 5, cell=cell, readout=readout,
-                     layers=layers, bidirectional=both, projection=projection, **alone,
-                     **options)
+    net = StackedNet(
+        3,
+        H,
+        width if readout == "none" else 5,
+        cell=cell,
+        readout=readout,
+        layers=layers,
+        bidirectional=both,
+        projection=projection,
+        **alone,
+        **options,
+    )
     rng = np.random.default_rng([layers, both, mask, len(cell), len(readout)])
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
-    params |= {name: rng.normal(size=[B if n == "B" else n for n in shapes[-1]]).astype(np.float32)
-               for name, shapes in net.shapes.items() if name.startswith(added)}
+    params |= {
+        name: rng.normal(size=[B if n == "B" else n for n in shapes[-1]]).astype(np.float32)
+        for name, shapes in net.shapes.items()
+        if name.startswith(added)
+    }
     if mask:
         batch = batch._replace(mask=np.arange(T)[:, None] < np.array([T, 2, 4]))
     return net, params, batch
 
 
 CASES = {
-    "lstm": {}, "every": {"readout": "every"}, "gru, none": {"cell": "gru", "readout": "none"},
-    "rnn, 3 layers": {"cell": "rnn", "layers": 3}, "one layer": {"layers": 1},
-    "one direction": {"both": False}, "no lengths": {"mask": False, "cell": "gru"},
+    "lstm": {},
+    "every": {"readout": "every"},
+    "gru, none": {"cell": "gru", "readout": "none"},
+    "rnn, 3 layers": {"cell": "rnn", "layers": 3},
+    "one layer": {"layers": 1},
+    "one direction": {"both": False},
+    "no lengths": {"mask": False, "cell": "gru"},
     "projected": {"projection": 2, "readout": "every"},
-    "gain": {"cell": "rnn", "gain": 1.25}, "clipped": {"clip_step": 0.05, "readout": "every"},
+    "gain": {"cell": "rnn", "gain": 1.25},
+    "clipped": {"clip_step": 0.05, "readout": "every"},
     "embedded": {"cell": "gru", "embedding": 2, "added": ("h0",)},
     "transition": {"cell": "gru", "transition": "cayley", "added": ("h0",)},
 }
@@ -81,7 +106,9 @@ def test_every_mistake_is_named(name):
                 assert verdict.convention.startswith("d") or "gates" in verdict.convention, label
                 continue
             assert all(abs(other[key] - reading[key]).max() < 1e-5 for key in reading), (
-                label, verdict.convention)
+                label,
+                verdict.convention,
+            )
     assert planted >= 10
 
 
@@ -94,7 +121,8 @@ def test_a_name_explains_all_that_is_given():
     theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
     assert compare(theirs, certified, readings=readings).convention == label
     theirs["dWxh_l1"] = theirs["dWxh_l1"] * np.linspace(1, 2, theirs["dWxh_l1"].size).reshape(
-        theirs["dWxh_l1"].shape)
+        theirs["dWxh_l1"].shape
+    )
     assert compare(theirs, certified, readings=readings).convention != label
 
 
@@ -102,12 +130,15 @@ def wrong_torch(mistake, net, params, batch):
     """PyTorch's layer, used in a way that programs do."""
     torch = pytest.importorskip("torch")
     from refnet.check.adapters import torch_layers
+
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     layer = torch.nn.LSTM(3, H, net.layers, bidirectional=True)
     state = torch_layers.layer_state_dict(net, params)
     if mistake == "gates":
-        state = {name: torch.cat([value.chunk(4)[n] for n in (0, 2, 3, 1)])
-                 for name, value in state.items()}
+        state = {
+            name: torch.cat([value.chunk(4)[n] for n in (0, 2, 3, 1)])
+            for name, value in state.items()
+        }
     layer.load_state_dict(state)
     starts = [p[f"h0{suffix}"] for suffix in net.every_cell]
     if mistake == "initial states":
@@ -115,8 +146,11 @@ def wrong_torch(mistake, net, params, batch):
     h0 = torch.stack(starts)
     x = torch.from_numpy(batch.x).requires_grad_()
     lengths = torch.from_numpy(batch.mask.sum(axis=0))
-    given = x if mistake == "padding" else torch.nn.utils.rnn.pack_padded_sequence(
-        x, lengths, enforce_sorted=False)
+    given = (
+        x
+        if mistake == "padding"
+        else torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    )
     h, (end, _) = layer(given, (h0[:, 0].contiguous(), h0[:, 1].contiguous()))
     if mistake == "last step":
         h, _ = torch.nn.utils.rnn.pad_packed_sequence(h)
@@ -128,12 +162,21 @@ def wrong_torch(mistake, net, params, batch):
     outputs = rows @ p["Why"].T + p["by"]
     loss = torch.nn.functional.cross_entropy(outputs, torch.from_numpy(batch.y))
     loss.backward()
-    found = {"loss": loss, "outputs": outputs, "dx": x.grad,
-             "dWhy": p["Why"].grad, "dby": p["by"].grad,
-             **{f"dh0{suffix}": p[f"h0{suffix}"].grad for suffix in net.every_cell}}
+    found = {
+        "loss": loss,
+        "outputs": outputs,
+        "dx": x.grad,
+        "dWhy": p["Why"].grad,
+        "dby": p["by"].grad,
+        **{f"dh0{suffix}": p[f"h0{suffix}"].grad for suffix in net.every_cell},
+    }
     for suffix in net.every_cell:
-        for own, theirs in (("Wxh", "weight_ih"), ("Whh", "weight_hh"), ("bh", "bias_ih"),
-                            ("bhh", "bias_hh")):
+        for own, theirs in (
+            ("Wxh", "weight_ih"),
+            ("Whh", "weight_hh"),
+            ("bh", "bias_ih"),
+            ("bhh", "bias_hh"),
+        ):
             grad = getattr(layer, f"{theirs}{suffix}").grad
             if mistake == "gates":
                 grad = torch.cat([grad.chunk(4)[n] for n in (0, 3, 1, 2)])
@@ -141,14 +184,20 @@ def wrong_torch(mistake, net, params, batch):
     return {name: value.detach().numpy() for name, value in found.items()}
 
 
-@pytest.mark.parametrize("mistake, name", [
-    ("none", ""),
-    ("initial states", "the initial states of the two directions are swapped"),
-    ("last step", "the read-out takes the second direction at the last time step, of which it has "
-                  "seen one input"),
-    ("padding", "the lengths are ignored"),
-    ("gates", "the gates are read in the order i, o, f, g (as in ONNX)"),
-])
+@pytest.mark.parametrize(
+    "mistake, name",
+    [
+        ("none", ""),
+        ("initial states", "the initial states of the two directions are swapped"),
+        (
+            "last step",
+            "the read-out takes the second direction at the last time step, of which it has "
+            "seen one input",
+        ),
+        ("padding", "the lengths are ignored"),
+        ("gates", "the gates are read in the order i, o, f, g (as in ONNX)"),
+    ],
+)
 def test_mistakes_with_torch_are_named(mistake, name):
     net, params, batch = case()
     verdict = compare(wrong_torch(mistake, net, params, batch), certify(net, params, batch))
@@ -158,8 +207,13 @@ def test_mistakes_with_torch_are_named(mistake, name):
 
 PAIRS = [
     ("every", ("the outputs of the two directions are swapped: [second, first]", "bh is left out")),
-    ("every", ("the gradient of the second direction's outputs is not turned into its time",
-               "no gradient flows from layer 1 to the one below")),
+    (
+        "every",
+        (
+            "the gradient of the second direction's outputs is not turned into its time",
+            "no gradient flows from layer 1 to the one below",
+        ),
+    ),
     ("lstm", ("h0 and c0 are swapped", "the two directions' parameters of layer 0 are swapped")),
     ("gru, none", ("gates are read in the order z, r, n", "the initial states are ignored")),
 ]
@@ -168,8 +222,9 @@ PAIRS = [
 @pytest.mark.parametrize("name, pair", PAIRS)
 def test_two_mistakes_at_once_are_named(name, pair):
     net, params, batch = case(**CASES[name])
-    first, second = (next(one for one in of_the_stack(net, params, batch) if text in one.name)
-                     for text in pair)
+    first, second = (
+        next(one for one in of_the_stack(net, params, batch) if text in one.name) for text in pair
+    )
     theirs = first.run(net, params, batch, second)
     theirs = {key: np.asarray(value, np.float32) for key, value in theirs.items()}
     certified = certify(net, params, batch)

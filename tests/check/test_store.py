@@ -78,18 +78,25 @@ def test_a_net_is_found_again(made, own_folder):
     assert judge(NET, wrong, PARAMS, BATCH).convention == "dx is doubled"
 
 
-@pytest.mark.parametrize("change", [
-    lambda: (replace(NET, reduction="sum"), PARAMS, BATCH),
-    lambda: (NET, {**PARAMS, "by": PARAMS["by"] + 1}, BATCH),
-    lambda: (NET, PARAMS, BATCH._replace(x=2 * BATCH.x)),
-    lambda: (replace(NET, transition=transitions.transition("orthogonal")), None, BATCH),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: (replace(NET, reduction="sum"), PARAMS, BATCH),
+        lambda: (NET, {**PARAMS, "by": PARAMS["by"] + 1}, BATCH),
+        lambda: (NET, PARAMS, BATCH._replace(x=2 * BATCH.x)),
+        lambda: (replace(NET, transition=transitions.transition("orthogonal")), None, BATCH),
+    ],
+)
 def test_another_case_is_another(change, made):
     judge(NET, {}, PARAMS, BATCH)
     forget()
     net, params, batch = change()
-    judge(net, {}, params or random_params(net, np.random.default_rng(0), np.float32,
-                                           recurrent="orthogonal"), batch)
+    judge(
+        net,
+        {},
+        params or random_params(net, np.random.default_rng(0), np.float32, recurrent="orthogonal"),
+        batch,
+    )
     assert made["certify"] == 2
 
 
@@ -110,20 +117,25 @@ def test_a_cotangent_may_be_a_list(made):
 
 def test_containers_are_told_apart(made):
     """x[1, 0] is an entry, x[[1, 0]] are two rows; and where a table ends decides, too."""
+
     def chosen(x, index):
         return x[index].sum()
 
     for index in ((1, 0), [1, 0]):
         judge(chosen, {}, np.arange(4.0).reshape(2, 2), index)
     assert made["certify_function"] == 2
-    for one, other in (((1, 0), [1, 0]), ({0: 1}, [(0, 1)]),
-                       ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}, "c": 2})):
+    for one, other in (
+        ((1, 0), [1, 0]),
+        ({0: 1}, [(0, 1)]),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}, "c": 2}),
+    ):
         assert [*store.pieces(one)] != [*store.pieces(other)]
         assert store.described(lambda: one) != store.described(lambda: other)
 
 
 def test_the_order_in_memory_decides(made):
     """What a reshaped array shares its entries with."""
+
     def cleared(x):
         x.transpose(0, 2, 1).reshape(-1)[0] = 0
         return x.sum()
@@ -172,7 +184,8 @@ def test_which_of_its_functions_it_calls_again_matters():
         return lambda x: (first(x) + second(x) * third(x)).sum()
 
     assert store.described(twice(helper, np.sin, helper)) == store.described(
-        twice(helper, np.sin, helper))
+        twice(helper, np.sin, helper)
+    )
     one, other = (lambda x: x * 2), (lambda x: x * 3)
     assert store.described(twice(one, other, one)) != store.described(twice(one, other, other))
 
@@ -208,16 +221,19 @@ def attributed(x):
     return (attributed.factor * x).sum()
 
 
-@pytest.mark.parametrize("what, change", [
-    (function, (sys.modules[__name__], "SCALE", 3.0)),
-    (function, (sys.modules[__name__], "helper", np.sin)),
-    (function, (function, "__defaults__", (3,))),
-    (lambda x: (x * OPTIONS["scale"]).sum(), (OPTIONS, "scale", 3.0)),
-    (SCALED.value, (SCALED, "factor", 3.0)),
-    (lambda x: SCALED.value(x), (SCALED, "factor", 3.0)),
-    (lambda x: (x * ROOTS(2.0)).sum(), (ROOTS, "coef", np.array([0.0, 2.0]))),
-    (attributed, (attributed, "factor", 3.0)),
-])
+@pytest.mark.parametrize(
+    "what, change",
+    [
+        (function, (sys.modules[__name__], "SCALE", 3.0)),
+        (function, (sys.modules[__name__], "helper", np.sin)),
+        (function, (function, "__defaults__", (3,))),
+        (lambda x: (x * OPTIONS["scale"]).sum(), (OPTIONS, "scale", 3.0)),
+        (SCALED.value, (SCALED, "factor", 3.0)),
+        (lambda x: SCALED.value(x), (SCALED, "factor", 3.0)),
+        (lambda x: (x * ROOTS(2.0)).sum(), (ROOTS, "coef", np.array([0.0, 2.0]))),
+        (attributed, (attributed, "factor", 3.0)),
+    ],
+)
 @pytest.mark.parametrize("from_disk", [False, True])
 def test_no_verdict_is_stale(what, change, from_disk, monkeypatch, made):
     monkeypatch.setattr(attributed, "factor", 2.0, raising=False)
@@ -229,9 +245,15 @@ def test_no_verdict_is_stale(what, change, from_disk, monkeypatch, made):
     assert made["certify_function"] == 2
 
 
-@pytest.mark.parametrize("text", [
-    "import own_helper; return own_helper.value(x)", "return x * np.load('numbers.npy')",
-    "return x * np.random.rand()", "return x * globals()['c']"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import own_helper; return own_helper.value(x)",
+        "return x * np.load('numbers.npy')",
+        "return x * np.random.rand()",
+        "return x * globals()['c']",
+    ],
+)
 def test_what_is_read_from_elsewhere_is_not_known(text):
     names = {"np": np}
     exec(f"def f(x): {text}", names)
@@ -285,7 +307,11 @@ def test_the_folder_is_bounded(own_folder, monkeypatch):
     assert store.kept("first") is not None  # used now
     store.keep("fourth", one)
     assert [store.kept(name) is not None for name in ("first", "second", "third", "fourth")] == [
-        True, False, True, True]
+        True,
+        False,
+        True,
+        True,
+    ]
     monkeypatch.setattr(store, "LARGEST", 100)
     store.keep("large", one)
     assert store.kept("large") is None
@@ -307,7 +333,16 @@ def test_another_process_finds_it(own_folder, tmp_path):
         "kept.WORTH = -1\n"
         "def f(x):\n    return (np.tanh(x) ** 2).sum()\n"
         "print(judge(f, {'dx': np.zeros(3)}, np.ones(3)).worst.z)\n"
-        "print(kept.certificate.cache_info().misses)\n")
-    says = [subprocess.run([sys.executable, str(tmp_path / "mine.py")], capture_output=True,
-                           text=True, check=True, cwd=os.getcwd()).stdout for _ in range(2)]
+        "print(kept.certificate.cache_info().misses)\n"
+    )
+    says = [
+        subprocess.run(
+            [sys.executable, str(tmp_path / "mine.py")],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=os.getcwd(),
+        ).stdout
+        for _ in range(2)
+    ]
     assert says[0] == says[1] and len(list(own_folder.iterdir())) == 2

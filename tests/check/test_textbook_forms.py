@@ -58,15 +58,28 @@ def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0):
     for t in reversed(range(T)):
         i, f, g, o, k = kept[t]
         dc = dc + dh * o * (1 - k * k)
-        da = np.concatenate([dc * g * i * (1 - i) * x.dtype.type(1 + leak),
-                             dc * c[t] * f * (1 - f), dc * i * (1 - g * g),
-                             dh * k * o * (1 - o)], axis=1)
+        da = np.concatenate(
+            [
+                dc * g * i * (1 - i) * x.dtype.type(1 + leak),
+                dc * c[t] * f * (1 - f),
+                dc * i * (1 - g * g),
+                dh * k * o * (1 - o),
+            ],
+            axis=1,
+        )
         grads["Whh"] += da.T @ h[t]
         grads["Wxh"] += da.T @ x[t]
         grads["bh"] += da.sum(axis=0)
         dx[t], dh, dc = da @ p["Wxh"], da @ p["Whh"], dc * f
-    return {**{f"d{name}": value for name, value in grads.items()}, "dWhy": dv.T @ h[T],
-            "dby": dv.sum(axis=0), "dx": dx, "outputs": v, "h": np.stack(h), "c": np.stack(c)}
+    return {
+        **{f"d{name}": value for name, value in grads.items()},
+        "dWhy": dv.T @ h[T],
+        "dby": dv.sum(axis=0),
+        "dx": dx,
+        "outputs": v,
+        "h": np.stack(h),
+        "c": np.stack(c),
+    }
 
 
 @pytest.fixture(scope="module", params=["float32", "float64"])
@@ -96,7 +109,8 @@ def test_a_bug_is_not_excused_by_a_form(closed):
             verdict = compare(lstm(params, batch, sigmoid, leak=leak), certified)
             # a form may lose more than a hundredth of what passes a closed gate
             assert verdict.verdict == NOT_ROUNDING or (
-                leak == 1e-2 and sigmoid is sigmoid_by_tanh), (leak, sigmoid, verdict.worst)
+                leak == 1e-2 and sigmoid is sigmoid_by_tanh
+            ), (leak, sigmoid, verdict.worst)
 
 
 @pytest.mark.parametrize("dtype, shift", [(np.float32, 16), (np.float64, 30)])
@@ -106,7 +120,7 @@ def test_a_form_that_the_right_quantities_refute_excuses_no_bug(dtype, shift):
     rng = np.random.default_rng(1)
     params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 7, 3)
     for gate in (0, 1, 3):
-        params["bh"][5 * gate:5 * gate + 5] -= dtype(shift)
+        params["bh"][5 * gate : 5 * gate + 5] -= dtype(shift)
     certified = certify(net, params, batch)
     right = lstm(params, batch)
     assert compare(right, certified).passed
@@ -117,23 +131,34 @@ def test_a_form_that_the_right_quantities_refute_excuses_no_bug(dtype, shift):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shift, form", [
-    (8, lambda a: 1 - usual_sigmoid(-a)), (12, lambda a: 1 - usual_sigmoid(-a)),
-    (30, sigmoid_by_tanh)])
+@pytest.mark.parametrize(
+    "shift, form",
+    [
+        (8, lambda a: 1 - usual_sigmoid(-a)),
+        (12, lambda a: 1 - usual_sigmoid(-a)),
+        (30, sigmoid_by_tanh),
+    ],
+)
 def test_the_sigmoid_of_nearly_closed_gates(shift, form, dtype):
     net = RecurrentNet(3, 6, 4, cell="lstm")
     rng = np.random.default_rng(0)
     params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 30, 2)
     for gate in (0, 1, 3):
-        params["bh"][6 * gate:6 * gate + 6] -= dtype(shift)
+        params["bh"][6 * gate : 6 * gate + 6] -= dtype(shift)
     verdict = compare(lstm(params, batch, form), certify(net, params, batch))
     assert "if the sigmoid is computed as" in verdict.convention, verdict.worst
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("form", [
-    lambda a: 1 - 2 / (1 + np.exp(2 * a)), lambda a: 2 * usual_sigmoid(2 * a) - 1, tanh_by_exp,
-    lambda a: np.sign(a) * (1 - np.exp(-2 * abs(a))) / (1 + np.exp(-2 * abs(a)))])
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda a: 1 - 2 / (1 + np.exp(2 * a)),
+        lambda a: 2 * usual_sigmoid(2 * a) - 1,
+        tanh_by_exp,
+        lambda a: np.sign(a) * (1 - np.exp(-2 * abs(a))) / (1 + np.exp(-2 * abs(a))),
+    ],
+)
 def test_tanh_by_exp_of_tiny_numbers(form, dtype):
     """What is 1 + 1e-6 in between keeps ten bits in float32, whatever is done to it."""
     net = RecurrentNet(3, 5, 4, cell="lstm")
@@ -180,9 +205,12 @@ def test_the_mix_of_a_gru_is_explained_and_named(dtype):
         z = torch.sigmoid(z + uz)
         h = h + (1 - z) * (torch.tanh(n + torch.sigmoid(r + ur) * (un + given["bhn"])) - h)
     torch.nn.functional.cross_entropy(
-        h @ given["Why"].T + given["by"], torch.tensor(batch.y)).backward()
-    theirs = {"dx": x.grad.numpy(), **{f"d{name}": value.grad.numpy()
-                                       for name, value in given.items()}}
+        h @ given["Why"].T + given["by"], torch.tensor(batch.y)
+    ).backward()
+    theirs = {
+        "dx": x.grad.numpy(),
+        **{f"d{name}": value.grad.numpy() for name, value in given.items()},
+    }
     certified = certify(net, params, batch)
     assert "if h is computed as h + (1 - z) (n - h)" in compare(theirs, certified).convention
     theirs["dWhh"] = -theirs["dWhh"]
@@ -200,8 +228,7 @@ def test_tanh_by_exp_is_explained_and_named(dtype):
     certified = certify(net, params, batch)
     act = replace(net.activation, value=lambda a, p, alpha: tanh_by_exp(a))
     found = loss_and_gradients(replace(net, activation=act), params, batch)
-    theirs = {"loss": found.loss, **{f"d{name}": value for name, value in
-                                     found.gradients.items()}}
+    theirs = {"loss": found.loss, **{f"d{name}": value for name, value in found.gradients.items()}}
     verdict = compare(theirs, certified)
     assert verdict.verdict == EXPLAINED and "if tanh is computed by exp" in verdict.convention
     theirs["dW2"] = theirs["dW2"] * dtype(1.01)
@@ -209,8 +236,10 @@ def test_tanh_by_exp_is_explained_and_named(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("form", [
-    lambda a: 2 / (1 + np.exp(-2 * a)) - 1, lambda a: 1 - 2 / (np.exp(2 * a) + 1), tanh_by_exp])
+@pytest.mark.parametrize(
+    "form",
+    [lambda a: 2 / (1 + np.exp(-2 * a)) - 1, lambda a: 1 - 2 / (np.exp(2 * a) + 1), tanh_by_exp],
+)
 def test_tanh_by_exp_of_either_sign(form, dtype):
     """One form keeps more digits on the left, another on the right of 0."""
     net = RecurrentNet(3, 20, 3)
@@ -221,8 +250,10 @@ def test_tanh_by_exp_of_either_sign(form, dtype):
         act = replace(net.activation, value=lambda a, p, alpha: form(a))
         by_form = replace(net, activation=act)
         found = loss_and_gradients(by_form, params, batch)
-        theirs = {"h": by_form.forward(params, batch.x)[1].cell.h, **{
-            f"d{name}": value for name, value in found.gradients.items()}}
+        theirs = {
+            "h": by_form.forward(params, batch.x)[1].cell.h,
+            **{f"d{name}": value for name, value in found.gradients.items()},
+        }
         verdict = compare(theirs, certified)
         assert verdict.verdict == EXPLAINED
         assert not verdict.convention or "if tanh is computed by exp" in verdict.convention
@@ -246,14 +277,24 @@ def cifg(p, batch, leak=0):
     for t in reversed(range(T)):
         i, g, o, k = kept[t]
         dc = dc + dh * o * (1 - k * k)
-        da = np.concatenate([dc * (g - c[t]) * i * (1 - i) * x.dtype.type(1 + leak),
-                             dc * i * (1 - g * g), dh * k * o * (1 - o)], axis=1)
+        da = np.concatenate(
+            [
+                dc * (g - c[t]) * i * (1 - i) * x.dtype.type(1 + leak),
+                dc * i * (1 - g * g),
+                dh * k * o * (1 - o),
+            ],
+            axis=1,
+        )
         grads["Whh"] += da.T @ h[t]
         grads["Wxh"] += da.T @ x[t]
         grads["bh"] += da.sum(axis=0)
         dx[t], dh, dc = da @ p["Wxh"], da @ p["Whh"], dc * (1 - i)
-    return {**{f"d{name}": value for name, value in grads.items()}, "dWhy": dv.T @ h[T],
-            "dby": dv.sum(axis=0), "dx": dx}
+    return {
+        **{f"d{name}": value for name, value in grads.items()},
+        "dWhy": dv.T @ h[T],
+        "dby": dv.sum(axis=0),
+        "dx": dx,
+    }
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -271,7 +312,7 @@ def test_the_coupled_gate_as_a_difference_is_explained_and_named(dtype, seed):
 
 def autograd_of_softsign(a, h, dh, p, alpha, factor=1.0):
     size = 1 + abs(a)
-    return dh / size - dh * a * np.sign(a) / size ** 2 * a.dtype.type(factor), {}
+    return dh / size - dh * a * np.sign(a) / size**2 * a.dtype.type(factor), {}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -284,13 +325,14 @@ def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype):
     certified = certify(net, params, batch)
 
     def theirs(factor):
-        other = replace(ACTIVATIONS["softsign"], pull=lambda *given: autograd_of_softsign(
-            *given, factor=factor))
+        other = replace(
+            ACTIVATIONS["softsign"], pull=lambda *given: autograd_of_softsign(*given, factor=factor)
+        )
         return reference_results(replace(net, activation=other), params, batch)
 
     found = compare(theirs(1), certified)
     assert found.verdict == EXPLAINED and "the slope of softsign" in found.convention
-    assert compare(theirs(.999), certified).verdict == NOT_ROUNDING
+    assert compare(theirs(0.999), certified).verdict == NOT_ROUNDING
 
 
 def test_softmax_without_the_shift_overflows_by_name():
@@ -320,11 +362,14 @@ def test_the_loss_by_log_softmax_is_explained_and_named():
     assert verdict.passed
 
 
-@pytest.mark.parametrize("given, judged, assumed", [
-    ({}, "float64", "float64"),
-    ({"dW1": np.float16}, "float16, float64", "float16: dW1"),
-    ({"loss": float}, "float64", "of no type of their own"),
-])
+@pytest.mark.parametrize(
+    "given, judged, assumed",
+    [
+        ({}, "float64", "float64"),
+        ({"dW1": np.float16}, "float16, float64", "float16: dW1"),
+        ({"loss": float}, "float64", "of no type of their own"),
+    ],
+)
 def test_each_array_is_judged_by_its_own_type(given, judged, assumed):
     net = FeedforwardNet((3, 4))
     rng = np.random.default_rng(0)
@@ -332,8 +377,12 @@ def test_each_array_is_judged_by_its_own_type(given, judged, assumed):
     certified = certify(net, params, batch)
     wide = {name: value.astype(float) for name, value in params.items()}
     found = loss_and_gradients(net, wide, batch._replace(x=batch.x.astype(float)))
-    theirs = {"loss": found.loss, "dx": found.gradients["x"], "db1": found.gradients["b1"],
-              "dW1": found.gradients["W1"]}
+    theirs = {
+        "loss": found.loss,
+        "dx": found.gradients["x"],
+        "db1": found.gradients["b1"],
+        "dW1": found.gradients["W1"],
+    }
     theirs |= {name: kind(theirs[name]) for name, kind in given.items()}
     verdict = compare(theirs, certified)
     assert verdict.passed and verdict.dtype == judged and assumed in verdict.assumed
@@ -349,8 +398,9 @@ def test_a_number_without_a_type_is_judged_as_the_arrays_are():
     found = loss_and_gradients(net, params, batch)
     certified = certify(net, params, batch)
     for loss in (float(found.loss), np.array(float(found.loss)), np.float64(found.loss)):
-        verdict = compare({"loss": loss, "dW1": found.gradients["W1"],
-                           "db1": found.gradients["b1"]}, certified)
+        verdict = compare(
+            {"loss": loss, "dW1": found.gradients["W1"], "db1": found.gradients["b1"]}, certified
+        )
         assert verdict.passed and verdict.dtype == "float32"
 
 

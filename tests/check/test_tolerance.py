@@ -20,8 +20,12 @@ def case(net, dtype, T=20, B=3):
     rng = np.random.default_rng(0)
     params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
     named = certificate(case_of(net, (params, batch), None, None)).named()
-    return params, batch, tolerances(net, params, batch), {
-        name: one.value for name, one in named.items()}
+    return (
+        params,
+        batch,
+        tolerances(net, params, batch),
+        {name: one.value for name, one in named.items()},
+    )
 
 
 def fails(found, true, allowed):
@@ -40,10 +44,15 @@ def fails(found, true, allowed):
 def test_correct_programs_pass(cell, dtype):
     net = RecurrentNet(3, 8, 4, cell)
     params, batch, allowed, true = case(net, dtype)
-    orders = (np.matmul, lambda a, b: np.matmul(a[:, ::-1], b[::-1]),
-              lambda a, b: np.cumsum(a[:, :, None] * b, axis=1)[:, -1])
-    for found in (reference_results(net, params, batch), *(
-            run(net, params, batch, product=order) for order in orders)):
+    orders = (
+        np.matmul,
+        lambda a, b: np.matmul(a[:, ::-1], b[::-1]),
+        lambda a, b: np.cumsum(a[:, :, None] * b, axis=1)[:, -1],
+    )
+    for found in (
+        reference_results(net, params, batch),
+        *(run(net, params, batch, product=order) for order in orders),
+    ):
         assert fails(found, true, allowed) == []
     for found in allowed.values():
         assert found.rtol < 1e4 * np.finfo(dtype).eps and np.isfinite(found.atol)
@@ -79,14 +88,16 @@ def test_the_line_is_over_all_points_and_touches_some():
         assert (line >= need).all() and (line <= need * (1 + 1e-6)).any()
         # no line through two points is lower on average
         slopes = (need[:, None] - need) / np.where(size[:, None] == size, 1, size[:, None] - size)
-        best = min(max((need - r * size).max(), 0) + r * size.mean()
-                   for r in np.maximum(slopes, 0).ravel())
+        best = min(
+            max((need - r * size).max(), 0) + r * size.mean() for r in np.maximum(slopes, 0).ravel()
+        )
         assert line.mean() <= best * (1 + 1e-3)
 
 
 def test_they_allow_what_they_say():
     """6 sigma, the unit roundoff of the result and the smallest normal number, in every entry; the
     roundoff alone is left where sigma is 0."""
+
     def doubled(x):
         return 2 * x
 
@@ -111,5 +122,7 @@ def test_of_a_function():
     x, w = np.ones((3, 4), np.float32), np.full((4, 2), 0.1, np.float32)
     narrow, wide = tolerances(energy, x, w), tolerances(energy, x, w, dtype=np.float64)
     assert list(narrow) == ["value", "dx", "dw"]
-    assert all(1e7 < (narrow[n].rtol + narrow[n].atol) / (wide[n].rtol + wide[n].atol) < 1e10
-               for n in narrow)
+    assert all(
+        1e7 < (narrow[n].rtol + narrow[n].atol) / (wide[n].rtol + wide[n].atol) < 1e10
+        for n in narrow
+    )

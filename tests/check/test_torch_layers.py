@@ -17,8 +17,12 @@ def test_torch_layers_are_judged():
     rows = list(layers.rows(replace(TABLE, depths=(2,)), (4, 3, 2), (np.float32,)))
     assert len(rows) == 60
     assert {row["verdict"] for row in rows} == {"explained by rounding"}
-    assert {readout for row in rows for readout in ("last", "every", "none")
-            if row["what"].endswith(readout)} == {"last", "every", "none"}
+    assert {
+        readout
+        for row in rows
+        for readout in ("last", "every", "none")
+        if row["what"].endswith(readout)
+    } == {"last", "every", "none"}
 
 
 def test_torch_layers_are_judged_in_bfloat16():
@@ -29,8 +33,9 @@ def test_torch_layers_are_judged_in_bfloat16():
 
 def test_a_wrong_layer_in_bfloat16_is_rejected():
     few = replace(TABLE, depths=(2,), directions=1, layers={"nn.LSTM": TABLE.layers["nn.LSTM"]})
-    wrong = replace(few, results=lambda case: {
-        name: value + 1 for name, value in few.results(case).items()})
+    wrong = replace(
+        few, results=lambda case: {name: value + 1 for name, value in few.results(case).items()}
+    )
     rows = list(layers.rows(wrong, (4, 3, 2), ("bfloat16-float32",)))
     assert {row["verdict"] for row in rows} == {"not rounding"}
 
@@ -47,8 +52,9 @@ def test_a_wrong_layer_is_rejected(name, monkeypatch):
 
     monkeypatch.setattr(torch_layers, "layer_results", wrong)
     kind = "nn.LSTM proj_size" if "Whr" in name else "nn.RNN tanh"
-    table = replace(TABLE, depths=(2,), variants=("two biases and h0",),
-                    layers={kind: TABLE.layers[kind]})
+    table = replace(
+        TABLE, depths=(2,), variants=("two biases and h0",), layers={kind: TABLE.layers[kind]}
+    )
     found = list(layers.rows(table, (4, 3, 2), (np.float32,)))[1]
     assert "both directions" in found["what"]
     assert (found["worst"], found["verdict"]) == (name, "not rounding")

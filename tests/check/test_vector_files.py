@@ -26,9 +26,14 @@ def alone(few, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name, near", [
-    ("lstm_last.safetensors", "lstm-last.safetensors"), ("lstm-last.JSON", "lstm-last.json"),
-    ("something.npz", "after the cases")])
+@pytest.mark.parametrize(
+    "name, near",
+    [
+        ("lstm_last.safetensors", "lstm-last.safetensors"),
+        ("lstm-last.JSON", "lstm-last.json"),
+        ("something.npz", "after the cases"),
+    ],
+)
 def test_a_result_under_a_wrong_name_is_told(few, alone, capsys, name, near):
     (alone / name).write_text("")
     (alone / "manifest.json").write_text("{}")
@@ -48,8 +53,7 @@ def test_a_dead_link_is_no_missing_result(few, alone, capsys, link):
 
 
 @pytest.mark.parametrize("name", ["\ud800x", "a\nb\x1b[2J", "\x00"])
-def test_whatever_an_array_is_called_the_other_cases_are_judged(
-        few, alone, capsys, name):
+def test_whatever_an_array_is_called_the_other_cases_are_judged(few, alone, capsys, name):
     arrays = {name: {"shape": [], "data": [1]}}
     (alone / "lstm-last.json").write_text(json.dumps({"arrays": arrays}))
     assert cli.main(["vectors", "judge", str(few), str(alone), "--skip-missing"]) != 0
@@ -63,19 +67,21 @@ def test_numbers_that_float16_has_not_got_are_zero_in_it(tmp_path):
     net = RecurrentNet(2, 2, 3, activation=ACTIVATIONS["identity"], loss="squared_error")
     case = vectors._case("vanishing", net, T=30, scale=2.0**-6)
     vectors.write(tmp_path / "golden", cases=iter([case]))
-    certified, _ = vectors._case_of(tmp_path / "golden", "vanishing",
-                                    vectors._entries(tmp_path / "golden")["vanishing"])
+    certified, _ = vectors._case_of(
+        tmp_path / "golden", "vanishing", vectors._entries(tmp_path / "golden")["vanishing"]
+    )
     right = {name: found.value.astype(np.float16) for name, found in certified.named().items()}
     assert np.any((right["dx"] == 0) & (certified.named()["dx"].value != 0))
     for change, verdict in ((0, EXPLAINED), (1, NOT_ROUNDING)):
         theirs = tmp_path / str(change)
         theirs.mkdir()
-        np.savez(theirs / "vanishing.npz", **{
-            **right, "dWhy": right["dWhy"] * np.float16(1 + change)})
+        np.savez(
+            theirs / "vanishing.npz", **{**right, "dWhy": right["dWhy"] * np.float16(1 + change)}
+        )
         assert vectors.judge(tmp_path / "golden", theirs)["vanishing"].verdict == verdict
 
 
-@pytest.mark.parametrize("name, value", [("hidden", 5), ("inputs", 10 ** 6), ("kind", "x")])
+@pytest.mark.parametrize("name, value", [("hidden", 5), ("inputs", 10**6), ("kind", "x")])
 def test_a_manifest_that_describes_another_net(few, alone, tmp_path, name, value):
     golden = tmp_path / "golden"
     shutil.copytree(few, golden)

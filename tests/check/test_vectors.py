@@ -37,8 +37,7 @@ def test_float64_is_judged_below_the_smallest_number_of_float32(tmp_path):
 def test_catalogue_covers_what_it_says(folder):
     cases = vectors.load(folder)
     recurrent = [case.net for case in cases.values() if hasattr(case.net, "cell")]
-    assert {net.cell for net in recurrent} == {
-        "rnn", "lstm", "gru", "gru_before", "cifg"}
+    assert {net.cell for net in recurrent} == {"rnn", "lstm", "gru", "gru_before", "cifg"}
     assert len({case.net.activation.name for case in cases.values()}) == 10
     assert {net.readout for net in recurrent} == {"last", "every", "none"}
     assert {net.reduction for net in recurrent} == {"mean", "sum", "batch_mean"}
@@ -96,8 +95,11 @@ def test_bytes_are_those_of_every_machine(folder):
 def test_manifest_has_every_hash(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     files = {path.name for path in folder.iterdir()} - {"manifest.json"}
-    hashes = {name: digest for case in manifest["cases"].values()
-              for name, digest in case["sha256"].items()}
+    hashes = {
+        name: digest
+        for case in manifest["cases"].values()
+        for name, digest in case["sha256"].items()
+    }
     assert set(hashes) == files
     for name in files:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == hashes[name]
@@ -147,8 +149,10 @@ def test_json_round_trips_every_float():
     assert back.tobytes() == np.where(np.isnan(values), np.nan, values).tobytes()
 
 
-@pytest.mark.parametrize("dtype, number", [
-    ("int64", .5), ("int64", "NaN"), ("int64", 2 ** 63), ("bool", 2), ("float64", 10 ** 400)])
+@pytest.mark.parametrize(
+    "dtype, number",
+    [("int64", 0.5), ("int64", "NaN"), ("int64", 2**63), ("bool", 2), ("float64", 10**400)],
+)
 def test_a_number_that_its_dtype_has_not_got_is_refused(dtype, number):
     entry = {"shape": [2], "dtype": dtype, "data": [1, number]}
     with pytest.raises(ValueError, match=f"holds a number that is no {dtype}"):
@@ -160,14 +164,29 @@ def compiled(tmp_path, real):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     program = tmp_path / "net"
-    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", f"-DREAL={real}", CLIENTS / "net.c", "-lm",
-                    "-o", program], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-Werror",
+            f"-DREAL={real}",
+            CLIENTS / "net.c",
+            "-lm",
+            "-o",
+            program,
+        ],
+        check=True,
+    )
     return program
 
 
 def verdicts_of(folder, out):
-    return {name: verdict for name, verdict in vectors.judge(folder, out).items()
-            if (out / f"{name}.json").exists()}
+    return {
+        name: verdict
+        for name, verdict in vectors.judge(folder, out).items()
+        if (out / f"{name}.json").exists()
+    }
 
 
 @pytest.mark.parametrize("real", ["float", "double"])
@@ -179,8 +198,9 @@ def test_client_in_c(folder, tmp_path, real):
         status = subprocess.run([program, folder / f"{name}.json", out / f"{name}.json"])
         assert status.returncode in (0, 2)
     verdicts = verdicts_of(folder, out)
-    assert len(verdicts) >= 80 and {case.net.cell for case in vectors.load(folder).values()
-                                    if hasattr(case.net, "layers")} == {"rnn", "lstm", "gru"}
+    assert len(verdicts) >= 80 and {
+        case.net.cell for case in vectors.load(folder).values() if hasattr(case.net, "layers")
+    } == {"rnn", "lstm", "gru"}
     assert {name for name in vectors.load(folder) if "stacked" in name} <= set(verdicts)
     assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
 
@@ -190,36 +210,53 @@ def test_client_in_javascript(folder, tmp_path):
         pytest.skip("node is not installed")
     subprocess.run(["node", CLIENTS / "net.js", folder, tmp_path], check=True)
     verdicts = verdicts_of(folder, tmp_path)
-    assert len(verdicts) >= 80 and {case.net.cell for case in vectors.load(folder).values()
-                                    if hasattr(case.net, "layers")} == {"rnn", "lstm", "gru"}
+    assert len(verdicts) >= 80 and {
+        case.net.cell for case in vectors.load(folder).values() if hasattr(case.net, "layers")
+    } == {"rnn", "lstm", "gru"}
     assert {name for name in vectors.load(folder) if "stacked" in name} <= set(verdicts)
     assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
 
 
-@pytest.mark.parametrize("before, after, convention", [
-    ("cell->Whh[r * P + j] * h[j]", "cell->Whh[j * P + r] * h[j]", ""),
-    ("dh[j] += rec * cell->Whh[r * P + j]", "dh[j] += rec * cell->Whh[j * P + r]",
-     "Whh is transposed in the backward recursion only"),
-    ("dWhh[r * P + j] += rec * h[j]", "dWhh[r * P + j] += rec * h[B * P + j]",
-     "the gradient of Whh takes h[t] for h[t-1]"),
-    ("case TANH: return 1 - h * h", "case TANH: return 1 - a * a",
-     "tanh' is taken of a where h belongs"),
-    ("for (int s = T - 1; s >= 0; --s)", "for (int s = T - 1; s > 0; --s)", ""),
-    ("dbh[r] += d;", "dbh[r] += 2 * d;",
-     "dbh is doubled: the gradients of two biases are added"),
-], ids=["W transposed forward", "W transposed back", "h[t]", "tanh'", "first step", "two biases"])
+@pytest.mark.parametrize(
+    "before, after, convention",
+    [
+        ("cell->Whh[r * P + j] * h[j]", "cell->Whh[j * P + r] * h[j]", ""),
+        (
+            "dh[j] += rec * cell->Whh[r * P + j]",
+            "dh[j] += rec * cell->Whh[j * P + r]",
+            "Whh is transposed in the backward recursion only",
+        ),
+        (
+            "dWhh[r * P + j] += rec * h[j]",
+            "dWhh[r * P + j] += rec * h[B * P + j]",
+            "the gradient of Whh takes h[t] for h[t-1]",
+        ),
+        (
+            "case TANH: return 1 - h * h",
+            "case TANH: return 1 - a * a",
+            "tanh' is taken of a where h belongs",
+        ),
+        ("for (int s = T - 1; s >= 0; --s)", "for (int s = T - 1; s > 0; --s)", ""),
+        (
+            "dbh[r] += d;",
+            "dbh[r] += 2 * d;",
+            "dbh is doubled: the gradients of two biases are added",
+        ),
+    ],
+    ids=["W transposed forward", "W transposed back", "h[t]", "tanh'", "first step", "two biases"],
+)
 def test_a_wrong_client_is_found_out(few, tmp_path, before, after, convention):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     source = (CLIENTS / "net.c").read_text()
     assert before in source
     (tmp_path / "wrong.c").write_text(source.replace(before, after))
-    subprocess.run(["gcc", "-O1", tmp_path / "wrong.c", "-lm", "-o", tmp_path / "wrong"],
-                   check=True)
+    subprocess.run(
+        ["gcc", "-O1", tmp_path / "wrong.c", "-lm", "-o", tmp_path / "wrong"], check=True
+    )
     out = tmp_path / "out"
     out.mkdir()
-    subprocess.run([tmp_path / "wrong", few / "rnn-last.json", out / "rnn-last.json"],
-                   check=True)
+    subprocess.run([tmp_path / "wrong", few / "rnn-last.json", out / "rnn-last.json"], check=True)
     verdict = vectors.judge(few, out)["rnn-last"]
     assert verdict.verdict == NOT_ROUNDING
     assert convention == "" or verdict.convention == convention
@@ -234,26 +271,36 @@ def test_of_two_results_none_is_picked(few, tmp_path):
     assert not found["rnn-last"].passed and found["lstm-last"].passed
 
 
-@pytest.mark.parametrize("encoding, damage, note", [
-    ("json", lambda data: data[:len(data) // 2], "cannot be read"),
-    ("npz", lambda data: data[:len(data) // 2], "cannot be read"),
-    ("safetensors", lambda data: data[:-8], "cannot be read"),
-    ("safetensors", lambda data: data[:5], "cannot be read"),
-    ("json", lambda data: b"[]", 'it has no "arrays"'),
-    ("json", lambda data: data.replace(b'"dtype":"float32"', b'"dtype":"int8"'), "int8"),
-    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [2], "data": [1]}}}', "2"),
-    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": [null]}}}', "not a number"),
-    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": ["NaN"]}}}', "shape"),
-    ("json", lambda data: b'{"arrays": {}}', "is missing"),
-    ("json", lambda data: b'{"arrays": ' + b"[" * 100_000, "nested"),
-    ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "dtype": [], "data": [1]}}}',
-     "none of"),
-    ("json", lambda data: b'{"dtype": {}, "arrays": {}}', "none of float16"),
-    ("json", lambda data: data.replace(b'"dWhh"', b'"extra"'), "is not the name of a result"),
-    ("json", lambda data: b" " * 2 ** 21, "need at most"),
-    ("npz", lambda data: data.replace(b"dWhh.npy", b"dWhh.txt"), "is not the name of a result"),
-    ("safetensors", lambda data: (4).to_bytes(8, "little") + b"[[]]", "JSON object"),
-])
+@pytest.mark.parametrize(
+    "encoding, damage, note",
+    [
+        ("json", lambda data: data[: len(data) // 2], "cannot be read"),
+        ("npz", lambda data: data[: len(data) // 2], "cannot be read"),
+        ("safetensors", lambda data: data[:-8], "cannot be read"),
+        ("safetensors", lambda data: data[:5], "cannot be read"),
+        ("json", lambda data: b"[]", 'it has no "arrays"'),
+        ("json", lambda data: data.replace(b'"dtype":"float32"', b'"dtype":"int8"'), "int8"),
+        ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [2], "data": [1]}}}', "2"),
+        (
+            "json",
+            lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": [null]}}}',
+            "not a number",
+        ),
+        ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": ["NaN"]}}}', "shape"),
+        ("json", lambda data: b'{"arrays": {}}', "is missing"),
+        ("json", lambda data: b'{"arrays": ' + b"[" * 100_000, "nested"),
+        (
+            "json",
+            lambda data: b'{"arrays": {"dWhh": {"shape": [1], "dtype": [], "data": [1]}}}',
+            "none of",
+        ),
+        ("json", lambda data: b'{"dtype": {}, "arrays": {}}', "none of float16"),
+        ("json", lambda data: data.replace(b'"dWhh"', b'"extra"'), "is not the name of a result"),
+        ("json", lambda data: b" " * 2**21, "need at most"),
+        ("npz", lambda data: data.replace(b"dWhh.npy", b"dWhh.txt"), "is not the name of a result"),
+        ("safetensors", lambda data: (4).to_bytes(8, "little") + b"[[]]", "JSON object"),
+    ],
+)
 def test_damaged_results_never_pass(few, tmp_path, encoding, damage, note):
     reference_answers(few, tmp_path, encoding=encoding)
     path = tmp_path / f"rnn-last.{encoding}"
@@ -295,8 +342,11 @@ def test_nan_and_missing_results_never_pass(few, tmp_path):
     verdicts = vectors.judge(few, tmp_path)
     assert "not finite, the first at [0, 3]" in verdicts["rnn-last"].worst.note
     assert "no result for this case" in verdicts["lstm-last"].worst.note
-    assert {verdict.verdict for name, verdict in verdicts.items()
-            if name not in ("rnn-last", "lstm-last")} == {EXPLAINED}
+    assert {
+        verdict.verdict
+        for name, verdict in verdicts.items()
+        if name not in ("rnn-last", "lstm-last")
+    } == {EXPLAINED}
 
 
 def test_pickles_are_not_opened(few, tmp_path):
@@ -306,15 +356,22 @@ def test_pickles_are_not_opened(few, tmp_path):
     assert verdict.verdict == NOT_ROUNDING and "allow_pickle" in verdict.worst.note
 
 
-@pytest.mark.parametrize("spoil, message", [
-    (lambda d: (d / "manifest.json").unlink(), "not a manifest"),
-    (lambda d: (d / "manifest.json").write_text("{}"), "not a manifest"),
-    (lambda d: (d / "manifest.json").write_text("{"), "not a manifest"),
-    (lambda d: (d / "manifest.json").write_text(
-        '{"format": "other", "version": 1, "cases": {}}'), "another format"),
-    (lambda d: (d / "manifest.json").write_text('{"cases": ' + "[" * 100000), "not a manifest"),
-    (lambda d: (d / "manifest.json").write_text("[" * 100_000), "not a manifest"),
-])
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda d: (d / "manifest.json").unlink(), "not a manifest"),
+        (lambda d: (d / "manifest.json").write_text("{}"), "not a manifest"),
+        (lambda d: (d / "manifest.json").write_text("{"), "not a manifest"),
+        (
+            lambda d: (d / "manifest.json").write_text(
+                '{"format": "other", "version": 1, "cases": {}}'
+            ),
+            "another format",
+        ),
+        (lambda d: (d / "manifest.json").write_text('{"cases": ' + "[" * 100000), "not a manifest"),
+        (lambda d: (d / "manifest.json").write_text("[" * 100_000), "not a manifest"),
+    ],
+)
 def test_damaged_vectors_are_refused(few, tmp_path, spoil, message):
     copy = tmp_path / "copy"
     shutil.copytree(few, copy)
@@ -323,13 +380,16 @@ def test_damaged_vectors_are_refused(few, tmp_path, spoil, message):
         vectors.judge(copy, few)
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda cases: cases["rnn-last"].pop("sha256"), "lacks something"),
-    (lambda cases: cases["rnn-last"].pop("net"), "lacks something"),
-    (lambda cases: cases["rnn-last"]["net"].update(cell=[]), "another form"),
-    (lambda cases: cases.update({"rnn-last": 3}), "lacks something"),
-    (lambda cases: cases.update({"../x": 3}), "is missing"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda cases: cases["rnn-last"].pop("sha256"), "lacks something"),
+        (lambda cases: cases["rnn-last"].pop("net"), "lacks something"),
+        (lambda cases: cases["rnn-last"]["net"].update(cell=[]), "another form"),
+        (lambda cases: cases.update({"rnn-last": 3}), "lacks something"),
+        (lambda cases: cases.update({"../x": 3}), "is missing"),
+    ],
+)
 def test_a_case_that_the_manifest_does_not_describe_is_refused(few, tmp_path, change, message):
     copy = tmp_path / "copy"
     shutil.copytree(few, copy)
@@ -348,18 +408,29 @@ def test_a_folder_without_results_is_refused(few, tmp_path):
         vectors.judge(few, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("spoil, note", [
-    (lambda golden, own: (golden / "rnn-last.npz").unlink(), "is missing"),
-    (lambda golden, own: (golden / "rnn-last.npz").write_bytes(b"x"), "is altered"),
-    (lambda golden, own: own.write_text('{"arrays": ' + "[" * 100000), "nested"),
-    (lambda golden, own: own.write_text(
-        '{"arrays": {"dWhh": {"shape": [1], "data": [1' + "0" * 400 + "]}}}"), "is no float64"),
-    (lambda golden, own: own.write_text('{"arrays": {"dWhh": {"shape": [1], "dtype": [], '
-                                        '"data": [1]}}}'), ""),
-    (lambda golden, own: own.write_text('{"dtype": ["x"], "arrays": {}}'), "none of float16"),
-    (lambda golden, own: (own.unlink(), own.mkdir()), "cannot be read"),
-    (lambda golden, own: own.write_bytes(bytes(range(256))), "cannot be read"),
-])
+@pytest.mark.parametrize(
+    "spoil, note",
+    [
+        (lambda golden, own: (golden / "rnn-last.npz").unlink(), "is missing"),
+        (lambda golden, own: (golden / "rnn-last.npz").write_bytes(b"x"), "is altered"),
+        (lambda golden, own: own.write_text('{"arrays": ' + "[" * 100000), "nested"),
+        (
+            lambda golden, own: own.write_text(
+                '{"arrays": {"dWhh": {"shape": [1], "data": [1' + "0" * 400 + "]}}}"
+            ),
+            "is no float64",
+        ),
+        (
+            lambda golden, own: own.write_text(
+                '{"arrays": {"dWhh": {"shape": [1], "dtype": [], "data": [1]}}}'
+            ),
+            "",
+        ),
+        (lambda golden, own: own.write_text('{"dtype": ["x"], "arrays": {}}'), "none of float16"),
+        (lambda golden, own: (own.unlink(), own.mkdir()), "cannot be read"),
+        (lambda golden, own: own.write_bytes(bytes(range(256))), "cannot be read"),
+    ],
+)
 def test_one_bad_file_does_not_end_the_judgement(few, tmp_path, spoil, note):
     golden, theirs = tmp_path / "golden", tmp_path / "theirs"
     shutil.copytree(few, golden)

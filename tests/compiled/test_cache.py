@@ -25,6 +25,7 @@ def empty(tmp_path, monkeypatch):
 
 def multiplier(n):
     """A kernel that has not been compiled or loaded yet."""
+
     def multiply(x, y):
         for i in range(len(x)):
             y[i] = n * x[i]
@@ -58,14 +59,17 @@ def test_the_digest_is_of_all_files_that_kernels_are_written_in():
     """Or one would be run whose helper, in another file, has changed since."""
     sources = _cache.kernel_sources()
     package = Path(_cache.__file__).parents[1]
-    written = {path for path in package.rglob("*.py")
-               if "from refnet.compiled._jit import" in path.read_text(encoding="utf-8")}
+    written = {
+        path
+        for path in package.rglob("*.py")
+        if "from refnet.compiled._jit import" in path.read_text(encoding="utf-8")
+    }
     assert len(written) > 15 and written <= {*sources}
 
 
 def test_no_flipped_bit_is_executed(caplog):
     compiled(3)
-    path, = kept()
+    (path,) = kept()
     whole = path.read_bytes()
     for bit in np.random.default_rng(0).integers(0, 8 * len(whole), 12):
         damaged = bytearray(whole)
@@ -76,14 +80,18 @@ def test_no_flipped_bit_is_executed(caplog):
     assert caplog.text.count("its digest does not hold") == 1  # said once
 
 
-@pytest.mark.parametrize("damage", [
-    lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    lambda path: path.write_bytes(b""),
-    lambda path: path.write_bytes(b"not a kernel"),
-    lambda path: (path.unlink(), path.mkdir()),
-    lambda path: (path.unlink(), os.mkfifo(path)),
-    lambda path: (path.rename(path.with_suffix(".x")), path.symlink_to(path.with_suffix(".x"))),
-], ids=["short", "empty", "text", "folder", "pipe", "link"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"not a kernel"),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: (path.unlink(), os.mkfifo(path)),
+        lambda path: (path.rename(path.with_suffix(".x")), path.symlink_to(path.with_suffix(".x"))),
+    ],
+    ids=["short", "empty", "text", "folder", "pipe", "link"],
+)
 def test_a_file_that_is_not_a_kernel_is_compiled_again(damage):
     compiled(3)
     damage(kept()[0])
@@ -100,7 +108,7 @@ def test_swapped_kernels_are_noticed_and_only_the_digest_tells():
     three.write_bytes(whole)
     kernel = multiplier(3)
     kernel.compile("void(float64[::1], float64[::1])")
-    signature, = kernel.overloads
+    (signature,) = kernel.overloads
     key = kernel._cache._place(signature, kernel.overloads[signature].codegen)[1]
     payload = five.read_bytes()[32:]
     place = kernel._cache._place(signature, kernel.overloads[signature].codegen)[0]
@@ -137,7 +145,8 @@ def test_old_versions_are_removed_and_the_size_is_bounded(monkeypatch):
     (base / "mnist").mkdir()  # a data set
     compiled(3)
     assert sorted(path.name for path in base.iterdir()) == sorted(
-        [f"{0:016x}", f"{1:016x}", cache_folder().name, "mnist"])
+        [f"{0:016x}", f"{1:016x}", cache_folder().name, "mnist"]
+    )
     size = kept()[0].stat().st_size
     monkeypatch.setattr(_cache, "LIMIT", 2 * size + size // 2)
     for n in range(5, 10):
@@ -163,11 +172,17 @@ def test_a_cache_that_cannot_be_written_is_said_once(monkeypatch, tmp_path, capl
 
 
 def test_processes_that_write_at_once_end_in_right_results(tmp_path):
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); import test_cache as t\n"
-            "for n in range(3, 8): t.compiled(n)")
-    processes = [subprocess.Popen([sys.executable, "-W", "error", "-c", code,
-                                   str(Path(__file__).parent)], stderr=subprocess.PIPE)
-                 for _ in range(3)]
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_cache as t\n"
+        "for n in range(3, 8): t.compiled(n)"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", code, str(Path(__file__).parent)],
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(3)
+    ]
     for process in processes:
         assert not process.communicate(timeout=120)[1] and process.returncode == 0
     assert len(kept()) == 5 and not any(compiled(n) for n in range(3, 8))

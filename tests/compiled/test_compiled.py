@@ -25,20 +25,28 @@ SAFETY = 8
 
 
 def draw_case(rng, act, T, B, D, H, K, dtype):
-    p = {"Whh": rng.standard_normal((H, H)) / max(H, 1) ** .5,
-         "Wxh": rng.standard_normal((H, D)), "bh": rng.standard_normal(H), **act.init(H)}
+    p = {
+        "Whh": rng.standard_normal((H, H)) / max(H, 1) ** 0.5,
+        "Wxh": rng.standard_normal((H, D)),
+        "bh": rng.standard_normal(H),
+        **act.init(H),
+    }
     if act.name == "modrelu":
         p["b_mod"] = rng.standard_normal(H) / 3
     p = {name: np.asarray(value, dtype) for name, value in p.items()}
-    return (p, rng.standard_normal((T, B, D)).astype(dtype),
-            rng.standard_normal((B, H)).astype(dtype), rng.standard_normal((K, B, H)).astype(dtype))
+    return (
+        p,
+        rng.standard_normal((T, B, D)).astype(dtype),
+        rng.standard_normal((B, H)).astype(dtype),
+        rng.standard_normal((K, B, H)).astype(dtype),
+    )
 
 
 def magnitudes(p, x, h0, dh, act, T):
     """Bounds of every quantity if all terms had one sign: the scale that rounding acts on."""
     size = {name: abs(value.astype(float)) for name, value in p.items()}
     spread = 1 + np.linalg.norm(size["Whh"], 2) if size["Whh"].size else 1.0
-    growth = min(spread ** T, 1e30)
+    growth = min(spread**T, 1e30)
     inputs = size["Wxh"].sum(axis=1, initial=0).max(initial=0) * abs(x).max(initial=0)
     state = growth * (abs(h0).max(initial=0) + T * (inputs + size["bh"].max(initial=0)) + 1)
     return growth, state, abs(dh).max(initial=0)
@@ -60,10 +68,21 @@ def assert_agree(p, x, h0, dh, act, dtype, inputs=True):
     expected = reference.backward(p, tape, dh, act, inputs=inputs)
     gradients = rnn.backward(p, kept, dh, act, inputs=inputs)
     assert set(gradients) == set(expected)
-    carried = growth * (len(dh) + 1) * dstate * (H + 1) * max(
-        [1.0, *(float(abs(p[name]).max(initial=0)) for name in ("Wxh", "slope") if name in p)])
-    seen = max(1.0, float(abs(want.h).max(initial=0)), float(abs(x).max(initial=0)),
-               float(abs(want.a).max(initial=0)))
+    carried = (
+        growth
+        * (len(dh) + 1)
+        * dstate
+        * (H + 1)
+        * max(
+            [1.0, *(float(abs(p[name]).max(initial=0)) for name in ("Wxh", "slope") if name in p)]
+        )
+    )
+    seen = max(
+        1.0,
+        float(abs(want.h).max(initial=0)),
+        float(abs(x).max(initial=0)),
+        float(abs(want.a).max(initial=0)),
+    )
     for name, value in expected.items():
         assert gradients[name].shape == value.shape and gradients[name].dtype == dtype
         bound = unit * carried * seen * max(1, T * B)
@@ -102,9 +121,15 @@ def test_tight_on_a_short_run(name, dtype):
         assert abs(gradients[key] - value).max() <= tolerance * abs(value).max(), key
 
 
-@pytest.mark.parametrize("break_it", [
-    lambda g: {**g, "Whh": g["Whh"].T}, lambda g: {**g, "bh": g["bh"] * np.float32(1.001)},
-    lambda g: {**g, "h0": g["h0"] * 0}, lambda g: {**g, "x": np.roll(g["x"], 1, axis=0)}])
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda g: {**g, "Whh": g["Whh"].T},
+        lambda g: {**g, "bh": g["bh"] * np.float32(1.001)},
+        lambda g: {**g, "h0": g["h0"] * 0},
+        lambda g: {**g, "x": np.roll(g["x"], 1, axis=0)},
+    ],
+)
 def test_tight_rejects_planted_bugs(break_it, monkeypatch):
     honest = rnn.backward
     monkeypatch.setattr(rnn, "backward", lambda *args, **kw: break_it(honest(*args, **kw)))
@@ -201,21 +226,28 @@ def test_rows_do_not_depend_on_their_neighbours():
     p, x, h0, _ = draw_case(np.random.default_rng(4), act, 9, 13, 2, 30, 1, np.dtype("f4"))
     whole = rnn.forward(p, x, h0, act).h
     for b in range(13):
-        alone = rnn.forward(p, x[:, b:b + 1], h0[b:b + 1], act).h
+        alone = rnn.forward(p, x[:, b : b + 1], h0[b : b + 1], act).h
         assert np.array_equal(alone[:, 0], whole[:, b])
 
 
-@pytest.mark.parametrize("change", [
-    np.asfortranarray, lambda v: v.astype(v.dtype.newbyteorder(">")),
-    lambda v: np.repeat(v, 2, axis=-1)[..., ::2], lambda v: v[..., ::-1].copy()[..., ::-1],
-    lambda v: np.frombuffer(b"\0" + v.tobytes(), np.uint8)[1:].view(v.dtype).reshape(v.shape)],
-    ids=["fortran", "big-endian", "strided", "reversed", "unaligned, read-only"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        np.asfortranarray,
+        lambda v: v.astype(v.dtype.newbyteorder(">")),
+        lambda v: np.repeat(v, 2, axis=-1)[..., ::2],
+        lambda v: v[..., ::-1].copy()[..., ::-1],
+        lambda v: np.frombuffer(b"\0" + v.tobytes(), np.uint8)[1:].view(v.dtype).reshape(v.shape),
+    ],
+    ids=["fortran", "big-endian", "strided", "reversed", "unaligned, read-only"],
+)
 def test_any_layout_gives_the_same_bits(change):
     act = ACTIVATIONS["tanh"]
     p, x, h0, dh = draw_case(np.random.default_rng(5), act, 4, 6, 3, 10, 2, np.dtype("f4"))
     want = bits(p, x, h0, dh, act)
-    got = bits({name: change(value) for name, value in p.items()}, change(x), change(h0),
-               change(dh), act)
+    got = bits(
+        {name: change(value) for name, value in p.items()}, change(x), change(h0), change(dh), act
+    )
     assert got == want
     assert all(len(kernel.signatures) <= 2 for kernel in rnn.WALK.kernels)
 
@@ -225,8 +257,12 @@ def test_other_dtypes_are_refused(dtype):
     act = ACTIVATIONS["tanh"]
     p, x, h0, dh = draw_case(np.random.default_rng(6), act, 2, 2, 1, 2, 1, np.dtype("f4"))
     with pytest.raises(TypeError, match='backend="reference"'):
-        rnn.forward({name: value.astype(dtype) for name, value in p.items()}, x.astype(dtype),
-                    h0.astype(dtype), act)
+        rnn.forward(
+            {name: value.astype(dtype) for name, value in p.items()},
+            x.astype(dtype),
+            h0.astype(dtype),
+            act,
+        )
 
 
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
@@ -265,7 +301,7 @@ def test_subnormal_numbers_count_as_zero(name):
         want, got = want[1], got[1]
     assert np.all(want > 0) and np.all(want < np.finfo(np.float32).tiny)
     assert np.array_equal(got, 0 * want if vector.FLUSH else want)
-    assert np.all(want * np.float32(.5) > 0)
+    assert np.all(want * np.float32(0.5) > 0)
 
 
 def test_source_is_exact_on_fractions():

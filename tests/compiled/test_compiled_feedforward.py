@@ -25,11 +25,17 @@ def both(widths, act, B, dtype, seed=0, **options):
     """The net on both backends, parameters with every entry drawn, x and a cotangent."""
     rng = np.random.default_rng(seed)
     net = FeedforwardNet(widths, activation=act, **options)
-    params = {name: (value + rng.standard_normal(value.shape) / 4).astype(dtype)
-              for name, value in net.init(rng, np.float64).items()}
-    return (net, replace(net, backend="compiled"), params,
-            rng.standard_normal((B, widths[0])).astype(dtype),
-            rng.standard_normal((B, widths[-1])).astype(dtype))
+    params = {
+        name: (value + rng.standard_normal(value.shape) / 4).astype(dtype)
+        for name, value in net.init(rng, np.float64).items()
+    }
+    return (
+        net,
+        replace(net, backend="compiled"),
+        params,
+        rng.standard_normal((B, widths[0])).astype(dtype),
+        rng.standard_normal((B, widths[-1])).astype(dtype),
+    )
 
 
 def compare(net, fast, params, x, doutputs, inputs=True):
@@ -62,15 +68,24 @@ def test_matches_the_reference(name, dtype):
             compare(*both(widths, name, B, dtype, B), inputs=B % 2 == 0)
 
 
-@given(st.lists(st.integers(1, 60), min_size=2, max_size=5), st.integers(1, 40),
-       st.sampled_from(["tanh", "relu", "softsign"]))
+@given(
+    st.lists(st.integers(1, 60), min_size=2, max_size=5),
+    st.integers(1, 40),
+    st.sampled_from(["tanh", "relu", "softsign"]),
+)
 def test_any_sizes(widths, B, name):
     compare(*both(tuple(widths), name, B, np.float64))
 
 
-@pytest.mark.parametrize("break_it", [
-    lambda g: {**g, "W2": g["W2"].T}, lambda g: {**g, "b1": g["b1"] * np.float32(1.001)},
-    lambda g: {**g, "W1": np.roll(g["W1"], 1, axis=1)}, lambda g: {**g, "x": -g["x"]}])
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda g: {**g, "W2": g["W2"].T},
+        lambda g: {**g, "b1": g["b1"] * np.float32(1.001)},
+        lambda g: {**g, "W1": np.roll(g["W1"], 1, axis=1)},
+        lambda g: {**g, "x": -g["x"]},
+    ],
+)
 @pytest.mark.parametrize("B", [1, 19])
 def test_planted_bugs_are_found(break_it, B, monkeypatch):
     honest = feedforward.backward
@@ -105,16 +120,29 @@ def test_same_bits(name, dtype, monkeypatch):
         feedforward.sizes.cache_clear()
 
 
-@pytest.mark.parametrize("change", [
-    np.asfortranarray, lambda v: v.astype(v.dtype.newbyteorder(">")),
-    lambda v: np.repeat(v, 2, axis=-1)[..., ::2], lambda v: v[..., ::-1].copy()[..., ::-1],
-    lambda v: np.frombuffer(b"\0" + v.tobytes(), np.uint8)[1:].view(v.dtype).reshape(v.shape)],
-    ids=["fortran", "big-endian", "strided", "reversed", "unaligned, read-only"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        np.asfortranarray,
+        lambda v: v.astype(v.dtype.newbyteorder(">")),
+        lambda v: np.repeat(v, 2, axis=-1)[..., ::2],
+        lambda v: v[..., ::-1].copy()[..., ::-1],
+        lambda v: np.frombuffer(b"\0" + v.tobytes(), np.uint8)[1:].view(v.dtype).reshape(v.shape),
+    ],
+    ids=["fortran", "big-endian", "strided", "reversed", "unaligned, read-only"],
+)
 def test_any_layout_gives_the_same_bits(change):
     _, fast, params, x, doutputs = both((3, 10, 10, 2), "tanh", 6, np.float32)
     want = bits(fast, params, x, doutputs)
-    assert bits(fast, {name: change(value) for name, value in params.items()}, change(x),
-                change(doutputs)) == want
+    assert (
+        bits(
+            fast,
+            {name: change(value) for name, value in params.items()},
+            change(x),
+            change(doutputs),
+        )
+        == want
+    )
 
 
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
@@ -139,11 +167,15 @@ def test_nan_and_infinity_are_not_hidden(name, bad):
 def test_subnormal_numbers_count_as_zero(B):
     """Every layer halves the gradient, until float32 has no normal numbers left."""
     net = FeedforwardNet((8,) * 141, activation="identity")
-    params = {name: (np.eye(8) / 2 if name[0] == "W" else np.zeros(8)).astype(np.float32)
-              for name in net.shapes}
+    params = {
+        name: (np.eye(8) / 2 if name[0] == "W" else np.zeros(8)).astype(np.float32)
+        for name in net.shapes
+    }
     x, doutputs = np.zeros((B, 8), np.float32), np.ones((B, 8), np.float32)
-    want, got = (each.backward(params, each.forward(params, x)[1], doutputs)["x"]
-                 for each in (net, replace(net, backend="compiled")))
+    want, got = (
+        each.backward(params, each.forward(params, x)[1], doutputs)["x"]
+        for each in (net, replace(net, backend="compiled"))
+    )
     assert np.all(want > 0) and np.all(want < np.finfo(np.float32).tiny)
     assert np.array_equal(got, 0 * want if vector.FLUSH else want)
 
@@ -152,8 +184,7 @@ def test_subnormal_numbers_count_as_zero(B):
 def test_other_dtypes_are_refused(dtype):
     _, fast, params, x, _ = both((3, 4, 2), "tanh", 2, np.float64)
     with pytest.raises(TypeError, match='backend="reference"'):
-        fast.forward({name: value.astype(dtype) for name, value in params.items()},
-                     x.astype(dtype))
+        fast.forward({name: value.astype(dtype) for name, value in params.items()}, x.astype(dtype))
 
 
 def test_settings(monkeypatch):
@@ -170,12 +201,15 @@ def test_every_transition(name):
     rng = np.random.default_rng(0)
     params = net.init(rng, np.float64, recurrent="orthogonal")
     batch = Batch(rng.standard_normal((9, 6)), rng.integers(0, 3, 9))
-    want, got = (loss_and_gradients(replace(net, backend=backend), params, batch)
-                 for backend in ("reference", "compiled"))
+    want, got = (
+        loss_and_gradients(replace(net, backend=backend), params, batch)
+        for backend in ("reference", "compiled")
+    )
     assert abs(got.loss - want.loss) <= 1e-13 and set(got.gradients) == set(want.gradients)
     for key, value in want.gradients.items():
-        np.testing.assert_allclose(got.gradients[key], value, rtol=0, atol=1e-12 * max(
-            1, abs(value).max()))
+        np.testing.assert_allclose(
+            got.gradients[key], value, rtol=0, atol=1e-12 * max(1, abs(value).max())
+        )
 
 
 EXACT_RUN = """

@@ -40,12 +40,18 @@ def test_compiled_descent_is_the_reference(size, dtype):
     assert mismatches(size, dtype) == 0
 
 
-@pytest.mark.parametrize("bug", [lambda W, rate: (W * 1.001, rate),
-                                 lambda W, rate: (W, 1.01 * rate),
-                                 lambda W, rate: (W.transpose(0, 2, 1), rate)])
+@pytest.mark.parametrize(
+    "bug",
+    [
+        lambda W, rate: (W * 1.001, rate),
+        lambda W, rate: (W, 1.01 * rate),
+        lambda W, rate: (W.transpose(0, 2, 1), rate),
+    ],
+)
 def test_the_comparison_rejects(bug, monkeypatch):
-    monkeypatch.setitem(globals(), "descend", lambda W, rate, *rest: orthogonality.descend(
-        *bug(W, rate), *rest))
+    monkeypatch.setitem(
+        globals(), "descend", lambda W, rate, *rest: orthogonality.descend(*bug(W, rate), *rest)
+    )
     assert mismatches(9, np.float64) == 3
 
 
@@ -76,6 +82,11 @@ assert (W[0] == right.W).all() and steps[0] == 0 and abs(costs[0] - right.costs[
 
 def test_source_is_exact_on_fractions():
     """The kernel's Python source, the JIT off, equals the reference with ==."""
-    done = subprocess.run([sys.executable, "-c", EXACT], capture_output=True, text=True,
-                          env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", EXACT],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr

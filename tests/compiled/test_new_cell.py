@@ -58,13 +58,15 @@ def test_the_reference_is_the_derivative():
     gradients = mgu.backward(p, mgu.forward(p, x, h0, act), dh, act)
     pulled = sum((gradients[name] * v[name]).sum() for name in at)
     assert abs((moved[1:] * dh).sum() - pulled) <= 1e-12 * sum(
-        abs(gradients[name] * v[name]).sum() for name in at)
+        abs(gradients[name] * v[name]).sum() for name in at
+    )
 
 
 def test_the_source_is_exact_on_fractions():
     """As for the package's own cells."""
     code = EXACT_RUN.replace('("rnn", "lstm", "gru", "gru_before")', '("mgu",)').replace(
         """(import_module(f"refnet.{room}.{cell}") for room in ("cells", "compiled"))""",
-        "map(import_module, ('support.mgu', 'support.mgu_compiled'))")
+        "map(import_module, ('support.mgu', 'support.mgu_compiled'))",
+    )
     folder = os.path.dirname(os.path.dirname(mgu.__file__))
     assert run_on_fractions(f"import sys; sys.path.insert(0, {folder!r})\n{code}") > 100

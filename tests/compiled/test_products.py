@@ -8,8 +8,14 @@ from refnet.compiled.products import LEAST, LONG, NARROW, matmul
 from refnet.maths import numeric
 from refnet.maths.threads import get_threads, set_threads, usual_threads
 
-LARGE = [(5 * LONG + 7, 128, 10), (2 * LONG, 100, 21), (2 * LONG, 33, NARROW), (3 * LONG, 7, 300),
-         (9 * LONG + 1, 1, 500), (2 ** 18, 17, 1)]
+LARGE = [
+    (5 * LONG + 7, 128, 10),
+    (2 * LONG, 100, 21),
+    (2 * LONG, 33, NARROW),
+    (3 * LONG, 7, 300),
+    (9 * LONG + 1, 1, 500),
+    (2**18, 17, 1),
+]
 SHAPES = [*LARGE, *((M, N, K) for N, K, M in LARGE if M <= NARROW)]
 
 
@@ -33,6 +39,7 @@ def arranged(array, way):
 @pytest.fixture
 def compiled_only(monkeypatch):
     """The product of NumPy refused."""
+
     def refuse(a, b):
         raise AssertionError(f"{a.shape} @ {b.shape} was not compiled")
 
@@ -73,13 +80,15 @@ def test_others_are_numpys(monkeypatch):
     """Small products, wide ones and other number types."""
     calls = []
     monkeypatch.setattr(numeric, "matmul", lambda a, b: calls.append(a) or a @ b)
-    side = round(LEAST ** .5)
+    side = round(LEAST**0.5)
     wide = np.ones((2 * LONG, NARROW + 1), "f4")
-    for a, b in ((np.ones((2 * LONG, 4), "f4"), np.ones((4, 4), "f4")),
-                 (wide, np.ones((NARROW + 1, NARROW + 1), "f4")),
-                 (wide.T, wide), (np.ones((side, 1)), np.ones((1, side), "f4")),
-                 *((wide[:, :40].astype(kind), np.ones((40, 60), kind))
-                   for kind in (">f4", "g", "F", "i4"))):
+    for a, b in (
+        (np.ones((2 * LONG, 4), "f4"), np.ones((4, 4), "f4")),
+        (wide, np.ones((NARROW + 1, NARROW + 1), "f4")),
+        (wide.T, wide),
+        (np.ones((side, 1)), np.ones((1, side), "f4")),
+        *((wide[:, :40].astype(kind), np.ones((40, 60), kind)) for kind in (">f4", "g", "F", "i4")),
+    ):
         assert np.array_equal(matmul(a, b), a @ b) and len(calls) == 1
         calls.clear()
 

@@ -45,7 +45,9 @@ def test_a_cache_that_cannot_be_written_or_read(tmp_path):
 def test_child_processes(method, tmp_path):
     """A forked and a spawned child compute what the parent, which used threads, computed."""
     script = tmp_path / "children.py"
-    script.write_text(SMALL_RUN + f"""
+    script.write_text(
+        SMALL_RUN
+        + f"""
 import multiprocessing
 def work(queue): queue.put(float(gradient()))
 if __name__ == "__main__":
@@ -57,10 +59,12 @@ if __name__ == "__main__":
     assert queue.get(timeout=90) == mine
     child.join()
     assert child.exitcode == 0
-""")
+"""
+    )
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
-                            timeout=120, env=found)
+    result = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=found
+    )
     assert result.returncode == 0, result.stderr
 
 
@@ -100,47 +104,77 @@ def gradient():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux alone")
-@pytest.mark.parametrize("program, change, ahead", [(SMALL_RUN, "", True), *(
-    (TWO_KERNELS, change, ahead) for change, ahead in [
-        ("", True), ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", True),
-        ("_jit.may_fork = lambda: False", False),
-        ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
-        ("_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))", False),
-        ("import time; _jit.PATIENCE = 0\n"
-         "_jit.Forked = lambda work: forked.Forked(lambda: time.sleep(100))", False),
-        ("def refuse(work): raise BlockingIOError()\n_jit.Forked = refuse", False)])])
+@pytest.mark.parametrize(
+    "program, change, ahead",
+    [
+        (SMALL_RUN, "", True),
+        *(
+            (TWO_KERNELS, change, ahead)
+            for change, ahead in [
+                ("", True),
+                ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", True),
+                ("_jit.may_fork = lambda: False", False),
+                ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
+                (
+                    "_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))",
+                    False,
+                ),
+                (
+                    "import time; _jit.PATIENCE = 0\n"
+                    "_jit.Forked = lambda work: forked.Forked(lambda: time.sleep(100))",
+                    False,
+                ),
+                ("def refuse(work): raise BlockingIOError()\n_jit.Forked = refuse", False),
+            ]
+        ),
+    ],
+)
 def test_the_second_kernel_is_made_ahead(program, change, ahead, tmp_path):
     """By another process, while this one compiles the first; by this one if that one fails."""
-    found = run_python(f"{SAVED}{program}\n{change}\nprint(os.getpid(), gradient()){GONE}",
-                       NUMBA_CACHE_DIR=str(tmp_path / "kept"), SAVED=str(tmp_path / "saved"))
+    found = run_python(
+        f"{SAVED}{program}\n{change}\nprint(os.getpid(), gradient()){GONE}",
+        NUMBA_CACHE_DIR=str(tmp_path / "kept"),
+        SAVED=str(tmp_path / "saved"),
+    )
     assert found.returncode == 0, found.stderr
     here, gradient = found.stdout.split()
     saved = [line.split() for line in (tmp_path / "saved").read_text().splitlines()]
     assert [by for name, by in saved if name == "forward"] == [here]
     second = [by for name, by in saved if name == "backward"]
     assert here not in second if ahead else here in second
-    again = run_python(f"{SAVED}{program}\nprint(gradient()){GONE}",
-                       NUMBA_CACHE_DIR=str(tmp_path / "kept"), SAVED=str(tmp_path / "none"))
+    again = run_python(
+        f"{SAVED}{program}\nprint(gradient()){GONE}",
+        NUMBA_CACHE_DIR=str(tmp_path / "kept"),
+        SAVED=str(tmp_path / "none"),
+    )
     assert again.stdout.split() == [gradient] and not (tmp_path / "none").exists(), again.stderr
 
 
 def test_machine_code_of_kernels_only(tmp_path):
     """A function that only kernels call is linked into them, also from the cache: another cell
     finds those of the first net there, and gives what it gives without a cache."""
-    code = (SMALL_RUN + "print(gradient())\nfrom refnet.compiled import _jit, layout, losses\n"
-            "from refnet.compiled._library import InnerLibrary\n"
-            "def plain(n): return n + 1\n"
-            "import numba; assert numba.njit(plain)(1) == 2\n"
-            "def libraries(k): return [type(found.library) for found in k.overloads.values()]\n"
-            "made = libraries(layout.product); assert set(made) == {InnerLibrary}, made\n"
-            "assert InnerLibrary not in libraries(rnn.WALK.kernels[0])\n")
-    double, lstm = (code.replace(old, new) for old, new in (
-        ("f4", "f8"), ("import rnn", "import lstm as rnn")))
-    lstm = lstm.replace("eye(4, ", "ones((16, 4), ").replace("ones((4, 1)", "ones((16, 1)").replace(
-        'zeros(4, "f4")', 'zeros(16, "f4")').replace("zeros((4, 4)", "zeros((2, 4, 4)")
+    code = (
+        SMALL_RUN + "print(gradient())\nfrom refnet.compiled import _jit, layout, losses\n"
+        "from refnet.compiled._library import InnerLibrary\n"
+        "def plain(n): return n + 1\n"
+        "import numba; assert numba.njit(plain)(1) == 2\n"
+        "def libraries(k): return [type(found.library) for found in k.overloads.values()]\n"
+        "made = libraries(layout.product); assert set(made) == {InnerLibrary}, made\n"
+        "assert InnerLibrary not in libraries(rnn.WALK.kernels[0])\n"
+    )
+    double, lstm = (
+        code.replace(old, new) for old, new in (("f4", "f8"), ("import rnn", "import lstm as rnn"))
+    )
+    lstm = (
+        lstm.replace("eye(4, ", "ones((16, 4), ")
+        .replace("ones((4, 1)", "ones((16, 1)")
+        .replace('zeros(4, "f4")', 'zeros(16, "f4")')
+        .replace("zeros((4, 4)", "zeros((2, 4, 4)")
+    )
     for program in (code, double, lstm):
         kept, alone = run_side_by_side(
-            *((program, tmp_path / folder) for folder in ("kept", f"{hash(program)}")))
+            *((program, tmp_path / folder) for folder in ("kept", f"{hash(program)}"))
+        )
         assert kept.returncode == 0 and kept.stdout == alone.stdout, kept.stderr + alone.stderr
 
 
@@ -152,16 +186,18 @@ def test_nothing_is_compiled_at_import():
 def test_a_numba_without_its_private_parts(tmp_path):
     """A warning, and the same bits from kernels that are compiled plainly and not kept."""
     strip = "import numba.core.caching, numba.core.cpu, warnings\n"
-    codes = [f"{strip}{missing}\nwith warnings.catch_warnings(record=True) as seen:\n"
-             "    warnings.simplefilter('always')\n    from refnet.compiled import info, rnn\n"
-             f"{SMALL_RUN}\nprint(gradient())\n"
-             "assert 'is not as refnet knows it' in str(seen[0].message)\n"
-             "assert info()['cache'] == 'none'\n"
-             for missing in ("del numba.core.caching._Cache",
-                             "del numba.core.cpu.CPUTargetOptions")]
+    codes = [
+        f"{strip}{missing}\nwith warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n    from refnet.compiled import info, rnn\n"
+        f"{SMALL_RUN}\nprint(gradient())\n"
+        "assert 'is not as refnet knows it' in str(seen[0].message)\n"
+        "assert info()['cache'] == 'none'\n"
+        for missing in ("del numba.core.caching._Cache", "del numba.core.cpu.CPUTargetOptions")
+    ]
     known, *others = run_side_by_side(
         (SMALL_RUN + "print(gradient())", tmp_path / "kept"),
-        *((code, tmp_path / "none") for code in codes))
+        *((code, tmp_path / "none") for code in codes),
+    )
     for found in others:
         assert found.returncode == 0, found.stderr
         assert found.stdout == known.stdout and not (tmp_path / "none").exists()
@@ -169,7 +205,8 @@ def test_a_numba_without_its_private_parts(tmp_path):
 
 def test_a_numba_without_what_the_intrinsics_are_written_with():
     """A warning, and plain Python: the same gradient to rounding."""
-    known, plain = (run_python(f"""
+    known, plain = (
+        run_python(f"""
 import warnings, numba.core, numba.np.arrayobj
 {missing}
 with warnings.catch_warnings(record=True) as seen:
@@ -177,9 +214,10 @@ with warnings.catch_warnings(record=True) as seen:
     from refnet.compiled import rnn
 {SMALL_RUN}
 print(gradient())
-print([str(one.message) for one in seen])""") for missing in (
-        "", "del numba.np.arrayobj.populate_array"))
+print([str(one.message) for one in seen])""")
+        for missing in ("", "del numba.np.arrayobj.populate_array")
+    )
     assert known.returncode == plain.returncode == 0, known.stderr + plain.stderr
     (one, said), (other, warned) = known.stdout.splitlines(), plain.stdout.splitlines()
     assert said == "[]" and "populate_array" in warned and "plain Python" in warned
-    assert float(one) == pytest.approx(float(other), rel=64 * 2 ** -23)
+    assert float(one) == pytest.approx(float(other), rel=64 * 2**-23)

@@ -22,8 +22,7 @@ def _map(which, x, out):
             out[i] = elementary.expm1(x[i])
 
 
-EXACT = (np.tanh, lambda v: np.where(v < 0, np.exp(v), 1) / (1 + np.exp(-abs(v))), np.exp,
-         np.expm1)
+EXACT = (np.tanh, lambda v: np.where(v < 0, np.exp(v), 1) / (1 + np.exp(-abs(v))), np.exp, np.expm1)
 ULPS = (2.6, 2.6, 1.2, 1.2)  # measured over all float32: see test_ulps_of_all_floats
 
 
@@ -47,7 +46,7 @@ def float32_range(start, stop):
 @pytest.mark.parametrize("which", range(4))
 def test_ulps(which):
     rng = np.random.default_rng(8)
-    x = rng.integers(0, 2 ** 32, 300_000, dtype=np.uint32).view(np.float32)
+    x = rng.integers(0, 2**32, 300_000, dtype=np.uint32).view(np.float32)
     near = rng.standard_normal(300_000) * 4
     x = np.concatenate([x, near.astype(np.float32), np.array([0, np.inf, np.nan], np.float32)])
     x, wide = (x, near) if which < 2 else (-abs(x), -abs(near))
@@ -59,8 +58,8 @@ def test_ulps(which):
 @pytest.mark.parametrize("which", range(4))
 def test_ulps_of_all_floats(which):
     found = 0.0
-    for start in range(0 if which < 2 else 2 ** 31, 2 ** 32, 2 ** 24):
-        found = max(found, worst(which, float32_range(start, start + 2 ** 24)))
+    for start in range(0 if which < 2 else 2**31, 2**32, 2**24):
+        found = max(found, worst(which, float32_range(start, start + 2**24)))
     print(f"{['tanh', 'sigmoid', 'exp', 'expm1'][which]}: {found:.3f} ulp over all float32")
     assert found <= ULPS[which]
 
@@ -90,7 +89,7 @@ def test_rows_of_any_length_are_copied(dtype):
     source = np.arange(400, dtype=dtype)
     for count in range(3 * vector.lanes(source.dtype) + 2):
         out, want = np.full((3, count + 5), -1, dtype), np.full((3, count + 5), -1, dtype)
-        want[:, :count] = source[:3 * (count + 2)].reshape(3, count + 2)[:, :count]
+        want[:, :count] = source[: 3 * (count + 2)].reshape(3, count + 2)[:, :count]
         _copied(out.reshape(-1), count + 5, source, count + 2, 3, count)
         assert np.array_equal(out, want)
 
@@ -101,22 +100,41 @@ def _packed_product(c, cs, a, ar, ak, packed, w, depth, rows, vectors, lane, add
     layout.product(c, cs, a, ar, ak, packed, 0, depth, rows, vectors, lane, add)
 
 
-@given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 2 * vector.VECTORS[-1] + 1),
-       st.booleans(), st.integers(0, 99))
+@given(
+    st.integers(0, 9),
+    st.integers(1, 9),
+    st.integers(1, 2 * vector.VECTORS[-1] + 1),
+    st.booleans(),
+    st.integers(0, 99),
+)
 @settings(max_examples=40)
 def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
     """Integers small enough to be exact: the micro-kernel gives the very numbers."""
     rng = np.random.default_rng(seed)
     dtype = np.dtype("f4")
     lane = vector.lanes(dtype)
-    a, w, c = (rng.integers(-9, 10, shape).astype(dtype) for shape in
-               ((rows, depth), (depth, vectors * lane), (rows, vectors * lane)))
+    a, w, c = (
+        rng.integers(-9, 10, shape).astype(dtype)
+        for shape in ((rows, depth), (depth, vectors * lane), (rows, vectors * lane))
+    )
     want = a @ w + (c if add else 0)
     packed = layout.aligned((depth + 1, vectors * lane), dtype).reshape(-1)
     for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
         out = c.copy().reshape(-1)
-        _packed_product(out, vectors * lane, np.ascontiguousarray(source).reshape(-1), ar, ak,
-                        packed, w.reshape(-1), depth, rows, vectors, lane, add)
+        _packed_product(
+            out,
+            vectors * lane,
+            np.ascontiguousarray(source).reshape(-1),
+            ar,
+            ak,
+            packed,
+            w.reshape(-1),
+            depth,
+            rows,
+            vectors,
+            lane,
+            add,
+        )
         assert np.array_equal(out.reshape(want.shape), want)
 
 
@@ -125,8 +143,13 @@ def _dots(c, cs, a, ar, w, depth, rows, columns, lane):
     dots.dots(c, cs, a, ar, w, depth, rows, columns, lane)
 
 
-@given(st.integers(1, 40), st.integers(0, 9), st.integers(1, 11), st.sampled_from(["f4", "f8"]),
-       st.integers(0, 99))
+@given(
+    st.integers(1, 40),
+    st.integers(0, 9),
+    st.integers(1, 11),
+    st.sampled_from(["f4", "f8"]),
+    st.integers(0, 99),
+)
 @settings(max_examples=60)
 def test_dots_are_a_product(depth, rows, columns, dtype, seed):
     """Integers small enough to be exact; NaN on every side, none of which is read."""
@@ -137,6 +160,15 @@ def test_dots_are_a_product(depth, rows, columns, dtype, seed):
     around = np.full(w.size + 40, np.nan, dtype)
     around[20:-20] = w.ravel()
     out = np.full((rows + 1, columns + 3), -1, dtype)
-    _dots(out.reshape(-1), columns + 3, padded.reshape(-1), depth + 9, around[20:-20], depth, rows,
-          columns, vector.lanes(w.dtype))
+    _dots(
+        out.reshape(-1),
+        columns + 3,
+        padded.reshape(-1),
+        depth + 9,
+        around[20:-20],
+        depth,
+        rows,
+        columns,
+        vector.lanes(w.dtype),
+    )
     assert np.array_equal(out[:rows, :columns], a @ w.T) and np.all(out[rows] == -1)

@@ -10,13 +10,15 @@ from hypothesis import given
 
 from refnet.exact import balls, lift
 from refnet.exact.convert import lift_all, rounded
-from support.balls import contains, flint
+from support.balls import contains, exactly, flint
 
 pytestmark = pytest.mark.needs("flint")
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5),
-       st.sampled_from(["fraction", "rational"]))
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5),
+    st.sampled_from(["fraction", "rational"]),
+)
 def test_lift_and_round_are_inverse(values, kind):
     array = np.array(values, float)
     assert (rounded(lift(array, kind)) == array).all()
@@ -33,7 +35,7 @@ def test_rounding_is_that_of_fractions(number):
 
 
 def test_rounding_beyond_the_range():
-    huge = np.array([Fraction(10) ** 400, -Fraction(10) ** 400, Fraction(1, 10**400)], object)
+    huge = np.array([Fraction(10) ** 400, -(Fraction(10) ** 400), Fraction(1, 10**400)], object)
     assert rounded(huge).tolist() == [np.inf, -np.inf, 0]
 
 
@@ -64,11 +66,13 @@ def test_no_number_of_a_tie_is_further_than_stated_from_the_middle(low, size, kn
     """By TIE a ball counts as one of the middle only if all of its numbers are that near."""
     low, high = np.float64(low), np.nextafter(low, np.inf)
     gap = Fraction(high) - Fraction(low)
-    radius = gap * Fraction(size) / 2 ** balls.TIE
+    radius = gap * Fraction(size) / 2**balls.TIE
     even = low if low.view(np.int64) % 2 == 0 else high
     with balls.precision(2000):
-        exact = [flint.arb(flint.fmpq(number.numerator, number.denominator))
-                 for number in (Fraction(low) + gap / 2, radius)]
+        exact = [
+            flint.arb(flint.fmpq(number.numerator, number.denominator))
+            for number in (Fraction(low) + gap / 2, radius)
+        ]
         for side in (-0.9, 0, 0.9):
             ball = flint.arb(exact[0] + side * exact[1], exact[1])
             nearest, found, _ = balls.decided(np.array([ball], object))
@@ -98,7 +102,7 @@ def test_a_radius_grows_by_the_power_of_two(exponent):
         assert not any(ball.is_finite() for ball in balls.widened(values, np.array(np.inf)))
 
 
-@given(st.integers(-2**70, 2**70), st.integers(-5000, 5000), st.integers(0, 2**20))
+@given(st.integers(-(2**70), 2**70), st.integers(-5000, 5000), st.integers(0, 2**20))
 def test_the_largest_magnitude_in_a_ball(mantissa, exponent, radius):
     ball = flint.arb(flint.arb((mantissa, exponent)), flint.arb((radius, exponent)))
     largest = abs(mantissa) + int(exactly(ball.rad()) / Fraction(2) ** exponent)

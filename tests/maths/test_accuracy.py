@@ -18,7 +18,7 @@ from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
 POINTWISE = sorted(set(ACTIVATIONS) - {"oplu"})  # oplu moves numbers and rounds nothing
-CHUNK = 2 ** 14  # whose arrays stay in the cache
+CHUNK = 2**14  # whose arrays stay in the cache
 
 
 @_jit.jit
@@ -75,8 +75,13 @@ def truth(act, p, exp, expm1):
     def piecewise(a):
         return (a, 1.0) if a > 0 else (below * a if below else 0.0, below)
 
-    return {"tanh": tanh, "sigmoid": sigmoid, "softsign": softsign, "elu": elu,
-            "modrelu": modrelu}.get(act.name, piecewise)
+    return {
+        "tanh": tanh,
+        "sigmoid": sigmoid,
+        "softsign": softsign,
+        "elu": elu,
+        "modrelu": modrelu,
+    }.get(act.name, piecewise)
 
 
 def off(found, true, allowed):
@@ -90,6 +95,7 @@ def off(found, true, allowed):
 def scanner(both, off, wider):
     """What holds values and slopes against the truth, made number by number: by what factors
     their errors exceed the bounds, at the worst. Where a is NaN, so is the value."""
+
     def scan(a, value, slope, bound, eps, least):
         worst = [0.0, 0.0]
         for i in range(len(a)):
@@ -98,11 +104,15 @@ def scanner(both, off, wider):
                 continue
             true = both(wider(a[i]))
             saturated = bound[2] if a[i] > 0 or bound[3] else 0.0
-            worst[0] = max(worst[0], off(wider(value[i]), true[0],
-                                         bound[0] * abs(true[0]) * eps + least))
-            worst[1] = max(worst[1], off(wider(slope[i]), true[1],
-                                         (bound[1] * abs(true[1]) + saturated) * eps + least))
+            worst[0] = max(
+                worst[0], off(wider(value[i]), true[0], bound[0] * abs(true[0]) * eps + least)
+            )
+            worst[1] = max(
+                worst[1],
+                off(wider(slope[i]), true[1], (bound[1] * abs(true[1]) + saturated) * eps + least),
+            )
         return worst
+
     return scan
 
 
@@ -121,8 +131,9 @@ def excess(act, a, scan):
     for backend in BACKENDS.values():
         value, slope = backend(act, parameters(act, a.dtype), a)
         assert value.dtype == slope.dtype == a.dtype
-        factors.append(scan(a, value, slope, bounds, float(info.eps),
-                            float(info.smallest_subnormal)))
+        factors.append(
+            scan(a, value, slope, bounds, float(info.eps), float(info.smallest_subnormal))
+        )
     return np.array(factors, float)
 
 
@@ -138,9 +149,13 @@ def sample(name):
     rng = np.random.default_rng(3)
     top = np.arange(512, dtype=np.uint32)[:, None] << 23
     near = np.concatenate([rng.standard_normal(50_000) * 5, rng.uniform(-120, 120, 50_000)])
-    bits = np.concatenate([(top + rng.integers(0, 2 ** 23, (512, 256), dtype=np.uint32)).ravel(),
-                           (top + np.array([0, 1, 2 ** 23 - 1], np.uint32)).ravel(),
-                           near.astype(np.float32).view(np.uint32)])
+    bits = np.concatenate(
+        [
+            (top + rng.integers(0, 2**23, (512, 256), dtype=np.uint32)).ravel(),
+            (top + np.array([0, 1, 2**23 - 1], np.uint32)).ravel(),
+            near.astype(np.float32).view(np.uint32),
+        ]
+    )
     return all_excess(name, bits.astype(np.uint32)).max()
 
 
@@ -152,8 +167,13 @@ def test_float32(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POINTWISE)
 def test_all_float32(name):
-    worst = np.max([all_excess(name, np.arange(start, start + CHUNK, dtype=np.uint64))
-                    for start in range(0, 2 ** 32, CHUNK)], axis=0)
+    worst = np.max(
+        [
+            all_excess(name, np.arange(start, start + CHUNK, dtype=np.uint64))
+            for start in range(0, 2**32, CHUNK)
+        ],
+        axis=0,
+    )
     print(f"{name}: of the bounds, value and slope, {dict(zip(BACKENDS, worst.round(3).tolist()))}")
     assert worst.max() <= 1
 
@@ -162,9 +182,14 @@ def test_all_float32(name):
 def test_float64(name):
     """Against 40 digits, from the smallest to the largest magnitude, saturation included."""
     rng = np.random.default_rng(4)
-    a = np.concatenate([rng.standard_normal(1200) * 5, rng.uniform(-750, 750, 600),
-                        np.ldexp(rng.uniform(-1, 1, 600), rng.integers(-1074, 1024, 600)),
-                        [0.0, -0.0, -37.0, 37.0, -18.0, -9.0, 5e-324, -5e-324]])
+    a = np.concatenate(
+        [
+            rng.standard_normal(1200) * 5,
+            rng.uniform(-750, 750, 600),
+            np.ldexp(rng.uniform(-1, 1, 600), rng.integers(-1074, 1024, 600)),
+            [0.0, -0.0, -37.0, 37.0, -18.0, -9.0, 5e-324, -5e-324],
+        ]
+    )
     act = ACTIVATIONS[name]
     with mpmath.workdps(40):
         both = truth(act, parameters(act, a.dtype), mpmath.exp, mpmath.expm1)
@@ -181,17 +206,25 @@ def _slope(function):
 
 BUGS = {
     "elu' from the value": ("elu", _slope(lambda a, h: np.where(a <= 0, h + 1, 1))),
-    "elu without expm1": ("elu", _value(lambda a: np.where(a <= 0, np.exp(np.minimum(a, 0)) - 1,
-                                                           a))),
+    "elu without expm1": (
+        "elu",
+        _value(lambda a: np.where(a <= 0, np.exp(np.minimum(a, 0)) - 1, a)),
+    ),
     "tanh by exp": ("tanh", _value(lambda a: 1 - 2 / (np.exp(2 * np.minimum(a, 40)) + 1))),
-    "tanh' of a rounded argument": ("tanh", _slope(
-        lambda a, h: 1 / np.cosh(np.clip(a * np.float32(1.001), -80, 80)) ** 2)),
+    "tanh' of a rounded argument": (
+        "tanh",
+        _slope(lambda a, h: 1 / np.cosh(np.clip(a * np.float32(1.001), -80, 80)) ** 2),
+    ),
     "sigmoid by tanh": ("sigmoid", _value(lambda a: (1 + np.tanh(a / 2)) / 2)),
-    "sigmoid' of the wrong side": ("sigmoid", _slope(
-        lambda a, h: (1 - h) * (1 - activations.sigmoid(-a)))),
+    "sigmoid' of the wrong side": (
+        "sigmoid",
+        _slope(lambda a, h: (1 - h) * (1 - activations.sigmoid(-a))),
+    ),
     "softsign'": ("softsign", _slope(lambda a, h: (1 - abs(h)) ** 2)),
-    "leaky_relu' in half precision": ("leaky_relu", _slope(
-        lambda a, h: np.where(a <= 0, np.float16(0.01), 1).astype(a.dtype))),
+    "leaky_relu' in half precision": (
+        "leaky_relu",
+        _slope(lambda a, h: np.where(a <= 0, np.float16(0.01), 1).astype(a.dtype)),
+    ),
 }
 
 
@@ -206,25 +239,33 @@ def test_bounds_are_stated_for_every_activation():
     assert set(ACCURACY) == set(ACTIVATIONS)
 
 
-@pytest.mark.parametrize("slope, verdict", [
-    (lambda a, h: h + 1, "explained by rounding"),
-    (lambda a, h: np.exp(a), "explained by rounding"),
-    (lambda a, h: np.exp(a) * np.float32(1.001) + np.float32(1e-6), "not rounding")])
+@pytest.mark.parametrize(
+    "slope, verdict",
+    [
+        (lambda a, h: h + 1, "explained by rounding"),
+        (lambda a, h: np.exp(a), "explained by rounding"),
+        (lambda a, h: np.exp(a) * np.float32(1.001) + np.float32(1e-6), "not rounding"),
+    ],
+)
 def test_the_judge_holds_both_forms_of_the_slope_of_elu(slope, verdict):
     """At a = -9 ``h + 1``, as JAX has it, is 2.5e-4 off in float32, and ``exp(a)`` right."""
     pytest.importorskip("flint")
     from refnet.check import compare
     from refnet.exact import certify
+
     rng = np.random.default_rng(6)
     net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["elu"])
     params = net.init(rng)
     params["bh"] -= np.float32(9)
     batch = Batch(rng.standard_normal((3, 2, 2)).astype(np.float32), rng.integers(0, 2, 2))
-    own = replace(net.activation, pull=lambda a, h, dh, p, alpha: (
-        np.where(a <= 0, slope(np.minimum(a, 0), h), 1) * dh, {}))
+    own = replace(
+        net.activation,
+        pull=lambda a, h, dh, p, alpha: (np.where(a <= 0, slope(np.minimum(a, 0), h), 1) * dh, {}),
+    )
     theirs = loss_and_gradients(replace(net, activation=own), params, batch)
-    found = compare({f"d{name}": value for name, value in theirs.gradients.items()},
-                    certify(net, params, batch))
+    found = compare(
+        {f"d{name}": value for name, value in theirs.gradients.items()}, certify(net, params, batch)
+    )
     assert found.verdict == verdict
 
 
@@ -237,7 +278,9 @@ def test_subnormal_pre_activations_of_a_net(backend, name, dtype):
     a = info.smallest_subnormal * dtype(2) ** np.arange(info.nmant + 2, dtype=dtype)
     a = np.concatenate([a, -a])
     net = RecurrentNet(1, len(a), 1, activation=name, backend=backend)
-    params = {name: np.zeros_like(value) for name, value in net.init(
-        np.random.default_rng(0), dtype).items()} | {"Wxh": a[:, None]}
+    params = {
+        name: np.zeros_like(value)
+        for name, value in net.init(np.random.default_rng(0), dtype).items()
+    } | {"Wxh": a[:, None]}
     h = net.forward(params, np.ones((1, 1, 1), dtype))[1].cell.h[1, 0]
     assert (abs(h - a) <= (0 if backend == "reference" else info.tiny)).all()

@@ -10,15 +10,27 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 
 KINKS = {  # name: (pre-activation, value, derivative) at the stated side
-    "relu": (0.0, 0.0, 0.0), "leaky_relu": (0.0, 0.0, 0.01), "prelu": (0.0, 0.0, 0.25),
-    "elu": (0.0, 0.0, 1.0), "softsign": (0.0, 0.0, 1.0), "tanh": (0.0, 0.0, 1.0),
-    "sigmoid": (0.0, 0.5, 0.25), "identity": (0.0, 0.0, 1.0), "modrelu": (0.0, 0.0, 0.0),
+    "relu": (0.0, 0.0, 0.0),
+    "leaky_relu": (0.0, 0.0, 0.01),
+    "prelu": (0.0, 0.0, 0.25),
+    "elu": (0.0, 0.0, 1.0),
+    "softsign": (0.0, 0.0, 1.0),
+    "tanh": (0.0, 0.0, 1.0),
+    "sigmoid": (0.0, 0.5, 0.25),
+    "identity": (0.0, 0.0, 1.0),
+    "modrelu": (0.0, 0.0, 0.0),
 }
-KNOWN = {"tanh": np.tanh, "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
-         "softsign": lambda a: a / (1 + abs(a)), "relu": lambda a: np.maximum(a, 0),
-         "leaky_relu": lambda a: np.maximum(a, a / 100), "identity": lambda a: a,
-         "prelu": lambda a: np.maximum(a, a / 4), "modrelu": lambda a: a,
-         "elu": lambda a: np.where(a > 0, a, np.exp(np.minimum(a, 0)) - 1)}
+KNOWN = {
+    "tanh": np.tanh,
+    "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
+    "softsign": lambda a: a / (1 + abs(a)),
+    "relu": lambda a: np.maximum(a, 0),
+    "leaky_relu": lambda a: np.maximum(a, a / 100),
+    "identity": lambda a: a,
+    "prelu": lambda a: np.maximum(a, a / 4),
+    "modrelu": lambda a: a,
+    "elu": lambda a: np.where(a > 0, a, np.exp(np.minimum(a, 0)) - 1),
+}
 
 
 def both(name, a):
@@ -60,8 +72,10 @@ def test_modrelu_threshold_and_tie_of_oplu():
 
 def test_oplu_is_refused_for_an_odd_number_of_units():
     for backend in ("reference", "compiled"):
-        for make in (lambda: FeedforwardNet((2, 3, 2), activation="oplu", backend=backend),
-                     lambda: RecurrentNet(2, 3, 2, activation="oplu", backend=backend)):
+        for make in (
+            lambda: FeedforwardNet((2, 3, 2), activation="oplu", backend=backend),
+            lambda: RecurrentNet(2, 3, 2, activation="oplu", backend=backend),
+        ):
             with pytest.raises(ValueError, match="needs an even width, not 3"):
                 make()
         FeedforwardNet((2, 4, 3), activation="oplu", backend=backend)
@@ -72,8 +86,10 @@ def test_oplu_keeps_the_norm_and_refuses_odd_widths():
     h = ACTIVATIONS["oplu"].forward(a, {})
     assert (np.sort(h, axis=1) == np.sort(a, axis=1)).all()
     assert (h[:, 0::2] >= h[:, 1::2]).all()
-    for call in (lambda: ACTIVATIONS["oplu"].forward(a[:, :7], {}),
-                 lambda: ACTIVATIONS["oplu"].init(7)):
+    for call in (
+        lambda: ACTIVATIONS["oplu"].forward(a[:, :7], {}),
+        lambda: ACTIVATIONS["oplu"].init(7),
+    ):
         with pytest.raises(ValueError, match="even width, not 7; use 8 or 6"):
             call()
 

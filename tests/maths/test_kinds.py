@@ -42,7 +42,7 @@ def test_types_of_a_fixed_array_are_known_as_long_as_it_is_there():
     del a
     assert len(_fixed) == before - 1
     b = objects([F(1, 2)])
-    for value, number in ((F(1), F), (1., float)):
+    for value, number in ((F(1), F), (1.0, float)):
         b.flags.writeable = True
         b[0] = value
         b.flags.writeable = False
@@ -60,8 +60,9 @@ def exact(array):
 
 def case(net, seed=0, T=3, B=2, dtype=np.float64):
     rng = np.random.default_rng(seed)
-    params = {name: rng.uniform(-1, 1, value.shape).astype(dtype)
-              for name, value in net.init(rng).items()}
+    params = {
+        name: rng.uniform(-1, 1, value.shape).astype(dtype) for name, value in net.init(rng).items()
+    }
     is_recurrent = hasattr(net, "cell")
     x = rng.normal(size=(T, B, net.inputs) if is_recurrent else (B, net.widths[0])).astype(dtype)
     C = net.outputs if is_recurrent else net.widths[-1]
@@ -69,8 +70,10 @@ def case(net, seed=0, T=3, B=2, dtype=np.float64):
 
 
 def lifted(params, batch):
-    return ({name: exact(value) for name, value in params.items()},
-            Batch(exact(batch.x), exact(batch.y), batch.mask))
+    return (
+        {name: exact(value) for name, value in params.items()},
+        Batch(exact(batch.x), exact(batch.y), batch.mask),
+    )
 
 
 RELU = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["relu"], loss="squared_error")
@@ -82,13 +85,19 @@ def entries_are(number, *arrays):
 
 # the kind of an array
 
+
 def test_kind_reads_every_entry():
     assert kind(objects([0, F(1, 2)])) is F
     assert kind(objects([0, 1])) is int and kind(np.zeros(0, object)) is int
     assert kind(objects([0.5, np.float32(1), 1j, 0])) is float
     assert kind(objects([0, Dual(F(1), F(0)), F(1, 2)])) is Dual
-    for mixed in ([F(1), 0.5], [0, F(1), 0.5], [Dual(F(1), F(0)), 0.5], [Dual(F(1), 0.5)],
-                  [Dual(F(1), F(0)), Dual(0.5, 0.0)]):
+    for mixed in (
+        [F(1), 0.5],
+        [0, F(1), 0.5],
+        [Dual(F(1), F(0)), 0.5],
+        [Dual(F(1), 0.5)],
+        [Dual(F(1), F(0)), Dual(0.5, 0.0)],
+    ):
         with pytest.raises(ValueError, match="different types.*Fraction"):
             kind(objects(mixed))
 
@@ -132,10 +141,17 @@ def test_integer_arrays_become_floats():
 
 # the door of a net
 
-@pytest.mark.parametrize("net", [RELU, replace(RELU, cell="lstm", activation=ACTIVATIONS["tanh"]),
-                                 FeedforwardNet((2, 3, 2), loss="squared_error"),
-                                 replace(RELU, transition=transition("cayley"), gain=1.05)],
-                         ids=["rnn", "lstm", "layers", "cayley"])
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        RELU,
+        replace(RELU, cell="lstm", activation=ACTIVATIONS["tanh"]),
+        FeedforwardNet((2, 3, 2), loss="squared_error"),
+        replace(RELU, transition=transition("cayley"), gain=1.05),
+    ],
+    ids=["rnn", "lstm", "layers", "cayley"],
+)
 @pytest.mark.parametrize("integer", [np.int64, np.int8, np.int16])
 def test_integers_are_lifted(net, integer):
     """Parameters, inputs and targets of integers: what float64 gives, not truncated."""
@@ -151,7 +167,8 @@ def test_integers_are_lifted(net, integer):
         assert found.gradients[name].dtype == float
     single = {name: value.astype(np.float32) for name, value in params.items()}
     assert {g.dtype for g in loss_and_gradients(net, single, Batch(x, y)).gradients.values()} == {
-        np.dtype(np.float32)}
+        np.dtype(np.float32)
+    }
 
 
 def test_one_dtype_comes_out():
@@ -172,8 +189,11 @@ def test_one_dtype_comes_out():
     with pytest.raises(ValueError, match="gradient of Whh is float64"):
         loss_and_gradients(RELU, params, batch, penalty=lambda p: (0.0, {"Whh": 0.1 * np.eye(3)}))
     with pytest.raises(ValueError, match="gradient of Wxh is float64 while.*float32"):
-        SGD(0.1).step(params, {n: v + 0.1 * np.ones(v.shape) for n, v in params.items()},
-                      SGD(0.1).init(params))
+        SGD(0.1).step(
+            params,
+            {n: v + 0.1 * np.ones(v.shape) for n, v in params.items()},
+            SGD(0.1).init(params),
+        )
 
 
 def test_wider_kinds_take_narrower_numbers():
@@ -183,18 +203,21 @@ def test_wider_kinds_take_narrower_numbers():
     found, want = (loss_and_gradients(RELU, params, b) for b in (narrow, wide))
     assert found.loss == want.loss and (found.gradients["x"] == want.gradients["x"]).all()
     with pytest.raises(ValueError, match=r"x is int64.*does not hold its entry"):
-        loss_and_gradients(RELU, params, batch._replace(
-            x=np.full(batch.x.shape, 2 ** 53 + 1)))
+        loss_and_gradients(RELU, params, batch._replace(x=np.full(batch.x.shape, 2**53 + 1)))
 
 
-@pytest.mark.parametrize("change, match", [
-    (lambda p, b: (p, b._replace(x=b.x.astype(float))), "x is float64.*lift both"),
-    (lambda p, b: (p, b._replace(y=b.y.astype(float))), "targets y is float64.*lift both"),
-    (lambda p, b: ({**p, "Whh": p["Whh"].astype(float)}, b), "Whh is float64.*lift both"),
-    (lambda p, b: ({**p, "bh": p["bh"].astype(float).astype(object)}, b), "bh.*floats"),
-    (lambda p, b: ({**p, "bh": objects([F(1), 0.5, 2])}, b), "bh: .*Fraction and float"),
-    (lambda p, b: (p, b._replace(y=b.y.astype(float).astype(object))), "y.*Fraction and float"),
-], ids=["x", "y", "Whh", "objects of floats", "one float", "y of floats"])
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        (lambda p, b: (p, b._replace(x=b.x.astype(float))), "x is float64.*lift both"),
+        (lambda p, b: (p, b._replace(y=b.y.astype(float))), "targets y is float64.*lift both"),
+        (lambda p, b: ({**p, "Whh": p["Whh"].astype(float)}, b), "Whh is float64.*lift both"),
+        (lambda p, b: ({**p, "bh": p["bh"].astype(float).astype(object)}, b), "bh.*floats"),
+        (lambda p, b: ({**p, "bh": objects([F(1), 0.5, 2])}, b), "bh: .*Fraction and float"),
+        (lambda p, b: (p, b._replace(y=b.y.astype(float).astype(object))), "y.*Fraction and float"),
+    ],
+    ids=["x", "y", "Whh", "objects of floats", "one float", "y of floats"],
+)
 def test_fractions_and_floats_do_not_mix(change, match):
     params, batch = change(*lifted(*case(RELU)))
     with pytest.raises(ValueError, match=match):
@@ -223,13 +246,22 @@ def test_same_kind_leaves_what_is_right():
 
 # constants are exact on exact numbers
 
-SETTINGS = [{"gain": 1.05}, {"gain": F(21, 20)}, {"clip_step": 0.01}, {"clip_step": F(1, 100)},
-            {"readout": "every"}, {"reduction": "batch_mean", "readout": "every"}]
+SETTINGS = [
+    {"gain": 1.05},
+    {"gain": F(21, 20)},
+    {"clip_step": 0.01},
+    {"clip_step": F(1, 100)},
+    {"readout": "every"},
+    {"reduction": "batch_mean", "readout": "every"},
+]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-@pytest.mark.parametrize("act", [activation("leaky_relu", alpha=0.3), ACTIVATIONS["softsign"],
-                                 ACTIVATIONS["prelu"]], ids=lambda act: act.name)
+@pytest.mark.parametrize(
+    "act",
+    [activation("leaky_relu", alpha=0.3), ACTIVATIONS["softsign"], ACTIVATIONS["prelu"]],
+    ids=lambda act: act.name,
+)
 def test_fractions_stay_fractions(setting, act):
     """Also with parameters that are all ints, and with a mask."""
     net = replace(RELU, activation=act, **setting)
@@ -240,8 +272,9 @@ def test_fractions_stay_fractions(setting, act):
     result = loss_and_gradients(net, params, batch)
     gradients = {name: value for name, value in result.gradients.items() if name != "clipped"}
     assert entries_are(F, result.loss, *gradients.values())
-    whole = {name: objects(np.sign(value.astype(float)).astype(int)) for name, value in
-             params.items()}
+    whole = {
+        name: objects(np.sign(value.astype(float)).astype(int)) for name, value in params.items()
+    }
     x, y = (objects(np.sign(v.astype(float)).astype(int)) for v in (batch.x, batch.y))
     result = loss_and_gradients(net, whole, batch._replace(x=x, y=y))
     gradients = {name: value for name, value in result.gradients.items() if name != "clipped"}
@@ -252,8 +285,10 @@ def test_fractions_stay_fractions(setting, act):
 def test_gain_is_its_exact_value(gain):
     """The gain enters as its binary value: as if Whh, Wxh and bh had been multiplied by it."""
     params, batch = lifted(*case(RELU))
-    scaled = {name: value * (F(1.05) if name in ("Whh", "Wxh", "bh") else 1)
-              for name, value in params.items()}
+    scaled = {
+        name: value * (F(1.05) if name in ("Whh", "Wxh", "bh") else 1)
+        for name, value in params.items()
+    }
     found = loss_and_gradients(replace(RELU, gain=gain), params, batch)
     assert found.loss == loss_and_gradients(RELU, scaled, batch).loss
     floats, batch = case(RELU, dtype=np.float32)
@@ -262,8 +297,12 @@ def test_gain_is_its_exact_value(gain):
         assert {g.dtype for g in result.gradients.values()} == {np.dtype(np.float32)}
 
 
-ROOTLESS = [SGD(0.1), SGD(F(1, 10), rates={"W": 0.3}), Momentum(0.1, momentum=0.9),
-            Nesterov(F(1, 3), momentum=0.7)]
+ROOTLESS = [
+    SGD(0.1),
+    SGD(F(1, 10), rates={"W": 0.3}),
+    Momentum(0.1, momentum=0.9),
+    Nesterov(F(1, 3), momentum=0.7),
+]
 
 
 @pytest.mark.parametrize("rule", ROOTLESS, ids=lambda rule: f"{type(rule).__name__}{rule.rate}")
@@ -292,9 +331,13 @@ def test_penalties_and_clipping_are_exact():
         assert value[()] == F(0.01) * defect(W["W"], form)[()]
     assert kind(open_update(W["W"], 0.1, 0.01)) is F
     made = transition("svd", prior=0.3, soft=0.1)
-    value, grads = made.penalty({"U": objects([[F(1), 0], [0, F(1, 2)]]),
-                                 "V": objects([[F(1), 0], [0, 1]]),
-                                 "s": objects([F(2), F(1, 3)])})
+    value, grads = made.penalty(
+        {
+            "U": objects([[F(1), 0], [0, F(1, 2)]]),
+            "V": objects([[F(1), 0], [0, 1]]),
+            "s": objects([F(2), F(1, 3)]),
+        }
+    )
     assert kind(np.asarray(value, object), *grads.values()) is F
     clipped = clip_by_value(W, 0.3)
     assert clipped.grads["W"][0, 0] == F(0.3) and kind(clipped.grads["W"]) is F
@@ -314,16 +357,19 @@ def test_dual_numbers_at_a_kink():
 
 # balls and fmpq
 
+
 def test_constants_on_balls_and_fast_rationals():
     """A gain and a clip as floats and as Fractions, a rational alpha, on both exact types."""
     flint = pytest.importorskip("flint")
     from refnet.exact import certify
     from refnet.exact.convert import lift, lift_all
+
     params, batch = lifted(*case(replace(RELU, activation=ACTIVATIONS["leaky_relu"])))
     for gain in (1.05, F(21, 20)):
         for clip in (None, 0.01, F(1, 100)):
-            net = replace(RELU, activation=activation("leaky_relu", F(1, 3)), gain=gain,
-                          clip_step=clip)
+            net = replace(
+                RELU, activation=activation("leaky_relu", F(1, 3)), gain=gain, clip_step=clip
+            )
             want = loss_and_gradients(net, params, batch)
             fast, ball = (certify(net, params, batch, kind=one) for one in ("rational", "ball"))
             assert fast.gradients.keys() == want.gradients.keys() - {"clipped"}
@@ -332,7 +378,7 @@ def test_constants_on_balls_and_fast_rationals():
                 assert (lift(found.exact, "fraction") == value).all(), name
                 assert (ball.gradients[name].value == found.value).all(), name
     at = lift_all({"W": np.array([[0.5, -2], [0.25, 3]])}, "ball")
-    rules = (RMSprop(0.1, first=0.3), Adam(F(1, 10), eps=F(1, 10 ** 8)), Momentum(0.1))
+    rules = (RMSprop(0.1, first=0.3), Adam(F(1, 10), eps=F(1, 10**8)), Momentum(0.1))
     for rule in rules:
         moved, state = at, rule.init(at)
         for _ in range(2):
@@ -350,6 +396,7 @@ def test_constants_on_balls_and_fast_rationals():
 
 def test_exponential_of_an_unknown_type_is_refused():
     from decimal import Decimal
+
     with pytest.raises(TypeError, match="expm of Decimal"):
         expm(objects([[Decimal(1)]]))
 
@@ -376,8 +423,12 @@ def test_the_array_that_holds_no_numbers_is_the_one_named():
 
 
 def test_integers_up_to_the_largest_that_float64_holds():
-    for value, dtype, held in ((2**63, np.uint64, True), (2**64 - 2**11, np.uint64, True),
-                               (2**64 - 1, np.uint64, False), (2**63 - 1, np.int64, False)):
+    for value, dtype, held in (
+        (2**63, np.uint64, True),
+        (2**64 - 2**11, np.uint64, True),
+        (2**64 - 1, np.uint64, False),
+        (2**63 - 1, np.int64, False),
+    ):
         array = np.array([value], dtype)
         if held:
             assert int(join("y", array, "x", np.ones(1))[0]) == value

@@ -33,8 +33,9 @@ def test_solve(data):
 def determinant(a):
     if len(a) == 0:
         return Fraction(1)
-    return sum((-1) ** j * a[0, j] * determinant(np.delete(a[1:], j, axis=1))
-               for j in range(len(a)))
+    return sum(
+        (-1) ** j * a[0, j] * determinant(np.delete(a[1:], j, axis=1)) for j in range(len(a))
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -55,8 +56,9 @@ def test_solve_leaves_its_arguments():
         assert (left == a).all() and (right == b).all()
 
 
-@pytest.mark.parametrize("a, b", [((3, 3), (2, 1)), ((3, 2), (3, 1)), ((2, 3), (3, 1)),
-                                  ((3, 3), (3,)), ((3, 3), (4, 1))])
+@pytest.mark.parametrize(
+    "a, b", [((3, 3), (2, 1)), ((3, 2), (3, 1)), ((2, 3), (3, 1)), ((3, 3), (3,)), ((3, 3), (4, 1))]
+)
 def test_solve_refuses_shapes(a, b):
     with pytest.raises(ValueError, match="need \\(N, N\\) and \\(N, K\\)"):
         solve(np.ones(a), np.ones(b))
@@ -78,8 +80,9 @@ def one_plus(a, b, error=1.0):
     count = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linalg, "matmul", lambda a, b: count.append(0) or a @ b)
-        patch.setattr(OnePlus, "_factored", property(
-            lambda self: count.append(99) or Factored(self._matrix)))
+        patch.setattr(
+            OnePlus, "_factored", property(lambda self: count.append(99) or Factored(self._matrix))
+        )
         found = solve_one_plus(a, b, error)
     wide = np.float64 if a.dtype == np.float32 else np.longdouble
     return found, sum(count) or len(count), solve(eye(len(a), wide) + a, b.astype(wide))
@@ -123,7 +126,7 @@ def test_factored(dtype, n, columns, monkeypatch):
     """Both systems' residuals are within the backward error, n eps each of the sums of n terms;
     the same bits with any number of threads."""
     rng = np.random.default_rng(4)
-    a = rng.normal(size=(n, n)).astype(dtype) + 3 * n ** 0.5 * np.eye(n, dtype=dtype)
+    a = rng.normal(size=(n, n)).astype(dtype) + 3 * n**0.5 * np.eye(n, dtype=dtype)
     b = rng.normal(size=(n, columns)).astype(dtype)
     held, made = (a.copy(), b.copy()), Factored(a)
     for transposed in (False, True):
@@ -133,7 +136,8 @@ def test_factored(dtype, n, columns, monkeypatch):
             found.append(made.solve(b, transposed))
             assert np.array_equal(found[0], found[-1]) and found[-1].dtype == dtype
         swapped = Factored(a.astype(made.lu.dtype.newbyteorder())).solve(
-            b.astype(b.dtype.newbyteorder()), transposed)
+            b.astype(b.dtype.newbyteorder()), transposed
+        )
         assert np.array_equal(swapped, found[0])
         system, size = a.T if transposed else a, abs(a).sum(axis=0).max() + abs(a).sum(axis=1).max()
         allowed = n * np.finfo(dtype).eps * size * abs(found[0]).max()
@@ -152,7 +156,8 @@ def test_one_plus_transposed(dtype, size):
     for transposed, whole in ((False, one + a), (True, one + a.T)):
         left = whole @ system.solve(b, transposed=transposed) - b
         assert abs(left).max() <= 100 * (1 + size) ** 2 * np.finfo(dtype).eps * abs(b).max() * (
-            np.linalg.cond(whole.astype(complex)))
+            np.linalg.cond(whole.astype(complex))
+        )
 
 
 @given(st.data())
@@ -160,7 +165,7 @@ def test_solve_one_plus_of_other_numbers(data):
     """Rationals: exact, however small; NaN and matrices without an inverse: as ``solve``."""
     n = data.draw(st.integers(1, 3))
     a, x = data.draw(arrays((n, n), True)), data.draw(arrays((n, 2), True))
-    a = a / 10 ** 9
+    a = a / 10**9
     assert (solve_one_plus(a, x + matmul(a, x)) == x).all()
 
 
@@ -190,7 +195,7 @@ def test_qr_of_a_complex_step_is_its_derivative(start):
     rng = np.random.default_rng(2)
     a, d = rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
     a = {"dense": a, "identity": np.eye(5, 3), "triangular": np.triu(a)}[start]
-    step = 2.0 ** -300
+    step = 2.0**-300
     by_step = qr(a + 1j * step * d)[0].imag / step
     lifted, _ = qr(dual_array(a, d))
     values, by_dual = parts(lifted)
@@ -210,10 +215,14 @@ def test_derivatives_of_expm(size):
     """All of them are e^a for one number: what is cut off of the series is less than an eps."""
     a, one = np.array([[size]]), np.ones((1, 1))
     true, limit = np.exp(size), 2 * np.finfo(float).eps
-    step = 2.0 ** -300
+    step = 2.0**-300
     moved = expm(a + 1j * step * one)
-    for found in (expm(a).value, expm_pull(expm(a), one), moved.value.imag / step,
-                  expm_pull(moved, one.astype(complex)).imag / step):
+    for found in (
+        expm(a).value,
+        expm_pull(expm(a), one),
+        moved.value.imag / step,
+        expm_pull(moved, one.astype(complex)).imag / step,
+    ):
         assert abs(found[0, 0] - true) <= limit * true
 
 
@@ -273,5 +282,6 @@ def test_expm_pull_agrees_with_scipy():
     frechet = scipy.linalg.expm_frechet(a, direction, compute_expm=False)
     ours = (expm_pull(expm(a), cotangent) * direction).sum()
     unit = 25 * np.finfo(float).eps * (1 + abs(a).sum(axis=0).max())
-    assert abs(ours - (frechet * cotangent).sum()) <= unit * abs(frechet).max() * abs(
-        cotangent).sum()
+    assert (
+        abs(ours - (frechet * cotangent).sum()) <= unit * abs(frechet).max() * abs(cotangent).sum()
+    )

@@ -18,8 +18,7 @@ def test_cross_entropy_closed_form():
 
 @pytest.mark.parametrize("scale", [1e3, 1e30, 1e300])
 def test_cross_entropy_of_huge_logits(scale):
-    loss, gradient = cross_entropy(np.array([[scale, -scale], [-scale, scale]]),
-                                   np.array([0, 0]))
+    loss, gradient = cross_entropy(np.array([[scale, -scale], [-scale, scale]]), np.array([0, 0]))
     assert loss[0] == 0 and loss[1] == 2 * scale
     assert gradient.tolist() == [[0, 0], [-1, 1]]
 
@@ -38,8 +37,10 @@ def compare_compiled(function, logits, labels):
     loss, gradient = function(logits, labels)
     assert loss.dtype == gradient.dtype == logits.dtype
     unit = (logits.shape[1] + 5) * np.finfo(logits.dtype).eps
-    return max((abs(loss - want.loss) / (unit * np.maximum(want.loss, 1))).max(initial=0),
-               (abs(gradient - want.gradient) / unit).max(initial=0))
+    return max(
+        (abs(loss - want.loss) / (unit * np.maximum(want.loss, 1))).max(initial=0),
+        (abs(gradient - want.gradient) / unit).max(initial=0),
+    )
 
 
 @given(st.integers(0, 40), st.integers(1, 20), st.floats(0, 100), st.booleans(), st.integers(0, 99))
@@ -52,16 +53,22 @@ def test_compiled_cross_entropy(N, C, scale, wide, seed):
 
 def test_compiled_cross_entropy_of_extremes_and_other_types():
     labels = np.array([0, 0])
-    for logits in (np.array([[1e30, -1e30], [-1e30, 1e30]], "f4"),
-                   np.array([[np.nan, 1], [0, np.inf]]), np.array([[0, -np.inf], [-np.inf, 0]]),
-                   np.array([[1, 2], [3, 5]], "g")):
+    for logits in (
+        np.array([[1e30, -1e30], [-1e30, 1e30]], "f4"),
+        np.array([[np.nan, 1], [0, np.inf]]),
+        np.array([[0, -np.inf], [-np.inf, 0]]),
+        np.array([[1, 2], [3, 5]], "g"),
+    ):
         with np.errstate(invalid="ignore"):
-            for got, want in zip(compiled.cross_entropy(logits, labels),
-                                 cross_entropy(logits, labels)):
+            for got, want in zip(
+                compiled.cross_entropy(logits, labels), cross_entropy(logits, labels)
+            ):
                 assert np.array_equal(got, want, equal_nan=True)
     native = np.array([[1, 2], [3, 5]], "f4")
-    for got, want in zip(compiled.cross_entropy(native.astype(">f4"), labels.astype(">i2")),
-                         compiled.cross_entropy(native, labels)):
+    for got, want in zip(
+        compiled.cross_entropy(native.astype(">f4"), labels.astype(">i2")),
+        compiled.cross_entropy(native, labels),
+    ):
         assert got.dtype == want.dtype and np.array_equal(got, want)
 
 
@@ -70,8 +77,10 @@ def test_compiled_cross_entropy_of_many_rows():
     rng = np.random.default_rng(0)
     logits, labels = rng.standard_normal((5000, 9)).astype("f4"), rng.integers(0, 9, 5000)
     whole = compiled.cross_entropy(logits, labels)
-    parts = [compiled.cross_entropy(logits[n:n + 250], labels[n:n + 250])
-             for n in range(0, 5000, 250)]
+    parts = [
+        compiled.cross_entropy(logits[n : n + 250], labels[n : n + 250])
+        for n in range(0, 5000, 250)
+    ]
     for found, part in zip(whole, zip(*parts)):
         assert np.array_equal(found, np.concatenate(part))
     for at in (0, 2600, 4999):
@@ -107,8 +116,9 @@ def test_reductions():
     mask = np.array([[True, True, False], [True, False, False]])
     total = 1 + 4 + 16
     for name, divisor in (("sum", 1), ("mean", 3), ("batch_mean", 3)):
-        loss, gradient = score("squared_error", outputs, targets,
-                               *counted_predictions(mask, (2, 3), name))
+        loss, gradient = score(
+            "squared_error", outputs, targets, *counted_predictions(mask, (2, 3), name)
+        )
         assert loss == total / divisor
         assert (gradient[~mask] == 0).all()
         assert gradient[0, 0, 0] == -2 / divisor
@@ -119,15 +129,21 @@ def test_reductions():
 def test_masked_nan_does_not_leak():
     outputs = np.array([[[np.nan]], [[1.0]]])
     mask = np.array([[False], [True]])
-    loss, gradient = score("squared_error", outputs, np.zeros((2, 1, 1)),
-                           *counted_predictions(mask, (2, 1), "mean"))
+    loss, gradient = score(
+        "squared_error", outputs, np.zeros((2, 1, 1)), *counted_predictions(mask, (2, 1), "mean")
+    )
     assert loss == 1 and gradient[0, 0, 0] == 0
 
 
-@pytest.mark.parametrize("labels, message", [
-    (np.array([0.0, 1.0]), "need integers"), (np.array([0, 3]), "labels run from 0 to 3"),
-    (np.array([0, -1]), "from -1"), (np.array([0]), "one class per row"),
-])
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        (np.array([0.0, 1.0]), "need integers"),
+        (np.array([0, 3]), "labels run from 0 to 3"),
+        (np.array([0, -1]), "from -1"),
+        (np.array([0]), "one class per row"),
+    ],
+)
 def test_bad_labels_are_refused(labels, message):
     for function in (cross_entropy, compiled.cross_entropy):
         with pytest.raises(ValueError, match=message):

@@ -23,8 +23,17 @@ def two(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(256, 256, 256), (1030, 70, 300), (70, 300, 1030),
-                                   (3, 5, 2 ** 21), (2 ** 21, 1, 9), (900, 2 ** 15, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (256, 256, 256),
+        (1030, 70, 300),
+        (70, 300, 1030),
+        (3, 5, 2**21),
+        (2**21, 1, 9),
+        (900, 2**15, 1),
+    ],
+)
 def test_split_product(shape, dtype, two, monkeypatch):
     """The product, within the rounding of sums of K terms; transposed and cut arrays too; to the
     same bits when one thread makes all parts."""
@@ -105,8 +114,9 @@ def test_number_of_threads(openblas, variable, monkeypatch):
     assert threads._threads() == (threads.get_threads() if serial else 1)
 
 
-@pytest.mark.parametrize("given, expected", [("3", 3), ("0", None), ("-3", None), ("x", None),
-                                             ("", None)])
+@pytest.mark.parametrize(
+    "given, expected", [("3", 3), ("0", None), ("-3", None), ("x", None), ("", None)]
+)
 def test_a_number_of_threads_that_is_none(given, expected, monkeypatch):
     """What NUMBA_NUM_THREADS says, or else the cores of this process; another thread has it
     where this one has set its own."""
@@ -165,8 +175,14 @@ print(threads._pool.cache_info().currsize, *(value.tobytes().hex() for value in
     held = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
 
     def run(count):
-        return subprocess.run([sys.executable, "-c", code, str(count)], capture_output=True,
-                              text=True, check=True, timeout=300, env=held).stdout.split()
+        return subprocess.run(
+            [sys.executable, "-c", code, str(count)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+            env=held,
+        ).stdout.split()
 
     pools, *bits = run(1)
     assert pools == "0"

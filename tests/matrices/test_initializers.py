@@ -24,6 +24,7 @@ def test_orthogonal_is_haar(name):
 
 def test_wrong_signs_are_not_haar():
     """Erratum 33: LAPACK's signs, taken as they come, are rejected, and so are others."""
+
     def qr(shape, rng):
         return np.linalg.qr(rng.normal(size=shape))[0]
 
@@ -49,7 +50,7 @@ def test_semi_orthogonal(name, shape, gain):
     W = initialize(name, shape, np.random.default_rng(0), gain=gain)
     gram = W @ W.T if shape[0] <= shape[1] else W.T @ W
     # Householder QR and SVD are orthogonal to a small multiple of n eps; 8 leaves room for it
-    error = abs(gram - gain ** 2 * np.eye(len(gram))).max()
+    error = abs(gram - gain**2 * np.eye(len(gram))).max()
     assert error <= 8 * max(shape) * np.finfo(float).eps
     assert W.shape == shape and W.flags.c_contiguous
 
@@ -69,11 +70,10 @@ def test_moments(name):
     options, shape, variance, kurtosis = MOMENTS[name]
     W = initialize(name, shape, np.random.default_rng(2), **options)
     assert near(W.mean(), 0, variance, W.size)
-    assert near((W ** 2).mean(), variance, (kurtosis - 1) * variance ** 2, W.size)
+    assert near((W**2).mean(), variance, (kurtosis - 1) * variance**2, W.size)
     # Var x^4: E x^8 is 105 sigma^8 for a normal, 9 sigma^8 (= 3^4 / 9) for a uniform variable
     eighth = 105 if kurtosis == 3 else 9
-    assert near((W ** 4).mean(), kurtosis * variance ** 2,
-                (eighth - kurtosis ** 2) * variance ** 4, W.size)
+    assert near((W**4).mean(), kurtosis * variance**2, (eighth - kurtosis**2) * variance**4, W.size)
 
 
 def test_identity():
@@ -84,13 +84,14 @@ def test_identity():
 
 def test_rotations():
     W = initialize("rotations", (6, 6), np.random.default_rng(3))
-    blocks = [W[i:i + 2, i:i + 2] for i in (0, 2, 4)]
+    blocks = [W[i : i + 2, i : i + 2] for i in (0, 2, 4)]
     for block in blocks:
         (c, minus_s), (s, c2) = block
         assert c == c2 and s == -minus_s and abs(c * c + s * s - 1) <= 4 * np.finfo(float).eps
     assert np.count_nonzero(W) == 12
-    angles = np.array([np.arctan2(W[1, 0], W[0, 0]) for W in
-                       sample(INITIALIZERS["rotations"], draws=4000, n=2)])
+    angles = np.array(
+        [np.arctan2(W[1, 0], W[0, 0]) for W in sample(INITIALIZERS["rotations"], draws=4000, n=2)]
+    )
     for k in (1, 2, 3):
         assert near(np.cos(k * angles).mean(), 0, 1 / 2, 4000)
         assert near(np.sin(k * angles).mean(), 0, 1 / 2, 4000)
@@ -111,17 +112,20 @@ def test_same_seed_same_bits(name):
     assert first.dtype == np.float64 and first.tobytes() == second.tobytes()
 
 
-@pytest.mark.parametrize("name, shape, options, message", [
-    ("haar", (2, 2), {}, "'haar' is unknown; choose one of gaussian"),
-    ("gaussian", (2, 0), {}, "at least 1"),
-    ("gaussian", (2, 2, 2), {}, "at least 1"),
-    ("gaussian", (2, 2), {"gain": 1}, "gaussian takes sd, not 'gain'"),
-    ("rotations", (2, 2), {"gain": 1}, "rotations takes no options, not 'gain'"),
-    ("gaussian", (2, 2), {"sd": np.nan}, "sd is nan"),
-    ("rotations", (3, 3), {}, "3 is odd, use 4"),
-    ("chain", (3, 4), {}, r"chain needs a square matrix, not \(3, 4\)"),
-    ("fbchain", (3, 4), {}, r"fbchain needs a square matrix, not \(3, 4\)"),
-])
+@pytest.mark.parametrize(
+    "name, shape, options, message",
+    [
+        ("haar", (2, 2), {}, "'haar' is unknown; choose one of gaussian"),
+        ("gaussian", (2, 0), {}, "at least 1"),
+        ("gaussian", (2, 2, 2), {}, "at least 1"),
+        ("gaussian", (2, 2), {"gain": 1}, "gaussian takes sd, not 'gain'"),
+        ("rotations", (2, 2), {"gain": 1}, "rotations takes no options, not 'gain'"),
+        ("gaussian", (2, 2), {"sd": np.nan}, "sd is nan"),
+        ("rotations", (3, 3), {}, "3 is odd, use 4"),
+        ("chain", (3, 4), {}, r"chain needs a square matrix, not \(3, 4\)"),
+        ("fbchain", (3, 4), {}, r"fbchain needs a square matrix, not \(3, 4\)"),
+    ],
+)
 def test_errors(name, shape, options, message):
     with pytest.raises(ValueError, match=message):
         initialize(name, shape, np.random.default_rng(0), **options)
@@ -130,12 +134,21 @@ def test_errors(name, shape, options, message):
 def test_ramp():
     """Antisymmetric, from -end to end; in an LSTM's gates it leaves the chain to the candidate."""
     from refnet.nets.recurrent import RecurrentNet
+
     W = initialize("ramp", (5, 5), np.random.default_rng(0), end=0.02)
     assert (W == -W.T).all() and W[4, 0] == 0.02 and (np.diff(W[:, 0]) > 0).all()
     assert initialize("ramp", (1, 1), np.random.default_rng(0)) == 0
-    drawn = RecurrentNet(2, 3, 2, cell="lstm").init(
-        np.random.default_rng(0), np.float64, recurrent=lambda s, r: initialize("chain", s, r),
-        gates=lambda s, r: initialize("ramp", s, r))["Whh"].reshape(4, 3, 3)
+    drawn = (
+        RecurrentNet(2, 3, 2, cell="lstm")
+        .init(
+            np.random.default_rng(0),
+            np.float64,
+            recurrent=lambda s, r: initialize("chain", s, r),
+            gates=lambda s, r: initialize("ramp", s, r),
+        )["Whh"]
+        .reshape(4, 3, 3)
+    )
     ramp, chain = (initialize(name, (3, 3), np.random.default_rng(0)) for name in ("ramp", "chain"))
-    assert all((block == expected).all() for block, expected in zip(drawn, (ramp, ramp, chain,
-                                                                            ramp)))
+    assert all(
+        (block == expected).all() for block, expected in zip(drawn, (ramp, ramp, chain, ramp))
+    )

@@ -42,8 +42,9 @@ def tangent_error(W, V, form, side, gradient=defect_and_gradient):
     return push - (gradient(W, form, side)[1] * V).sum()
 
 
-@given(pairs(), st.sampled_from(["squared", "mean_square"]),
-       st.sampled_from([None, "rows", "columns"]))
+@given(
+    pairs(), st.sampled_from(["squared", "mean_square"]), st.sampled_from([None, "rows", "columns"])
+)
 def test_gradient_is_the_tangent(pair, form, side):
     assert tangent_error(*pair, form, side) == 0
 
@@ -56,8 +57,13 @@ def test_gradient_oracle_rejects_bugs():
     one_off = right.copy()
     one_off[1, 2] = one_off[1, 2] * F(1001, 1000)
     printed = 4 * (W @ (W @ W.T - np.eye(3, dtype=int)))
-    for wrong in (printed, right / F(2), right.T, one_off,
-                  defect_and_gradient(W, side="columns")[1] + right / F(9)):
+    for wrong in (
+        printed,
+        right / F(2),
+        right.T,
+        one_off,
+        defect_and_gradient(W, side="columns")[1] + right / F(9),
+    ):
         assert tangent_error(W, V, "squared", None, lambda *_: (value, wrong)) != 0
     assert tangent_error(W, V, "squared", None) == 0
 
@@ -87,14 +93,17 @@ def test_zero_defect():
 
 def test_forms_and_sides():
     W = np.array([[F(2), F(0)], [F(0), F(1)], [F(0), F(1)]])
-    assert defect(W) == 9 + 1                               # W'W - I = diag(3, 1)
+    assert defect(W) == 9 + 1  # W'W - I = diag(3, 1)
     assert defect(W, "mean_square") == F(10, 4)
-    assert defect(W, side="rows") == defect(W) + 1          # erratum 12: rows - columns more
+    assert defect(W, side="rows") == defect(W) + 1  # erratum 12: rows - columns more
     assert defect(W.T) == defect(W)
     assert defect(np.array([[2.0]]), "unsquared") == 3
-    for arguments, message in (((W[0],), "need a matrix"), ((np.zeros((0, 2)),), "need a matrix"),
-                               ((W, "frobenius"), "choose one of squared, unsquared"),
-                               ((W, "squared", "left"), "side 'left' is unknown")):
+    for arguments, message in (
+        ((W[0],), "need a matrix"),
+        ((np.zeros((0, 2)),), "need a matrix"),
+        ((W, "frobenius"), "choose one of squared, unsquared"),
+        ((W, "squared", "left"), "side 'left' is unknown"),
+    ):
         with pytest.raises(ValueError, match=message):
             defect(*arguments)
 
@@ -102,6 +111,7 @@ def test_forms_and_sides():
 @given(arrays((3, 3), True))
 def test_step_commutes_with_orthogonal_factors(W):
     """grad(Q W P) == Q grad(W) P: so a Gaussian start gives exactly Haar output."""
+
     def step(matrix):
         return matrix - F(1, 10) * defect_and_gradient(matrix)[1]
 
@@ -177,7 +187,7 @@ def test_other_forms_and_dtypes():
     exact = orthogonalize(np.array([[F(1, 2)]]), rate=F(1, 8), max_steps=2, stop_cost=None)
     s = F(1, 2)
     for _ in range(2):
-        s = s + (s - s ** 3) / 2  # Newton-Schulz
+        s = s + (s - s**3) / 2  # Newton-Schulz
     assert exact.W[0, 0] == s
 
 
@@ -209,6 +219,7 @@ def test_starts_that_cannot_converge():
 
 def test_bounds_of_convergence_are_sharp():
     """Just inside each bound the map converges; at and beyond it, it does not."""
+
     def ends(s, rate):
         for _ in range(3000):
             s = s * (1 + 4 * rate * (1 - s * s))
@@ -231,8 +242,12 @@ def test_bounds_of_convergence_are_sharp():
 def test_cost_that_overflows():
     """Possible only for the form without a bound on the rate: an error, not NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
-        refused("the cost is (inf|nan) after 1 updates", np.eye(2, dtype=np.float32) * 2, 1e30,
-                form="unsquared")
+        refused(
+            "the cost is (inf|nan) after 1 updates",
+            np.eye(2, dtype=np.float32) * 2,
+            1e30,
+            form="unsquared",
+        )
 
 
 def test_phase():
@@ -292,8 +307,9 @@ def test_experiment(monkeypatch):
     seen = []
     results = {}
     for distribution, mean in (("gaussian", 22.86), ("uniform", 24.04)):
-        result = orthogonalization_experiment(distribution, runs=220,
-                                              progress=lambda *n: seen.append(n))
+        result = orthogonalization_experiment(
+            distribution, runs=220, progress=lambda *n: seen.append(n)
+        )
         assert result.success_rate == 1 and len(result.steps) == 220
         assert abs(result.mean - mean) <= 5 * 3.4 / math.sqrt(220)
         assert result.extremes[0] < result.mean < result.extremes[1] and 2 < result.sd < 5

@@ -97,8 +97,7 @@ def test_system_is_never_singular(point):
     def det(a):
         if len(a) == 0:
             return 1
-        return sum((-1) ** j * a[0, j] * det(np.delete(a[1:], j, axis=1))
-                   for j in range(len(a)))
+        return sum((-1) ** j * a[0, j] * det(np.delete(a[1:], j, axis=1)) for j in range(len(a)))
 
     assert det(eye(len(G), object) + G - G.T) >= 1
 
@@ -127,11 +126,12 @@ def test_retractions_agree_to_their_order(shape, metric, retraction, order):
         order = 2  # its curve is exp(-r A) M to second order, which is not that geodesic
 
     def distance(rate):
-        return abs(step(M, G, rate, retraction, metric)
-                   - step(M, G, rate, "geodesic", metric)).max()
+        return abs(
+            step(M, G, rate, retraction, metric) - step(M, G, rate, "geodesic", metric)
+        ).max()
 
-    ratio = distance(2.0 ** -6) / distance(2.0 ** -7)
-    assert 0.8 * 2 ** order < ratio < 1.25 * 2 ** order
+    ratio = distance(2.0**-6) / distance(2.0**-7)
+    assert 0.8 * 2**order < ratio < 1.25 * 2**order
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (5, 4), (7, 2)])
@@ -141,7 +141,7 @@ def test_geodesic_is_one(shape, metric):
     equation of its metric (Edelman et al., 2.7 and 2.41), by central differences: their error
     is of the order of h^2 and of eps / h^2."""
     M, G = random_point(*shape)
-    h = 2.0 ** -14
+    h = 2.0**-14
     ahead, behind = (step(M, G, rate, "geodesic", metric) for rate in (h, -h))
     small = 10 * (h * h + np.finfo(np.longdouble).eps / (h * h))
     velocity = (ahead - behind) / (2 * h)
@@ -152,7 +152,7 @@ def test_geodesic_is_one(shape, metric):
     if metric == "euclidean":
         residual = acceleration + M @ (V.T @ V)
     else:
-        residual = (acceleration + V @ (V.T @ M) + M @ (M.T @ V @ M.T @ V + V.T @ V))
+        residual = acceleration + V @ (V.T @ M) + M @ (M.T @ V @ M.T @ V + V.T @ V)
     assert abs(residual).max() <= small
 
 
@@ -258,11 +258,11 @@ def test_guard(point):
     same = guard(M)
     assert not same.repaired and same.M is M and same.defect == defect(M)
     for P in (1, 30):  # (1 + k eps) I has the defect 2 k sqrt(P) eps
-        assert [guard(np.eye(P) * (1 + k * 2.0 ** -52)).repaired for k in (1, 3)] == [False, True]
+        assert [guard(np.eye(P) * (1 + k * 2.0**-52)).repaired for k in (1, 3)] == [False, True]
     off = guard(M * (1 + 1e-5))
     assert off.repaired and off.defect > 1e-5
-    left = guard(off.M).defect / off.defect ** 2  # 3/4 / sqrt(P) where all values are off alike
-    assert left == pytest.approx(.75 / M.shape[1] ** .5, rel=.01)
+    left = guard(off.M).defect / off.defect**2  # 3/4 / sqrt(P) where all values are off alike
+    assert left == pytest.approx(0.75 / M.shape[1] ** 0.5, rel=0.01)
     for hopeless in (2 * M, 0 * M, M * np.nan):
         with pytest.raises(ValueError, match="start from an orthogonal one"):
             guard(hopeless)

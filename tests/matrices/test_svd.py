@@ -74,10 +74,12 @@ def test_svd_keeps_given_singular_values():
     for margin in ("none", 1.5, 100):
         made = transition("svd", margin=margin)
         at = made.init(glorot)
-        assert abs(made.spectrum(at) - s).max() <= 100 * 12 * EPS * max(1, 1 if margin == "none"
-                                                                        else margin)
+        assert abs(made.spectrum(at) - s).max() <= 100 * 12 * EPS * max(
+            1, 1 if margin == "none" else margin
+        )
         assert abs(made.matrix(at)[0] - glorot).max() <= 2000 * EPS * (
-            1 if margin == "none" else margin)
+            1 if margin == "none" else margin
+        )
     assert (transition("svd", margin=0.1).init(np.eye(3))["p"] == 0).all()
     Q = initialize("orthogonal", (9, 9), rng)
     assert (transition("svd", margin=0.1).init(Q)["p"] == 0).all()
@@ -123,8 +125,11 @@ def test_singular_values_are_those_of_w():
     """U diag(s) V' has the singular values |s| when the bases are orthogonal (erratum 24:
     they may be 0)."""
     rng = np.random.default_rng(1)
-    at = {"U": initialize("orthogonal", (4, 4), rng), "V": initialize("orthogonal", (4, 4), rng),
-          "s": np.array([2.0, 0.5, 0.0, -1.0])}
+    at = {
+        "U": initialize("orthogonal", (4, 4), rng),
+        "V": initialize("orthogonal", (4, 4), rng),
+        "s": np.array([2.0, 0.5, 0.0, -1.0]),
+    }
     W, _ = transition("svd").matrix(at)
     found = np.linalg.svd(W, compute_uv=False)
     assert abs(found - [2, 1, 0.5, 0]).max() <= 100 * EPS
@@ -139,10 +144,11 @@ def test_soft_penalty_on_the_matrix_made():
     params = net.init(rng, np.float64)
     batch = Batch(rng.normal(size=(2, 2, 2)), np.array([0, 1]))
     plain = loss_and_gradients(net, params, batch)
-    soft = loss_and_gradients(net, params, batch,
-                              penalty=lambda p: open_penalty({"Whh": p["Whh"]}, 0.5))
+    soft = loss_and_gradients(
+        net, params, batch, penalty=lambda p: open_penalty({"Whh": p["Whh"]}, 0.5)
+    )
     assert abs(soft.loss - plain.loss - 0.5 * defect(net.matrices(params)[0]["Whh"])) < 100 * EPS
-    step = 2.0 ** -300
+    step = 2.0**-300
     for part in ("Whh.U", "Whh.s", "Whh.V"):
         v = rng.normal(size=params[part].shape)
         own = {**params, part: params[part] + 1j * step * v}

@@ -25,9 +25,16 @@ from support.strategies import arrays
 from support.transitions import CONSTANT, EPS, Sinh, complex_step_error, push_minus_pull
 
 MADE = {
-    "orthogonal": {}, "product": {"hard": True}, "svd": {}, "svd with margin": {"margin": 0.5},
-    "svd at margin 0": {"margin": 0}, "expm": {}, "cayley": {}, "scaled_cayley": {},
-    "householder": {}, "schur": {},
+    "orthogonal": {},
+    "product": {"hard": True},
+    "svd": {},
+    "svd with margin": {"margin": 0.5},
+    "svd at margin 0": {"margin": 0},
+    "expm": {},
+    "cayley": {},
+    "scaled_cayley": {},
+    "householder": {},
+    "schur": {},
 }
 
 
@@ -47,16 +54,21 @@ def start(name, shape, seed=0):
 
 
 def shapes(name):
-    return [(4, 4), (5, 3), (2, 4), (1, 1)] if make(name).rectangular else (
-        [(4, 4), (2, 2)] if name == "schur" else [(4, 4), (5, 5), (1, 1)])
+    return (
+        [(4, 4), (5, 3), (2, 4), (1, 1)]
+        if make(name).rectangular
+        else ([(4, 4), (2, 2)] if name == "schur" else [(4, 4), (5, 5), (1, 1)])
+    )
 
 
 def wiggled(made, name, shape, seed=1):
     """Parts away from any special point, as training finds them."""
     rng = np.random.default_rng(seed)
     start_parts = made.init(start(name, shape, seed))
-    return {part: value if part in CONSTANT else value + 0.3 * rng.normal(size=value.shape)
-            for part, value in start_parts.items()}
+    return {
+        part: value if part in CONSTANT else value + 0.3 * rng.normal(size=value.shape)
+        for part, value in start_parts.items()
+    }
 
 
 @st.composite
@@ -67,8 +79,9 @@ def rational_cases(draw, name):
     at = {part: draw(arrays(size, True)) for part, size in made.shapes(*shape).items()}
     if name == "householder":
         assume((at["V"] != 0).any(axis=1).all())
-    direction = {part: draw(arrays(value.shape, True)) * (part not in CONSTANT)
-                 for part, value in at.items()}
+    direction = {
+        part: draw(arrays(value.shape, True)) * (part not in CONSTANT) for part, value in at.items()
+    }
     return made, at, direction, draw(arrays(shape, True))
 
 
@@ -90,8 +103,10 @@ def test_complex_step(name):
     for shape in shapes(name):
         rng = np.random.default_rng(5)
         at = wiggled(made, name, shape)
-        direction = {part: rng.normal(size=value.shape) * (part not in CONSTANT)
-                     for part, value in at.items()}
+        direction = {
+            part: rng.normal(size=value.shape) * (part not in CONSTANT)
+            for part, value in at.items()
+        }
         cotangent = rng.normal(size=shape)
         assert complex_step_error(made, at, direction, cotangent) <= 1000
 
@@ -99,12 +114,12 @@ def test_complex_step(name):
 BUGS = {
     "orthogonal": ('{"M": dW}', '{"M": dW.T}'),
     "product": ('parts["D"] * dW)', 'parts["S"] * dW)'),
-    "svd": ('matmul(dW.T, scaled)', 'matmul(dW.T, parts["U"])'),
-    "svd at margin 0": ('matmul(dW.T, scaled)', 'matmul(dW, scaled)'),
-    "expm": ('_skew_pull(dX)', '_skew_pull(dX.T)'),
+    "svd": ("matmul(dW.T, scaled)", 'matmul(dW.T, parts["U"])'),
+    "svd at margin 0": ("matmul(dW.T, scaled)", "matmul(dW, scaled)"),
+    "expm": ("_skew_pull(dX)", "_skew_pull(dX.T)"),
     "cayley": ('_turn_pull(dW, parts["base"])', '_turn_pull(dW, parts["base"]).T'),
     "scaled_cayley": ('dW * parts["D"]', 'dW * parts["D"][:, None]'),
-    "householder": ('solve(S.T, matmul(V, G))', 'solve(S, matmul(V, G))'),
+    "householder": ("solve(S.T, matmul(V, G))", "solve(S, matmul(V, G))"),
 }
 
 
@@ -113,18 +128,27 @@ def test_oracles_reject(name):
     made = make(name)
     rng = np.random.default_rng(6)
     at = wiggled(made, name, (4, 4))
-    direction = {part: rng.normal(size=value.shape) * (part not in CONSTANT)
-                 for part, value in at.items()}
+    direction = {
+        part: rng.normal(size=value.shape) * (part not in CONSTANT) for part, value in at.items()
+    }
     cotangent = rng.normal(size=(4, 4))
     if name in BUGS:
         wrong = planted(type(made).pull_back, *BUGS[name])
         if name != "expm":  # numbers of many digits make that one slow
-            exact = [{part: np.vectorize(lambda v: Fraction(round(64 * v), 64), otypes=[object])(
-                value) for part, value in group.items()} for group in (at, direction)]
+            exact = [
+                {
+                    part: np.vectorize(lambda v: Fraction(round(64 * v), 64), otypes=[object])(
+                        value
+                    )
+                    for part, value in group.items()
+                }
+                for group in (at, direction)
+            ]
             w = np.vectorize(lambda v: Fraction(round(64 * v), 64), otypes=[object])(cotangent)
             assert push_minus_pull(made, *exact, w) == 0
             assert push_minus_pull(made, *exact, w, wrong) != 0
     else:
+
         def wrong(self, parts, tape, dW):
             grads = type(made).pull_back(self, parts, tape, dW)
             part = "p" if "p" in grads else "a"
@@ -191,20 +215,31 @@ def test_schur_starts(seed):
     rng = np.random.default_rng(seed)
     made = make("schur")
     basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    for W in (basis * [1, 1, 1, -1, 1, 1], np.triu(rng.normal(size=(6, 6))),
-              basis @ np.diag([1, -1, 1, -1, 1, 1]) @ basis.T, np.eye(6),
-              initialize("chain", (6, 6), rng)):
+    for W in (
+        basis * [1, 1, 1, -1, 1, 1],
+        np.triu(rng.normal(size=(6, 6))),
+        basis @ np.diag([1, -1, 1, -1, 1, 1]) @ basis.T,
+        np.eye(6),
+        initialize("chain", (6, 6), rng),
+    ):
         at = made.init(W)
         assert abs(made.matrix(at)[0] - W).max() <= 1000 * EPS * (1 + abs(W).max())
     W, _ = made.matrix({**at, "T": 0 * at["T"], "g": at["g"] + 1, "a": at["a"] + 0.3})
     assert abs(W @ W.T - W.T @ W).max() <= 100 * EPS
-    assert np.allclose(sorted(abs(np.linalg.eigvals(W))), sorted(np.repeat(at["g"] + 1, 2)),
-                       rtol=1e-12)  # normal: eigenvalues are as well conditioned as they can be
+    assert np.allclose(
+        sorted(abs(np.linalg.eigvals(W))), sorted(np.repeat(at["g"] + 1, 2)), rtol=1e-12
+    )  # normal: eigenvalues are as well conditioned as they can be
 
 
-@pytest.mark.parametrize("name,options", [
-    ("svd", {"prior": 0.25}), ("svd with margin", {"prior": 0.25, "soft": 0.5}),
-    ("svd at margin 0", {"soft": 2}), ("schur", {"modulus_penalty": 0.5})])
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("svd", {"prior": 0.25}),
+        ("svd with margin", {"prior": 0.25, "soft": 0.5}),
+        ("svd at margin 0", {"soft": 2}),
+        ("schur", {"modulus_penalty": 0.5}),
+    ],
+)
 def test_penalties(name, options):
     """Their values by definition, their gradients by complex step."""
     made = make(name, **options)
@@ -217,17 +252,20 @@ def test_penalties(name, options):
     if "soft" in options:
         assert made.manifold == () and made.report(own)["defect_U"] > 0
         expected += options["soft"] * sum(
-            ((own[part].T @ own[part] - np.eye(4)) ** 2).sum() for part in "UV")
+            ((own[part].T @ own[part] - np.eye(4)) ** 2).sum() for part in "UV"
+        )
     if "modulus_penalty" in options:
         expected += 0.5 * ((own["g"] - 1) ** 2).sum()
     assert abs(value - expected) <= 100 * EPS * (1 + expected)
-    step = 2.0 ** -300
+    step = 2.0**-300
     rng = np.random.default_rng(8)
     for part, gradient in grads.items():
         v = rng.normal(size=gradient.shape)
         moved, _ = penalty(made, {**at, part: at[part] + 1j * step * v}, ("Whh",))
-        assert abs(moved.imag / step - (gradient * v).sum()) <= 1000 * EPS * (
-            abs(gradient) * abs(v)).sum()
+        assert (
+            abs(moved.imag / step - (gradient * v).sum())
+            <= 1000 * EPS * (abs(gradient) * abs(v)).sum()
+        )
     assert penalty(make(name), at, ("Whh",)) == (0, {})
 
 
@@ -235,8 +273,11 @@ def test_soft_penalty_is_exact():
     """On rationals: the gradient of ||U'U - I||_F^2 and of (s - 1)^2 against dual numbers."""
     made = make("svd", prior=0.25, soft=0.5)
     values = [Fraction(n, 3) for n in range(1, 15)]
-    at = {"U": np.array(values[:4], object).reshape(2, 2),
-          "V": np.array(values[4:8], object).reshape(2, 2), "s": np.array(values[8:10], object)}
+    at = {
+        "U": np.array(values[:4], object).reshape(2, 2),
+        "V": np.array(values[4:8], object).reshape(2, 2),
+        "s": np.array(values[8:10], object),
+    }
     direction = {part: array[::-1] for part, array in at.items()}
     value, grads = made.penalty(at)
     pushed, _ = made.penalty({part: dual_array(at[part], direction[part]) for part in at})
@@ -245,9 +286,17 @@ def test_soft_penalty_is_exact():
 
 
 @pytest.mark.parametrize("step", ["cayley", "qr", "polar", "geodesic"])
-@pytest.mark.parametrize("name,shape", [("schur", (6, 6)), *(
-    (name, shape) for name in ("orthogonal", "product", "svd with margin")
-    for shape in ((6, 6), (6, 2), (3, 6)))])
+@pytest.mark.parametrize(
+    "name,shape",
+    [
+        ("schur", (6, 6)),
+        *(
+            (name, shape)
+            for name in ("orthogonal", "product", "svd with margin")
+            for shape in ((6, 6), (6, 2), (3, 6))
+        ),
+    ],
+)
 def test_retract_descends_and_reports(step, name, shape):
     """The parts move by their full names, down the loss <G, W>, and their defects are reported."""
     made = make(name, step=step)
@@ -255,8 +304,7 @@ def test_retract_descends_and_reports(step, name, shape):
     params = {f"W1.{part}": value.astype(np.float32) for part, value in at.items()}
     G = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     own = {part: params[f"W1.{part}"] for part in at}
-    grads = {f"W1.{part}": g
-             for part, g in made.pull_back(own, made.matrix(own)[1], G).items()}
+    grads = {f"W1.{part}": g for part, g in made.pull_back(own, made.matrix(own)[1], G).items()}
     names = tuple(f"W1.{part}" for part in made.manifold)
     moved = made.retract(params, grads, names, 1e-3)
     assert set(moved.params) == set(moved.defects) == set(names) and moved.repaired == ()
@@ -315,8 +363,10 @@ def test_every_transition_in_the_feedforward_net(name):
 def check_net(net, params, batch, rng):
     grads = loss_and_gradients(net, params, batch).gradients
     fixed = tuple(f".{part}" for part in CONSTANT)
-    direction = {part: rng.normal(size=value.shape) * (not part.endswith(fixed))
-                 for part, value in params.items()}
+    direction = {
+        part: rng.normal(size=value.shape) * (not part.endswith(fixed))
+        for part, value in params.items()
+    }
     _, pushed = jvp(net, params, batch, direction)
     terms = {part: grads[part] * direction[part] for part in params}
     size = sum(abs(term).sum() for term in terms.values())
@@ -332,17 +382,18 @@ def test_registry():
     for name in TRANSITIONS:
         assert transition(name) == transition(name)
     for arguments, message in (
-            (("unitary", {}), "'unitary' is unknown; choose one of dense, orthogonal"),
-            (("dense", {"margin": 1}), "takes no options"),
-            (("svd", {"edge": 1}), "'edge' is unknown; its options are step, metric, margin"),
-            (("cayley", {"edge": 1}), "its options are none"),
-            (("svd", {"margin": -1}), "margin is -1; need"),
-            (("svd", {"margin": "wide"}), "margin is 'wide'; need"),
-            (("svd", {"spectrum_rate": "x"}), "choose one of plain, printed, margin_free"),
-            (("svd", {"prior": float("nan")}), "prior is nan; need"),
-            (("product", {"low": 2}), "need low <= high"),
-            (("orthogonal", {"step": "x"}), "choose one of cayley, qr, polar, geodesic"),
-            (("orthogonal", {"metric": "x"}), "choose one of canonical, euclidean")):
+        (("unitary", {}), "'unitary' is unknown; choose one of dense, orthogonal"),
+        (("dense", {"margin": 1}), "takes no options"),
+        (("svd", {"edge": 1}), "'edge' is unknown; its options are step, metric, margin"),
+        (("cayley", {"edge": 1}), "its options are none"),
+        (("svd", {"margin": -1}), "margin is -1; need"),
+        (("svd", {"margin": "wide"}), "margin is 'wide'; need"),
+        (("svd", {"spectrum_rate": "x"}), "choose one of plain, printed, margin_free"),
+        (("svd", {"prior": float("nan")}), "prior is nan; need"),
+        (("product", {"low": 2}), "need low <= high"),
+        (("orthogonal", {"step": "x"}), "choose one of cayley, qr, polar, geodesic"),
+        (("orthogonal", {"metric": "x"}), "choose one of canonical, euclidean"),
+    ):
         with pytest.raises(ValueError, match=message):
             transition(arguments[0], **arguments[1])
     with pytest.raises(ValueError, match="need a square matrix of even size"):
@@ -353,15 +404,24 @@ def test_registry():
 def test_distances_are_independent_of_a_start_from_the_same_seed(seed):
     from refnet.training.experiment import build
     from refnet.training.protocols import preset
+
     for net in ({"cell": "rnn"}, {"cell": "gru"}):
-        e = build(preset("temporal-order", length=20, hidden=60, seed=seed, **net,
-                         transition=f"product:seed={seed}"))
+        e = build(
+            preset(
+                "temporal-order",
+                length=20,
+                hidden=60,
+                seed=seed,
+                **net,
+                transition=f"product:seed={seed}",
+            )
+        )
         parts = [value for name, value in e.start()[0].items() if name.startswith("Whh")]
         D = [value.ravel() for value in parts if value.min() > 0]
         S = [value.ravel() for value in parts if value.min() < 0]
         assert len(D) == len(S) > 0
         # of 3600 independent pairs the correlation has the standard deviation 1/60
-        assert max(abs(np.corrcoef(d, s)[0, 1]) for d in D for s in S) < .1
+        assert max(abs(np.corrcoef(d, s)[0, 1]) for d in D for s in S) < 0.1
 
 
 def test_a_transition_that_is_not_rational_needs_no_more_than_its_entries(monkeypatch):

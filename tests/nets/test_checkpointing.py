@@ -41,9 +41,18 @@ def cases(draw, cell):
     T, B, H = draw(st.integers(0, longest)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
     D = C = 1
     readout = draw(st.sampled_from(["last", "every"]))
-    net = RecurrentNet(D, H, C, cell=cell, activation=act, readout=readout, loss="squared_error",
-                       gain=draw(st.sampled_from([1, 2])),
-                       clip_step=draw(st.sampled_from([None, 1])), gate=GATE)
+    net = RecurrentNet(
+        D,
+        H,
+        C,
+        cell=cell,
+        activation=act,
+        readout=readout,
+        loss="squared_error",
+        gain=draw(st.sampled_from([1, 2])),
+        clip_step=draw(st.sampled_from([None, 1])),
+        gate=GATE,
+    )
     peepholes = draw(st.sampled_from([(), ("Wpi", "Wpf", "Wpo")])) if cell == "lstm" else ()
     _, need, x, h0 = shapes(cell, T, B, D, H, act, peepholes)
     need |= {"Why": (C, H), "by": (C,)}
@@ -52,8 +61,11 @@ def cases(draw, cell):
         need["h0"] = start
     params = {name: draw(arrays(shape, True)) for name, shape in need.items()}
     steps = (T, B) if readout == "every" else (B,)
-    return net, params, Batch(draw(arrays(x, True)), draw(arrays((*steps, C), True)),
-                              draw(masks(T, B)))
+    return (
+        net,
+        params,
+        Batch(draw(arrays(x, True)), draw(arrays((*steps, C), True)), draw(masks(T, B))),
+    )
 
 
 def agrees(net, params, batch, whole=None):
@@ -62,12 +74,17 @@ def agrees(net, params, batch, whole=None):
     whole = whole or loss_and_gradients(net, params, batch)
     parts = loss_and_gradients(replace(net, checkpoint="sqrt"), params, batch)
     without = loss_and_gradients(replace(net, checkpoint="sqrt"), params, batch, inputs=False)
-    return (whole.loss == parts.loss and (whole.outputs == parts.outputs).all()
-            and whole.gradients.keys() == parts.gradients.keys()
-            and without.gradients.keys() == whole.gradients.keys() - {"x"}
-            and all(value.shape == whole.gradients[name].shape
-                    and (value == whole.gradients[name]).all()
-                    for found in (parts, without) for name, value in found.gradients.items()))
+    return (
+        whole.loss == parts.loss
+        and (whole.outputs == parts.outputs).all()
+        and whole.gradients.keys() == parts.gradients.keys()
+        and without.gradients.keys() == whole.gradients.keys() - {"x"}
+        and all(
+            value.shape == whole.gradients[name].shape and (value == whole.gradients[name]).all()
+            for found in (parts, without)
+            for name, value in found.gradients.items()
+        )
+    )
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -85,14 +102,28 @@ def exact_case(cell, readout):
     T, B, H, act = 3, 3, 2 if cell == "rnn" else 1, ACTIVATIONS["softsign"]
     peepholes = ("Wpi", "Wpf", "Wpo") if cell == "lstm" else ()
     _, need, x, h0 = shapes(cell, T, B, 1, H, act, peepholes)
-    need |= {"Why": (1, H), "by": (1,), "h0": h0, "x": x,
-             "y": (T, B, 1) if readout == "every" else (B, 1)}
-    drawn = {name: np.vectorize(lambda n: Fraction(int(n), 8), otypes=[object])(
-        2 * rng.integers(-8, 8, shape) + 1) for name, shape in need.items()}
+    need |= {
+        "Why": (1, H),
+        "by": (1,),
+        "h0": h0,
+        "x": x,
+        "y": (T, B, 1) if readout == "every" else (B, 1),
+    }
+    drawn = {
+        name: np.vectorize(lambda n: Fraction(int(n), 8), otypes=[object])(
+            2 * rng.integers(-8, 8, shape) + 1
+        )
+        for name, shape in need.items()
+    }
     mask = np.arange(T)[:, None] < np.array([3, 2, 0])
     batch = Batch(drawn.pop("x"), drawn.pop("y"), mask)
-    return RecurrentNet(1, H, 1, cell=cell, activation=act, readout=readout,
-                        loss="squared_error", gate=GATE), drawn, batch
+    return (
+        RecurrentNet(
+            1, H, 1, cell=cell, activation=act, readout=readout, loss="squared_error", gate=GATE
+        ),
+        drawn,
+        batch,
+    )
 
 
 BUGS = {
@@ -102,8 +133,10 @@ BUGS = {
     "last segment's weights only": ("np.asanyarray(total[name] + value)", "value"),
     "segments of dx in the wrong order": ("dx[::-1]", "dx"),
     "read at h0 forgotten": ("np.where((steps == 0)[:, None], drows, 0)", "0 * drows"),
-    "read one step early": ("dh[steps[here] - earliest, here]",
-                            "dh[steps[here] - earliest - 1, here]"),
+    "read one step early": (
+        "dh[steps[here] - earliest, here]",
+        "dh[steps[here] - earliest - 1, here]",
+    ),
     "Why of the last segment": ("sum(sums[1:], sums[0])", "sums[0]"),
 }
 
@@ -113,9 +146,10 @@ def test_a_planted_bug_is_rejected(bug, monkeypatch):
     readout = "every" if "Why" in bug else "last"
     case = exact_case("lstm" if "cell" in bug else "rnn", readout)
     owner, name = next(
-        (owner, name) for owner, name in (
-            (checkpointing.Layer, "backward"), (RecurrentNet, "_pull_states"))
-        if BUGS[bug][0] in inspect.getsource(getattr(owner, name)))
+        (owner, name)
+        for owner, name in ((checkpointing.Layer, "backward"), (RecurrentNet, "_pull_states"))
+        if BUGS[bug][0] in inspect.getsource(getattr(owner, name))
+    )
     wrong = planted(getattr(owner, name), *BUGS[bug])
     whole = loss_and_gradients(*case)
     found = []
@@ -143,15 +177,16 @@ def test_segments():
         parts = checkpointing.segments(T)
         assert [step for first, end in parts for step in range(first, end)] == list(range(T))
         longest = max(end - first for first, end in parts)
-        assert longest <= 10 * (T ** 0.5 + 1) and len(parts) <= T ** 0.5 / 10 + 1
+        assert longest <= 10 * (T**0.5 + 1) and len(parts) <= T**0.5 / 10 + 1
 
 
 def unit_case(cell, readout, dtype, T=2000, B=5, H=6):
     """Wxh and Why are identities, so that dx is the pre-activations' gradient da and the read-out
     rounds nothing."""
     rng = np.random.default_rng(2)
-    net = RecurrentNet(1, H, H, cell=cell, readout=readout, loss="squared_error",
-                       backend="compiled")
+    net = RecurrentNet(
+        1, H, H, cell=cell, readout=readout, loss="squared_error", backend="compiled"
+    )
     G = len(net.gates)
     net = replace(net, inputs=G * H)
     params = net.init(rng, dtype)
@@ -175,13 +210,20 @@ def test_compiled_differs_in_the_order_of_sums_alone(cell, readout, dtype):
     parts = loss_and_gradients(replace(net, checkpoint="sqrt"), params, batch)
     assert len(checkpointing.segments(T)) > 2
     assert whole.outputs.tobytes() == parts.outputs.tobytes() and whole.loss == parts.loss
-    da, h = (abs(whole.gradients["x"]).reshape(T * B, -1),
-             abs(net.forward(params, batch.x)[1].cell.h))
+    da, h = (
+        abs(whole.gradients["x"]).reshape(T * B, -1),
+        abs(net.forward(params, batch.x)[1].cell.h),
+    )
     seen, last = h[:-1].reshape(T * B, -1), 2 * abs(whole.outputs - batch.y)
-    sizes = {"Whh": da.T @ seen, "Wxh": da.T @ abs(batch.x).reshape(T * B, -1),
-             "bh": da.sum(axis=0), "bhn": da[:, -net.hidden:].sum(axis=0),
-             "Why": last.reshape(-1, net.hidden).T @ h[1:].reshape(T * B, -1)
-             if readout == "every" else 0}
+    sizes = {
+        "Whh": da.T @ seen,
+        "Wxh": da.T @ abs(batch.x).reshape(T * B, -1),
+        "bh": da.sum(axis=0),
+        "bhn": da[:, -net.hidden :].sum(axis=0),
+        "Why": last.reshape(-1, net.hidden).T @ h[1:].reshape(T * B, -1)
+        if readout == "every"
+        else 0,
+    }
     for name, value in whole.gradients.items():
         assert value.dtype == parts.gradients[name].dtype == dtype
         allowed = 2 * T * B * np.finfo(dtype).eps * sizes.get(name, 0)
@@ -240,19 +282,22 @@ def test_every_other_derivative():
         with SHORT:
             for name, value in hvp(net, params, batch, params).items():
                 assert (value == hvp(parts, params, batch, params)[name]).all(), name
-            for one, two in zip(jvp(net, params, batch, params),
-                                jvp(parts, params, batch, params)):
+            for one, two in zip(jvp(net, params, batch, params), jvp(parts, params, batch, params)):
                 assert (one == two).all()
-            for one, two in zip(per_example_gradients(net, params, batch),
-                                per_example_gradients(parts, params, batch)):
+            for one, two in zip(
+                per_example_gradients(net, params, batch),
+                per_example_gradients(parts, params, batch),
+            ):
                 assert (one.gradients["Whh"] == two.gradients["Whh"]).all()
-            assert (state_jacobians(net, params, batch.x)
-                    == state_jacobians(parts, params, batch.x)).all()
+            assert (
+                state_jacobians(net, params, batch.x) == state_jacobians(parts, params, batch.x)
+            ).all()
 
 
 def test_certified_with_its_states():
     pytest.importorskip("flint")
     from refnet.exact import certify
+
     net, params, batch = exact_case("rnn", "last")
     net = RecurrentNet(1, 2, 1, activation=net.activation, loss="squared_error")
     with SHORT:
@@ -269,9 +314,13 @@ def test_the_tape_says_that_it_has_no_states():
         tape.cell.h
 
 
-@pytest.mark.parametrize("shape, message", [
-    ((7, 2), "x has shape .7, 2.; need .T, B, D.*For one sequence, pass"),
-    ((70, 2, 5), "x has shape .70, 2, 5.; need .T, B, D. with D = 2")])
+@pytest.mark.parametrize(
+    "shape, message",
+    [
+        ((7, 2), "x has shape .7, 2.; need .T, B, D.*For one sequence, pass"),
+        ((70, 2, 5), "x has shape .70, 2, 5.; need .T, B, D. with D = 2"),
+    ],
+)
 def test_a_wrong_shape_is_named_as_it_was_passed(shape, message):
     net = RecurrentNet(2, 3, 2, checkpoint="sqrt")
     with pytest.raises(ValueError, match=message):
@@ -289,8 +338,20 @@ def test_cotangents_of_another_length_are_refused():
 def test_an_unknown_name_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="checkpoint 'log' is unknown; choose one of none, sqrt"):
         RecurrentNet(1, 1, 1, checkpoint="log")
-    assert main(["train", "temporal-order", "--checkpoint", "log", "--quiet", "--out",
-                 str(tmp_path / "run")]) == 2
+    assert (
+        main(
+            [
+                "train",
+                "temporal-order",
+                "--checkpoint",
+                "log",
+                "--quiet",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 2
+    )
     assert "choose one of none, sqrt" in capsys.readouterr().err
 
 
@@ -301,15 +362,31 @@ def test_train_by_name(tmp_path, monkeypatch, capsys):
     """Every one of a run's steps goes back over checkpoints, and --config repeats it."""
     calls = []
     honest = checkpointing.Layer.backward
-    monkeypatch.setattr(checkpointing.Layer, "backward", lambda layer, *args: calls.append(
-        layer.checkpoints) or honest(layer, *args))
-    flags = ("temporal-order:samples=40 --length 40 --hidden 6 --batch 4 --iterations 20 "
-             "--evaluate-every 10 --optimizer rmsprop --backend reference --checkpoint sqrt "
-             "--quiet --out")
+    monkeypatch.setattr(
+        checkpointing.Layer,
+        "backward",
+        lambda layer, *args: calls.append(layer.checkpoints) or honest(layer, *args),
+    )
+    flags = (
+        "temporal-order:samples=40 --length 40 --hidden 6 --batch 4 --iterations 20 "
+        "--evaluate-every 10 --optimizer rmsprop --backend reference --checkpoint sqrt "
+        "--quiet --out"
+    )
     assert main(["train", *flags.split(), str(tmp_path / "a")]) == 0
     assert calls == [True] * 20
-    assert main(["train", "--config", str(tmp_path / "a" / "config.toml"), "--quiet", "--out",
-                 str(tmp_path / "b")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "--config",
+                str(tmp_path / "a" / "config.toml"),
+                "--quiet",
+                "--out",
+                str(tmp_path / "b"),
+            ]
+        )
+        == 0
+    )
     assert len(calls) == 40 and saved(tmp_path / "a") == saved(tmp_path / "b")
     assert "checkpoint" in (tmp_path / "a" / "config.toml").read_text()
 
@@ -331,10 +408,13 @@ def test_a_net_that_only_runs_forward(cell, act, backend):
     rng = np.random.default_rng(0)
     x, mask = rng.standard_normal((11, 13, 3)).astype(np.float32), np.ones((11, 13), bool)
     mask[7:, 3] = False
-    nets = [RecurrentNet(3, 9, 4, cell, activation=act, readout=readout, backend=backend)
-            for readout in ("last", "every")]
-    nets.append(StackedNet(3, 9, 4, cell, activation=act, backend=backend, layers=2,
-                           bidirectional=True))
+    nets = [
+        RecurrentNet(3, 9, 4, cell, activation=act, readout=readout, backend=backend)
+        for readout in ("last", "every")
+    ]
+    nets.append(
+        StackedNet(3, 9, 4, cell, activation=act, backend=backend, layers=2, bidirectional=True)
+    )
     for net in nets:
         params = net.init(rng)
         for seen in (None, mask):
@@ -345,9 +425,13 @@ def test_a_net_that_only_runs_forward(cell, act, backend):
                 forward.backward(params, tape, got)
 
 
-@pytest.mark.parametrize("cell, readout, most", [
-    *((cell, "last", .25) for cell in CELLS),
-    *((cell, "every", 2) for cell in ("lstm", "gru", "gru_before", "cifg"))])
+@pytest.mark.parametrize(
+    "cell, readout, most",
+    [
+        *((cell, "last", 0.25) for cell in CELLS),
+        *((cell, "every", 2) for cell in ("lstm", "gru", "gru_before", "cifg")),
+    ],
+)
 def test_memory_of_a_net_that_only_runs_forward(cell, readout, most):
     """The states, (T, B, H), and not much more, where all are read; a tape has four times as many
     numbers or more. Where the last is read, next to nothing."""

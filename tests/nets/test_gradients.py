@@ -29,13 +29,12 @@ def test_complex_step(case):
     assert abs(loss_push_minus_pull(case)) <= rounding_bound(case)
 
 
-@given(rnn_cases(names=["elu", "leaky_relu", "prelu", "relu"], exact=False,
-                 loss="squared_error"))
+@given(rnn_cases(names=["elu", "leaky_relu", "prelu", "relu"], exact=False, loss="squared_error"))
 def test_complex_step_with_kinks(case):
     """A kink is decided by the real part alone. Its rounding may differ between real and
     complex products, so a pre-activation that is zero but for rounding is left out."""
     tape = case.net.forward(case.params, case.batch.x, case.batch.mask)[1].cell
-    assume((abs(tape.a) > 2.0 ** -40).all())  # 2^12 eps: far above the rounding of a short sum
+    assume((abs(tape.a) > 2.0**-40).all())  # 2^12 eps: far above the rounding of a short sum
     assert abs(loss_push_minus_pull(case)) <= 16 * rounding_bound(case)
 
 
@@ -47,16 +46,27 @@ def test_complex_step_feedforward(case):
 def float_case(net, seed=0, loss_classes=True, T=4, B=3, dtype=np.float64):
     rng = np.random.default_rng(seed)
     H = net.hidden
-    shapes = {"Whh": (H, H), "Wxh": (H, net.inputs), "bh": (H,), "Why": (net.outputs, H),
-              "by": (net.outputs,), "h0": (H,),
-              **{name: shape(H) for name, shape, _ in net.activation.start}}
+    shapes = {
+        "Whh": (H, H),
+        "Wxh": (H, net.inputs),
+        "bh": (H,),
+        "Why": (net.outputs, H),
+        "by": (net.outputs,),
+        "h0": (H,),
+        **{name: shape(H) for name, shape, _ in net.activation.start},
+    }
     params = {name: rng.normal(0, 0.6, shape).astype(dtype) for name, shape in shapes.items()}
     steps = (T, B) if net.readout == "every" else (B,)
-    y = (rng.integers(0, net.outputs, steps) if net.loss == "cross_entropy"
-         else rng.normal(size=(*steps, net.outputs)).astype(dtype))
+    y = (
+        rng.integers(0, net.outputs, steps)
+        if net.loss == "cross_entropy"
+        else rng.normal(size=(*steps, net.outputs)).astype(dtype)
+    )
     x = rng.normal(size=(T, B, net.inputs)).astype(dtype)
-    direction = {name: rng.choice([-1.0, 1.0], value.shape).astype(dtype)
-                 for name, value in {**params, "x": x}.items()}
+    direction = {
+        name: rng.choice([-1.0, 1.0], value.shape).astype(dtype)
+        for name, value in {**params, "x": x}.items()
+    }
     return Case(net, params, Batch(x, y), direction, None)
 
 
@@ -91,9 +101,12 @@ def test_jvp_is_transpose_of_vjp(case):
 def magnitude_case(dtype):
     net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["elu"])
     case = float_case(net, seed=21, B=2)
-    return (net, {name: value.astype(dtype) for name, value in case.params.items()},
-            case.batch._replace(x=case.batch.x.astype(dtype)),
-            {name: value.astype(dtype) for name, value in case.direction.items()})
+    return (
+        net,
+        {name: value.astype(dtype) for name, value in case.params.items()},
+        case.batch._replace(x=case.batch.x.astype(dtype)),
+        {name: value.astype(dtype) for name, value in case.direction.items()},
+    )
 
 
 def scales(dtype):
@@ -111,14 +124,21 @@ def magnitudes_disagree(dtype):
         scaled = {name: value * scale for name, value in v.items()}
         pushed, slope = jvp(net, params, batch, scaled)
         curved = hvp(net, params, batch, scaled)
-        exact = (np.array_equal(pushed, outputs * scale) and slope == loss * scale
-                 and all(np.array_equal(curved[name], value * scale)
-                         for name, value in products.items()))
+        exact = (
+            np.array_equal(pushed, outputs * scale)
+            and slope == loss * scale
+            and all(np.array_equal(curved[name], value * scale) for name, value in products.items())
+        )
         # beside the smallest numbers, what is rounded there
         tiny = np.finfo(dtype).tiny
-        near = all(np.all(abs(a - b) <= tiny) for a, b in (
-            (pushed, outputs * scale), (slope, loss * scale),
-            *((curved[name], value * scale) for name, value in products.items())))
+        near = all(
+            np.all(abs(a - b) <= tiny)
+            for a, b in (
+                (pushed, outputs * scale),
+                (slope, loss * scale),
+                *((curved[name], value * scale) for name, value in products.items()),
+            )
+        )
         if not (exact if scale >= 1 else near):
             return scale
     return None
@@ -164,12 +184,18 @@ def test_per_example_gradients_add_up(case):
         assert (total == value).all(), name
 
 
-LEAKS = {**RNN_BUGS, "leak between examples": ('carry = matmul(da[t], p["Whh"])',
-                                               'carry = matmul(da[t], p["Whh"])[::-1]')}
+LEAKS = {
+    **RNN_BUGS,
+    "leak between examples": (
+        'carry = matmul(da[t], p["Whh"])',
+        'carry = matmul(da[t], p["Whh"])[::-1]',
+    ),
+}
 
 
-@pytest.mark.parametrize("bug", ["missing bias sum", "leak between examples",
-                                 "input gradient through the wrong step"])
+@pytest.mark.parametrize(
+    "bug", ["missing bias sum", "leak between examples", "input gradient through the wrong step"]
+)
 def test_per_example_oracle_rejects(bug, monkeypatch):
     """What treats examples differently; a bug that each example has alike is for the others."""
     net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
@@ -178,9 +204,13 @@ def test_per_example_oracle_rejects(bug, monkeypatch):
     def differs():
         whole = loss_and_gradients(net, params, batch).gradients
         shares = [share.gradients for share in per_example_gradients(net, params, batch)]
-        return (any((sum(share[name] for share in shares) != whole[name]).any()
-                    for name in ("Whh", "bh"))
-                or (np.concatenate([s["x"] for s in shares], axis=1) != whole["x"]).any())
+        return (
+            any(
+                (sum(share[name] for share in shares) != whole[name]).any()
+                for name in ("Whh", "bh")
+            )
+            or (np.concatenate([s["x"] for s in shares], axis=1) != whole["x"]).any()
+        )
 
     assert not differs()
     monkeypatch.setattr(rnn, "backward", planted(rnn.backward, *LEAKS[bug]))
@@ -207,8 +237,12 @@ def test_hvp_is_symmetric(case):
 @pytest.mark.parametrize("bug", RNN_BUGS)
 def test_symmetry_oracle_rejects(bug, monkeypatch):
     """A field that is not the gradient of a loss has no symmetric derivative."""
-    case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"],
-                                     loss="squared_error", readout="every"), seed=8)
+    case = generic_case(
+        RecurrentNet(
+            2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", readout="every"
+        ),
+        seed=8,
+    )
     net, params, batch, v, _ = case
     u = {name: value[::-1] + 1 for name, value in v.items()}
     assert dot(hvp(net, params, batch, v), u) == dot(hvp(net, params, batch, u), v)
@@ -216,15 +250,19 @@ def test_symmetry_oracle_rejects(bug, monkeypatch):
     assert dot(hvp(net, params, batch, v), u) != dot(hvp(net, params, batch, u), v)
 
 
-@pytest.mark.parametrize("loss, y", [("squared_error", 1 + 2j), ("squared_error", 1.5),
-                                     ("squared_error", 2), ("none", 1 + 2j)])
+@pytest.mark.parametrize(
+    "loss, y",
+    [("squared_error", 1 + 2j), ("squared_error", 1.5), ("squared_error", 2), ("none", 1 + 2j)],
+)
 def test_tangents_in_complex_numbers_take_any_targets(loss, y):
     """The tangent of the loss along by is the sum of its gradient, and squared errors, the
     mean of two of them, have the Hessian I in by."""
     net = RecurrentNet(2, 3, 2, loss=loss, reduction="sum")
     rng = np.random.default_rng(0)
-    params = {name: value + 1j * rng.normal(size=value.shape)
-              for name, value in net.init(rng, np.float64).items()}
+    params = {
+        name: value + 1j * rng.normal(size=value.shape)
+        for name, value in net.init(rng, np.float64).items()
+    }
     batch = Batch(rng.normal(size=(3, 1, 2)) + 0j, np.full((1, 2), y))
     along = {"by": np.ones(2)}
     result = loss_and_gradients(net, params, batch)
@@ -254,14 +292,17 @@ def test_no_sequence_and_no_step_give_zeros(kind, shape, backend):
 def test_hvp_is_the_difference_of_gradients_of_a_quadratic():
     """With an identity net of one step the loss is a polynomial; along the read-out alone it
     is a quadratic, so a difference of gradients is the Hessian product, exactly."""
-    case = generic_case(RecurrentNet(2, 3, 2, activation=ACTIVATIONS["identity"],
-                                     loss="squared_error"), seed=9)
+    case = generic_case(
+        RecurrentNet(2, 3, 2, activation=ACTIVATIONS["identity"], loss="squared_error"), seed=9
+    )
     net, params, batch, direction, _ = case
     v = {"Why": direction["Why"]}
     moved = {**params, "Why": params["Why"] + v["Why"]}
     product = hvp(net, params, batch, v)["Why"]
-    difference = (loss_and_gradients(net, moved, batch).gradients["Why"]
-                  - loss_and_gradients(net, params, batch).gradients["Why"])
+    difference = (
+        loss_and_gradients(net, moved, batch).gradients["Why"]
+        - loss_and_gradients(net, params, batch).gradients["Why"]
+    )
     assert (product == difference).all()
 
 
@@ -276,14 +317,16 @@ def test_state_jacobians(case):
     T, B = batch.x.shape[:2]
     assert (jacobians[T] == np.eye(net.hidden, dtype=int)).all()
     h0_dot = np.broadcast_to(direction["h0"], (B, net.hidden))
-    outputs_dot = jvp(net, params, batch._replace(y=np.zeros((B, net.outputs), object)),
-                      {"h0": direction["h0"]})[0]
+    outputs_dot = jvp(
+        net, params, batch._replace(y=np.zeros((B, net.outputs), object)), {"h0": direction["h0"]}
+    )[0]
     pushed = np.stack([params["Why"] @ jacobians[0, b] @ h0_dot[b] for b in range(B)])
     assert (pushed == outputs_dot).all()
 
 
-@pytest.mark.parametrize("bug", ["wrong transpose", "missing h0 gradient",
-                                 "derivative at the wrong array"])
+@pytest.mark.parametrize(
+    "bug", ["wrong transpose", "missing h0 gradient", "derivative at the wrong array"]
+)
 def test_jacobian_oracle_rejects(bug, monkeypatch):
     """The bugs of one step's pull-back; the others do not enter dh_T/dh_t."""
     net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
@@ -321,7 +364,7 @@ def test_same_source_on_every_float(name, dtype):
     result = loss_and_gradients(net, cast, case.batch._replace(x=case.batch.x.astype(dtype)))
     exact = loss_and_gradients(net, case.params, case.batch)
     assert result.loss.dtype == dtype
-    tolerance = 2 ** 29 * rounding_bound(case)  # eps of float32 is 2^29 times float64's
+    tolerance = 2**29 * rounding_bound(case)  # eps of float32 is 2^29 times float64's
     for key, value in result.gradients.items():
         assert value.dtype == dtype, key
         assert abs(value - exact.gradients[key]).max() <= tolerance, key
@@ -331,8 +374,11 @@ def test_fractions_agree_with_floats():
     net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
     case = float_case(net, seed=12)
     exact = np.vectorize(Fraction, otypes=[object])
-    result = loss_and_gradients(net, {k: exact(v) for k, v in case.params.items()},
-                                Batch(exact(case.batch.x), exact(case.batch.y)))
+    result = loss_and_gradients(
+        net,
+        {k: exact(v) for k, v in case.params.items()},
+        Batch(exact(case.batch.x), exact(case.batch.y)),
+    )
     floats = loss_and_gradients(net, case.params, case.batch)
     assert all(type(v) is Fraction for g in result.gradients.values() for v in g.flat)
     for key, value in floats.gradients.items():
@@ -341,24 +387,36 @@ def test_fractions_agree_with_floats():
 
 def test_mask_reads_each_sequence_at_its_own_last_step():
     """A batch of different lengths is its sequences run alone."""
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error",
-                       reduction="sum")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", reduction="sum"
+    )
     case = generic_case(net, seed=13)
     lengths = [1, 3]
     mask = np.arange(3)[:, None] < np.array(lengths)
     whole = loss_and_gradients(net, case.params, case.batch._replace(mask=mask))
-    shares = [loss_and_gradients(net, {**case.params, "h0": case.params["h0"][b:b + 1]},
-                                 Batch(case.batch.x[:n, b:b + 1], case.batch.y[b:b + 1]))
-              for b, n in enumerate(lengths)]
+    shares = [
+        loss_and_gradients(
+            net,
+            {**case.params, "h0": case.params["h0"][b : b + 1]},
+            Batch(case.batch.x[:n, b : b + 1], case.batch.y[b : b + 1]),
+        )
+        for b, n in enumerate(lengths)
+    ]
     assert whole.loss == sum(share.loss for share in shares)
     assert (whole.gradients["Whh"] == sum(s.gradients["Whh"] for s in shares)).all()
     assert (whole.gradients["x"][1:, 0] == 0).all()
 
 
-@pytest.mark.parametrize("net", [
-    RecurrentNet(2, 3, 2, cell="rnn"), RecurrentNet(2, 3, 2, cell="lstm"),
-    RecurrentNet(2, 3, 2, cell="gru"), StackedNet(2, 3, 2, cell="cifg", layers=2),
-    StackedNet(2, 3, 2, cell="lstm", bidirectional=True)])
+@pytest.mark.parametrize(
+    "net",
+    [
+        RecurrentNet(2, 3, 2, cell="rnn"),
+        RecurrentNet(2, 3, 2, cell="lstm"),
+        RecurrentNet(2, 3, 2, cell="gru"),
+        StackedNet(2, 3, 2, cell="cifg", layers=2),
+        StackedNet(2, 3, 2, cell="lstm", bidirectional=True),
+    ],
+)
 def test_a_penalty_reaches_every_parameter(net):
     """Those too that a gated cell has one below the other in Whh."""
     rng = np.random.default_rng(0)
@@ -382,9 +440,16 @@ def test_a_penalty_of_another_kind_is_refused():
         loss_and_gradients(net, params, batch, penalty=lambda p: (np.ones(3), {}))
 
 
-@pytest.mark.parametrize("readout, y", [
-    ("last", np.array([0, 1, 1, 0])), ("every", np.zeros((4, 5), int)), ("every", [[0] * 3] * 4),
-    ("every", np.zeros(4, int)), ("last", np.zeros((2, 2), int))])
+@pytest.mark.parametrize(
+    "readout, y",
+    [
+        ("last", np.array([0, 1, 1, 0])),
+        ("every", np.zeros((4, 5), int)),
+        ("every", [[0] * 3] * 4),
+        ("every", np.zeros(4, int)),
+        ("last", np.zeros((2, 2), int)),
+    ],
+)
 def test_shares_of_a_batch_that_does_not_fit_are_refused(readout, y):
     net = RecurrentNet(2, 3, 2, readout=readout)
     batch = Batch(np.ones((4, 3, 2)), y)
@@ -410,9 +475,10 @@ def test_fully_masked_sequence_is_read_at_h0():
     assert (result.outputs == read).all()
 
 
-@pytest.mark.parametrize("shape, message", [
-    ((7, 2), "For one sequence, pass"), ((3, 2, 5), "need \\(T, B, D\\) with D = 2"),
-])
+@pytest.mark.parametrize(
+    "shape, message",
+    [((7, 2), "For one sequence, pass"), ((3, 2, 5), "need \\(T, B, D\\) with D = 2")],
+)
 def test_wrong_input_shape_names_the_repair(shape, message):
     net = RecurrentNet(2, 3, 2)
     params = float_case(net).params
@@ -420,10 +486,17 @@ def test_wrong_input_shape_names_the_repair(shape, message):
         net.forward(params, np.zeros(shape))
 
 
-@pytest.mark.parametrize("bad", [
-    {"cell": "rnm"}, {"readout": "first"}, {"loss": "hinge"}, {"reduction": "max"},
-    {"backend": "gpu"}, {"hidden": 0},
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"cell": "rnm"},
+        {"readout": "first"},
+        {"loss": "hinge"},
+        {"reduction": "max"},
+        {"backend": "gpu"},
+        {"hidden": 0},
+    ],
+)
 def test_unknown_choices_are_refused(bad):
     with pytest.raises(ValueError, match="is unknown|need at least 1"):
         RecurrentNet(**{"inputs": 1, "hidden": 1, "outputs": 1, **bad})

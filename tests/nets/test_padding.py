@@ -21,15 +21,20 @@ from support.padding import GARBAGE, littered
 def make(net, seed=0, T=7, B=4, dtype=np.float32, gaps=True):
     """Parameters and a batch whose sequences have T, 3, 1 and no steps; some masked within."""
     rng = np.random.default_rng(seed)
-    params = {name: value + rng.uniform(-0.5, 0.5, value.shape).astype(dtype)
-              for name, value in net.init(rng, dtype).items()}
+    params = {
+        name: value + rng.uniform(-0.5, 0.5, value.shape).astype(dtype)
+        for name, value in net.init(rng, dtype).items()
+    }
     x = rng.standard_normal((T, B, net.inputs)).astype(dtype)
     mask = np.arange(T)[:, None] < np.array([T, 3, 1, 0])[:B]
     if gaps:
         mask[0, :2] = False
     shape = (T, B) if net.readout == "every" else (B,)
-    y = (rng.integers(0, net.outputs, shape) if net.loss == "cross_entropy"
-         else rng.standard_normal((*shape, net.outputs)).astype(dtype))
+    y = (
+        rng.integers(0, net.outputs, shape)
+        if net.loss == "cross_entropy"
+        else rng.standard_normal((*shape, net.outputs)).astype(dtype)
+    )
     return params, Batch(x, y, mask)
 
 
@@ -51,28 +56,40 @@ def leaks(net, garbage=GARBAGE, seed=0, exotic=True, **shape):
     rng = np.random.default_rng(seed)
     params, batch = make(net, seed, **shape)
     dirty, clean = littered(batch, net, garbage, rng)
-    v = {name: rng.choice([-1.0, 1.0], value.shape)
-         for name, value in {**params, "x": batch.x}.items()}
+    v = {
+        name: rng.choice([-1.0, 1.0], value.shape)
+        for name, value in {**params, "x": batch.x}.items()
+    }
     want = every_derivative(net, params, clean, v, exotic)
     got = every_derivative(net, params, dirty, v, exotic)
     after = np.arange(len(batch.x))[:, None] >= last_steps(batch.mask)
     assert (want["x"][after] == 0).all()
-    return [name for name, value in want.items()
-            if not (np.isfinite(value).all() and np.array_equal(value, got[name]))]
+    return [
+        name
+        for name, value in want.items()
+        if not (np.isfinite(value).all() and np.array_equal(value, got[name]))
+    ]
 
 
 NETS = st.builds(
-    RecurrentNet, inputs=st.just(2), hidden=st.just(4), outputs=st.just(3),
-    cell=st.sampled_from(sorted(CELLS)), activation=st.sampled_from(list(ACTIVATIONS.values())),
+    RecurrentNet,
+    inputs=st.just(2),
+    hidden=st.just(4),
+    outputs=st.just(3),
+    cell=st.sampled_from(sorted(CELLS)),
+    activation=st.sampled_from(list(ACTIVATIONS.values())),
     readout=st.sampled_from(["last", "every"]),
     loss=st.sampled_from(["cross_entropy", "squared_error"]),
     reduction=st.sampled_from(["mean", "sum", "batch_mean"]),
     backend=st.sampled_from(["reference", "compiled"]),
-    checkpoint=st.sampled_from(["none", "sqrt"]), clip_step=st.sampled_from([None, 0.1]))
+    checkpoint=st.sampled_from(["none", "sqrt"]),
+    clip_step=st.sampled_from([None, 0.1]),
+)
 
 
-@given(NETS, st.sampled_from([GARBAGE, GARBAGE[:1], GARBAGE[1:2], GARBAGE[3:4]]),
-       st.integers(0, 99))
+@given(
+    NETS, st.sampled_from([GARBAGE, GARBAGE[:1], GARBAGE[1:2], GARBAGE[3:4]]), st.integers(0, 99)
+)
 @settings(max_examples=60)
 def test_garbage_does_not_count(net, garbage, seed):
     assert leaks(net, garbage, seed) == []
@@ -129,8 +146,9 @@ def test_outputs_in_the_padding_are_those_of_its_x():
     x[5, 1, 0] = np.nan
     other = batch.x.copy()
     other[5, 1, 0] = 0
-    assert np.array_equal(net.forward(params, x, batch.mask)[0],
-                          net.forward(params, other, batch.mask)[0])
+    assert np.array_equal(
+        net.forward(params, x, batch.mask)[0], net.forward(params, other, batch.mask)[0]
+    )
     assert np.isnan(x[5, 1, 0])  # what was passed stays as it is
 
 
@@ -140,6 +158,7 @@ def test_outputs_in_the_padding_are_those_of_its_x():
 def test_certified(cell, readout, loss):
     pytest.importorskip("flint")
     from refnet.exact import certify
+
     net = RecurrentNet(2, 2, 3, cell, readout=readout, loss=loss)
     params, batch = make(net, T=4)
     dirty, clean = littered(batch, net, GARBAGE[:3], np.random.default_rng(0))
@@ -158,8 +177,10 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     rng = np.random.default_rng(0)
     mask = np.array([[True, True], [True, False]])
-    for readout, y in (("last", np.array([[5, 7], [9, -3]])),
-                       ("every", rng.integers(3, 9, (2, 2, 2)))):
+    for readout, y in (
+        ("last", np.array([[5, 7], [9, -3]])),
+        ("every", rng.integers(3, 9, (2, 2, 2))),
+    ):
         net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout)
         params, x = net.init(rng, np.float64), rng.normal(size=(2, 2, 1))
         found = loss_and_gradients(net, params, Batch(x, y, mask))
@@ -169,9 +190,13 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
 
 @pytest.mark.parametrize("bug", ["never again", "one step late", "NaN within x"])
 def test_planted_bugs_are_rejected(bug, monkeypatch):
-    nets = [RecurrentNet(2, 4, 3, "lstm", readout=readout, activation=ACTIVATIONS["relu"],
-                         checkpoint=checkpoint)
-            for readout in ("last", "every") for checkpoint in ("none", "sqrt")]
+    nets = [
+        RecurrentNet(
+            2, 4, 3, "lstm", readout=readout, activation=ACTIVATIONS["relu"], checkpoint=checkpoint
+        )
+        for readout in ("last", "every")
+        for checkpoint in ("none", "sqrt")
+    ]
     if bug == "NaN within x":
         monkeypatch.setattr(recurrent, "finite_input", lambda x, mask: x)
         monkeypatch.setattr(recurrent, "has_nan", lambda gradients: False)

@@ -28,16 +28,26 @@ CELLS = ("rnn", "lstm", "gru", "gru_before", "cifg")
 def cases(draw, cell):
     readout = draw(st.sampled_from(["last", "every", "none"]))
     T, B, D, H = (draw(st.integers(1, n)) for n in (2, 2, 1, 2))
-    net = rational_net(cell, readout, draw(st.sampled_from(["squared_error", "none"])),
-                       draw(st.integers(1, 2)), draw(st.booleans()), D, H,
-                       draw(st.sampled_from(["softsign", "identity", "relu"])))
-    params = {name: draw(arrays(shape, True)) for name, shape in shapes(
-        net, B, draw(st.sampled_from([None, 0, 1]))).items()}
+    net = rational_net(
+        cell,
+        readout,
+        draw(st.sampled_from(["squared_error", "none"])),
+        draw(st.integers(1, 2)),
+        draw(st.booleans()),
+        D,
+        H,
+        draw(st.sampled_from(["softsign", "identity", "relu"])),
+    )
+    params = {
+        name: draw(arrays(shape, True))
+        for name, shape in shapes(net, B, draw(st.sampled_from([None, 0, 1]))).items()
+    }
     x = draw(arrays((T, B, D), True))
     steps = (B,) if readout == "last" else (T, B)
     batch = Batch(x, draw(targets(steps, net.outputs, net.loss, True)), draw(masks(T, B)))
-    direction = {name: draw(arrays(value.shape, True))
-                 for name, value in {**params, "x": x}.items()}
+    direction = {
+        name: draw(arrays(value.shape, True)) for name, value in {**params, "x": x}.items()
+    }
     return Case(net, params, batch, direction, draw(arrays((*steps, net.outputs), True)))
 
 
@@ -52,21 +62,31 @@ def test_push_equals_pull(cell, data):
 
 BUGS = {
     "the second direction's gradient is not turned": (
-        "dh = (turned(d[:, :, part], steps, suffix)", 'dh = (turned(d[:, :, part], steps, "")'),
+        "dh = (turned(d[:, :, part], steps, suffix)",
+        'dh = (turned(d[:, :, part], steps, "")',
+    ),
     "nor is that of its input": (
-        'turned(found.pop("x"), steps, suffix)', 'turned(found.pop("x"), steps, "")'),
+        'turned(found.pop("x"), steps, suffix)',
+        'turned(found.pop("x"), steps, "")',
+    ),
     "turned as if all sequences were full": (
         'below.append(turned(found.pop("x"), steps, suffix))',
-        'below.append(turned(found.pop("x"), np.full_like(steps, T), suffix))'),
+        'below.append(turned(found.pop("x"), np.full_like(steps, T), suffix))',
+    ),
     "the directions' parts are swapped": (
         "part = slice(n * cell.width, (n + 1) * cell.width)",
-        "part = slice((1 - n) * cell.width, (2 - n) * cell.width)"),
+        "part = slice((1 - n) * cell.width, (2 - n) * cell.width)",
+    ),
     "one direction alone reaches the layer below": ("sum(below[1:], below[0])", "below[0]"),
     "what follows a sequence has a gradient": (
-        "d = kept(d.reshape(T, B, self.width), steps)", "d = d.reshape(T, B, self.width)"),
+        "d = kept(d.reshape(T, B, self.width), steps)",
+        "d = d.reshape(T, B, self.width)",
+    ),
     "the read-out stays in place below": ("last = None\n", "pass\n"),
-    "a sequence without steps is forgotten": ("(steps == 0)[:, None], last[:, part], 0)",
-                                              "(steps < 0)[:, None], last[:, part], 0)"),
+    "a sequence without steps is forgotten": (
+        "(steps == 0)[:, None], last[:, part], 0)",
+        "(steps < 0)[:, None], last[:, part], 0)",
+    ),
 }
 
 
@@ -85,8 +105,17 @@ def test_push_equals_pull_rejects(bug, monkeypatch):
 def test_one_layer_is_the_recurrent_net(cell, readout):
     net = rational_net(cell, readout, layers=1, both=False)
     case = generic_case(net, seed=1)
-    one = RecurrentNet(2, 2, 2, cell=cell, activation="softsign", readout=readout, gate=GATE,
-                       loss="squared_error", reduction="sum")
+    one = RecurrentNet(
+        2,
+        2,
+        2,
+        cell=cell,
+        activation="softsign",
+        readout=readout,
+        gate=GATE,
+        loss="squared_error",
+        reduction="sum",
+    )
     found = loss_and_gradients(net, case.params, case.batch)
     plain = {name.removesuffix("_l0"): value for name, value in case.params.items()}
     expected = loss_and_gradients(one, plain, case.batch)
@@ -100,14 +129,18 @@ def test_one_layer_is_the_recurrent_net(cell, readout):
 def test_certified_and_compiled(cell):
     """Both backends' gradients are explained by rounding; one entry off by 0.1% is not."""
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    net = StackedNet(2, 3, 3, cell=cell, readout="every", layers=2, bidirectional=True,
-                     learn_h0=True)
+    net = StackedNet(
+        2, 3, 3, cell=cell, readout="every", layers=2, bidirectional=True, learn_h0=True
+    )
     params, batch = float_case(net, dtype=np.float32)
     certified = certify(net, params, batch)
     for backend in ("reference", "compiled"):
         found = loss_and_gradients(replace(net, backend=backend), params, batch)
-        theirs = {"loss": found.loss, "outputs": found.outputs, **{
-            f"d{name}": value for name, value in found.gradients.items()}}
+        theirs = {
+            "loss": found.loss,
+            "outputs": found.outputs,
+            **{f"d{name}": value for name, value in found.gradients.items()},
+        }
         assert compare(theirs, certified).passed, backend
     theirs["dWhh_l0_reverse"] = theirs["dWhh_l0_reverse"] * np.float32(1.001)
     assert compare(theirs, certified).verdict == "not rounding"
@@ -118,9 +151,19 @@ def test_certified_and_compiled(cell):
 def test_garbage_in_the_padding_changes_no_bit(readout, backend):
     for cell in ("rnn", "lstm"):
         for act in ("tanh", "identity"):
-            net = StackedNet(2, 4, 8 if readout == "none" else 3, cell=cell, activation=act,
-                             readout=readout, layers=2, bidirectional=True, backend=backend,
-                             loss="none", reduction="sum")
+            net = StackedNet(
+                2,
+                4,
+                8 if readout == "none" else 3,
+                cell=cell,
+                activation=act,
+                readout=readout,
+                layers=2,
+                bidirectional=True,
+                backend=backend,
+                loss="none",
+                reduction="sum",
+            )
             params, batch = float_case(net, T=7, dtype=np.float32)
             shown = net if readout == "last" else replace(net, readout="every")
             dirty, clean = littered(batch, shown, GARBAGE, np.random.default_rng(3))
@@ -134,22 +177,25 @@ def test_garbage_in_the_padding_changes_no_bit(readout, backend):
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 @pytest.mark.parametrize("readout", ["last", "every"])
 def test_segments_change_rounding_alone(cell, readout):
-    net = StackedNet(1, 2, 2, cell=cell, readout=readout, layers=2, bidirectional=True,
-                     checkpoint="sqrt")
+    net = StackedNet(
+        1, 2, 2, cell=cell, readout=readout, layers=2, bidirectional=True, checkpoint="sqrt"
+    )
     T = 150
     params, batch = float_case(net, T=T, B=3, mask=False)
     batch = batch._replace(mask=np.arange(T)[:, None] < np.array([T, 140, 9]))
     found = loss_and_gradients(net, params, batch).gradients
-    for name, value in loss_and_gradients(replace(net, checkpoint="none"), params, batch
-                                          ).gradients.items():
+    for name, value in loss_and_gradients(
+        replace(net, checkpoint="none"), params, batch
+    ).gradients.items():
         # sums of T B terms are added in two parts; all else is the same, bit by bit
         bound = 3 * T * np.finfo(float).eps * max(abs(value).max(), 1e-3)
         assert abs(found[name] - value).max() <= bound, name
 
 
 def test_shares_of_the_batch_add_up():
-    net = StackedNet(2, 3, 2, cell="lstm", readout="every", layers=2, bidirectional=True,
-                     learn_h0=True)
+    net = StackedNet(
+        2, 3, 2, cell="lstm", readout="every", layers=2, bidirectional=True, learn_h0=True
+    )
     params, batch = float_case(net)
     whole = loss_and_gradients(net, params, batch).gradients
     shares = per_example_gradients(net, params, batch)
@@ -172,8 +218,7 @@ def test_an_embedding_of_the_inputs():
     """Both directions of the lowest layer have one; the product's factors get its gradient."""
     net = rational_net("rnn", "every", embedding=2)
     case = generic_case(net, seed=8, T=2, B=2, mask=False)
-    assert [name for name in case.params if name.endswith(".E")] == [
-        "Wxh_l0.E", "Wxh_l0_reverse.E"]
+    assert [name for name in case.params if name.endswith(".E")] == ["Wxh_l0.E", "Wxh_l0_reverse.E"]
     assert push_minus_pull(case) == 0
 
 
@@ -181,8 +226,9 @@ def test_a_penalty_is_added_to_each_matrix():
     net = StackedNet(2, 3, 2, layers=2)
     params, batch = float_case(net)
     plain = loss_and_gradients(net, params, batch).gradients
-    found = loss_and_gradients(net, params, batch, penalty=lambda p: (
-        p["Whh_l1"].sum(), {"Whh_l1": np.ones((3, 3))})).gradients
+    found = loss_and_gradients(
+        net, params, batch, penalty=lambda p: (p["Whh_l1"].sum(), {"Whh_l1": np.ones((3, 3))})
+    ).gradients
     assert (found["Whh_l1"] == plain["Whh_l1"] + 1).all()
     assert (found["Whh_l0"] == plain["Whh_l0"]).all()
     moved = net.with_matrices(params, {"Whh_l1": np.eye(3)})
@@ -218,13 +264,22 @@ def test_what_does_not_fit_is_refused():
 def test_state_gradients(cell, readout, both):
     """At t = 0 they are the gradients of every h0, which the whole backward pass gives, with
     sequences of several lengths."""
-    net = StackedNet(2, 3, 6 if both else 3, cell=cell, readout=readout, layers=2,
-                     bidirectional=both, loss="squared_error")
+    net = StackedNet(
+        2,
+        3,
+        6 if both else 3,
+        cell=cell,
+        readout=readout,
+        layers=2,
+        bidirectional=both,
+        loss="squared_error",
+    )
     params, batch = float_case(net)
     whole = loss_and_gradients(net, params, batch).gradients
     flow = state_gradients(net, params, batch)
-    starts = np.concatenate([whole[f"h0{suffix}"].reshape(-1, *flow.shape[2:])
-                             for suffix in net.every_cell])
+    starts = np.concatenate(
+        [whole[f"h0{suffix}"].reshape(-1, *flow.shape[2:]) for suffix in net.every_cell]
+    )
     assert flow.shape[1] == len(starts)
     assert abs(flow[0] - starts).max() <= 1000 * EPS * abs(starts).max()
 
@@ -247,6 +302,11 @@ def test_state_jacobians(cell):
         d = np.zeros_like(outputs)
         d[:, row] = 1
         grads = reading.backward(params, reading.forward(params, batch.x)[1], d)
-        found = np.concatenate([np.moveaxis(grads[f"h0{suffix}"].reshape(parts, -1, 3), 0, 1)
-                                .reshape(-1, parts * 3) for suffix in net.every_cell], axis=1)
+        found = np.concatenate(
+            [
+                np.moveaxis(grads[f"h0{suffix}"].reshape(parts, -1, 3), 0, 1).reshape(-1, parts * 3)
+                for suffix in net.every_cell
+            ],
+            axis=1,
+        )
         assert abs(J[0, :, top + row] - found).max() <= 1000 * EPS * max(1, abs(found).max())

@@ -32,7 +32,8 @@ def draw(rng, shape):
     """Fractions without zeros, ties or repeats, so that every wrong term shows."""
     values = rng.choice(np.arange(1, 100), size=shape, replace=False)
     return np.vectorize(lambda v: Fraction(int(v), 64), otypes=[object])(
-        values * rng.choice([-1, 1], size=shape))
+        values * rng.choice([-1, 1], size=shape)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(CELLS))
@@ -43,8 +44,12 @@ def test_a_cell_is_exact_on_fractions(name):
     G, gate = len(cell.GATES), {} if len(cell.GATES) == 1 else {"gate": RATIONAL_GATE}
     shapes = {key: value.shape for key, value in cell.init(H).items()}
     shapes |= dict.fromkeys(cell.OPTIONAL, (H,))
-    shapes |= {"Whh": (G * H, H), "Wxh": (G * H, D), "x": (T, B, D),
-               "h0": (B, H) if cell.STATES == 1 else (cell.STATES, B, H)}
+    shapes |= {
+        "Whh": (G * H, H),
+        "Wxh": (G * H, D),
+        "x": (T, B, D),
+        "h0": (B, H) if cell.STATES == 1 else (cell.STATES, B, H),
+    }
     at, v = ({key: draw(rng, shape) for key, shape in shapes.items()} for _ in range(2))
     dh = draw(rng, (2, B, H))
     lifted = {key: dual_array(value, v[key]) for key, value in at.items()}
@@ -68,8 +73,10 @@ def test_a_transition_is_pulled_back_exactly(name):
         v = {part: draw(rng, shape) * (part not in CONSTANT) for part, shape in shapes.items()}
         assert push_minus_pull(made, at, v, draw(rng, (4, 4))) == 0
         return
-    at = {part: value if part in CONSTANT else value + 0.3 * rng.normal(size=np.shape(value))
-          for part, value in start.items()}
+    at = {
+        part: value if part in CONSTANT else value + 0.3 * rng.normal(size=np.shape(value))
+        for part, value in start.items()
+    }
     v = {part: rng.normal(size=shape) * (part not in CONSTANT) for part, shape in shapes.items()}
     assert complex_step_error(made, at, v, rng.normal(size=(4, 4))) <= 1000
 
@@ -106,11 +113,13 @@ class Signs(Task):
 
     def batch(self, index, size, seed):
         x = stream(seed, index).standard_normal((6, size, 1)).astype(self.dtype)
-        return Batch(x[0] if self.readout == "none" else x,
-                     (x[:1 if self.readout == "none" else 6].sum(axis=(0, 2)) > 0).astype(int))
+        return Batch(
+            x[0] if self.readout == "none" else x,
+            (x[: 1 if self.readout == "none" else 6].sum(axis=(0, 2)) > 0).astype(int),
+        )
 
     def evaluation(self, index, seed, split="test"):
-        yield self.batch(10 ** 6 + index, 500, seed)
+        yield self.batch(10**6 + index, 500, seed)
 
     def score(self, outputs, batch):
         return {"right": float((outputs.argmax(axis=1) == batch.y).sum()), "of": len(batch.y)}
@@ -125,12 +134,26 @@ def test_a_task_without_a_protocol_trains(readout, tmp_path, monkeypatch, capsys
     monkeypatch.setitem(TASKS, "signs", Signs)
     monkeypatch.setattr("refnet.training.loop.draw_curves", lambda *ask: None)
     task, folder = f"signs:readout={readout}", tmp_path / "run"
-    assert main(["train", task, "--iterations", "200", "--quiet", "--backend", "reference",
-                 "--out", str(folder)]) == 0
+    assert (
+        main(
+            [
+                "train",
+                task,
+                "--iterations",
+                "200",
+                "--quiet",
+                "--backend",
+                "reference",
+                "--out",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     config = of_run(folder)
     assert (config.protocol, config.optimizer) == ("refnet/default", "adam")
     assert config.net == ("feedforward" if readout == "none" else "recurrent")
-    assert read_rows(folder / "rows.jsonl")[-1]["accuracy"] > .9  # a guess is right at half
+    assert read_rows(folder / "rows.jsonl")[-1]["accuracy"] > 0.9  # a guess is right at half
     assert preset("copy", protocol="refnet/default").optimizer == "adam"
     with pytest.raises(ValueError, match="has no task signs.*; for signs choose refnet/default"):
         preset("signs", protocol="vorontsov/text")

@@ -20,17 +20,35 @@ from refnet.nets import feedforward, recurrent
 from refnet.nets.stacked import StackedNet
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
-BASES = {**{cell: RecurrentNet(2, 4, 4, cell) for cell in CELLS},
-         "stacked": StackedNet(2, 4, 4, "lstm", layers=2), "feedforward": FeedforwardNet((2, 4, 4))}
+BASES = {
+    **{cell: RecurrentNet(2, 4, 4, cell) for cell in CELLS},
+    "stacked": StackedNet(2, 4, 4, "lstm", layers=2),
+    "feedforward": FeedforwardNet((2, 4, 4)),
+}
 BACKENDS = ("reference", "compiled")
 CHANGES = {
-    "activation": ACTIVATIONS, "backend": BACKENDS, "bidirectional": (True,), "cell": CELLS,
-    "checkpoint": ("sqrt", "forward"), "clip_forward": (.5,), "clip_step": (.001,),
-    "embedding": (3,), "gain": (2,), "gate": ("tanh", "softsign"), "hidden": (2, 6, 40),
-    "inputs": (1, 3), "layers": (1, 3), "learn_h0": (True,), "loss": ("squared_error",),
-    "outputs": (2, 8), "projection": (2,), "readout": ("every", "none"), "reduction": ("sum",),
+    "activation": ACTIVATIONS,
+    "backend": BACKENDS,
+    "bidirectional": (True,),
+    "cell": CELLS,
+    "checkpoint": ("sqrt", "forward"),
+    "clip_forward": (0.5,),
+    "clip_step": (0.001,),
+    "embedding": (3,),
+    "gain": (2,),
+    "gate": ("tanh", "softsign"),
+    "hidden": (2, 6, 40),
+    "inputs": (1, 3),
+    "layers": (1, 3),
+    "learn_h0": (True,),
+    "loss": ("squared_error",),
+    "outputs": (2, 8),
+    "projection": (2,),
+    "readout": ("every", "none"),
+    "reduction": ("sum",),
     "transition": ("orthogonal", "svd"),
-    "widths": ((2, 4), (2, 60, 4), (2, 4, 2), (2, *[4] * 40, 4), (3, 4, 4))}
+    "widths": ((2, 4), (2, 60, 4), (2, 4, 2), (2, *[4] * 40, 4), (3, 4, 4)),
+}
 """Other values for every field of every net."""
 
 
@@ -84,8 +102,9 @@ def refused_or_right(first, second):
 def test_every_field_is_changed():
     """A new field needs other values in CHANGES, one of which at least one of these nets takes."""
     for kind in (RecurrentNet, StackedNet, FeedforwardNet):
-        assert {name for net in BASES.values() if type(net) is kind for name, _ in changed(net)} \
-            == {field.name for field in fields(kind)}
+        assert {
+            name for net in BASES.values() if type(net) is kind for name, _ in changed(net)
+        } == {field.name for field in fields(kind)}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -132,10 +151,22 @@ def test_with_bounds_checked():
     """All of that where kernels check every index: a wrong one would be an IndexError. (A kernel
     kept by a process without the check must not be loaded.)"""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k",
-         "(one_field and compiled or themselves) and (rnn or lstm or feedforward)"], text=True,
-        capture_output=True, env={**os.environ, "NUMBA_BOUNDSCHECK": "1"},
-        cwd=Path(__file__).parents[1])
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            __file__,
+            "-k",
+            "(one_field and compiled or themselves) and (rnn or lstm or feedforward)",
+        ],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1"},
+        cwd=Path(__file__).parents[1],
+    )
     assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -177,8 +208,13 @@ def test_numbers_that_differ_from_themselves():
     outputs, tape = BASES["rnn"].forward(params, x)
     BASES["rnn"].backward(params, tape, outputs)
     net = replace(BASES["rnn"], activation="identity")
-    params, x = ({name: np.vectorize(Fraction, otypes=[object])(value) for name, value in
-                  drawn(net)[0].items()}, np.full((2, 1, 2), Fraction(1)))
+    params, x = (
+        {
+            name: np.vectorize(Fraction, otypes=[object])(value)
+            for name, value in drawn(net)[0].items()
+        },
+        np.full((2, 1, 2), Fraction(1)),
+    )
     outputs, tape = net.forward(params, x)
     net.backward(params, tape, outputs)
     params["by"][0] += 1
@@ -224,30 +260,35 @@ def tampered(net, **parts):
     """Backward with a tape whose cell has lost the last entry of some parts."""
     params, x = drawn(net)
     outputs, tape = net.forward(params, x)
-    cell = tape.cell._replace(**{name: part(getattr(tape.cell, name))
-                                 for name, part in parts.items()})
+    cell = tape.cell._replace(
+        **{name: part(getattr(tape.cell, name)) for name, part in parts.items()}
+    )
     net.backward(params, tape._replace(cell=cell), outputs)
 
 
 LSTM, FF = (replace(BASES[base], backend="compiled") for base in ("lstm", "feedforward"))
 F4 = np.ones(6, np.float32)
 WRONG = {
-    **{f"a tape's {name}": lambda name=name: tampered(LSTM, **{name: lambda part: part[:-1]})
-       for name in ("x", "h", "c", "v", "k")},
+    **{
+        f"a tape's {name}": lambda name=name: tampered(LSTM, **{name: lambda part: part[:-1]})
+        for name in ("x", "h", "c", "v", "k")
+    },
     "rows of a feedforward tape": lambda: tampered(FF, h=lambda part: part[:-1]),
-    "matrices of a feedforward tape": lambda: tampered(FF, weights=lambda weights: weights._replace(
-        sizes=weights.sizes._replace(counts=[]))),
+    "matrices of a feedforward tape": lambda: tampered(
+        FF, weights=lambda weights: weights._replace(sizes=weights.sizes._replace(counts=[]))
+    ),
     "a float64 tape of float32 matrices": lambda: tampered(FF, h=lambda part: part.astype(float)),
-    "a product": lambda: products.matmul(np.ones((2 ** 15, 9), np.float32),
-                                         np.ones((8, 16), np.float32)),
+    "a product": lambda: products.matmul(
+        np.ones((2**15, 9), np.float32), np.ones((8, 16), np.float32)
+    ),
     "directions": lambda: elementwise.descended([F4], [1.0], [F4[:5]]),
     "no directions": lambda: elementwise.descended([F4], [1.0], []),
     "rates": lambda: elementwise.descended([F4], [1.0, 1.0], [F4]),
-    "squares": lambda: elementwise.rmsprop([F4], [1.0], [F4], [F4[:5]], .5, .5, .1, True),
+    "squares": lambda: elementwise.rmsprop([F4], [1.0], [F4], [F4[:5]], 0.5, 0.5, 0.1, True),
     "labels": lambda: losses.classified(np.ones((3, 2)), np.array([0, 1, 2])),
     "fewer labels": lambda: losses.classified(np.ones((3, 2)), np.array([0, 1])),
     "logits": lambda: losses.classified(np.ones((3, 2, 2)), np.array([0, 1, 1])),
-    "a descent": lambda: orthogonality.descend(np.ones((1, 3, 1)), .1, 1e-3, 5),
+    "a descent": lambda: orthogonality.descend(np.ones((1, 3, 1)), 0.1, 1e-3, 5),
 }
 
 
@@ -258,12 +299,11 @@ def test_other_sizes_reach_no_kernel(what):
 
 
 def test_a_cotangent_in_another_dtype():
-    """The compiled feedforward net reads its matrices by address, as numbers of the tape's dtype.
-    """
+    """The compiled feedforward net reads its matrices by address, as the tape's dtype."""
     params, x = drawn(FF)
     outputs, tape = FF.forward(params, x)
     want = FF.backward(params, tape, np.ones_like(outputs))
     found = FF.backward(params, tape, np.ones(outputs.shape))
     assert all(np.array_equal(found[name], want[name]) for name in want)
     with pytest.raises(ValueError, match="FeedforwardNet.backward: doutputs is float64"):
-        FF.backward(params, tape, np.full(outputs.shape, .1))
+        FF.backward(params, tape, np.full(outputs.shape, 0.1))

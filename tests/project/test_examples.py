@@ -33,10 +33,17 @@ for package, extra in (("flint", "certify"), ("matplotlib", "cli"), ("rich", "cl
     pytest.importorskip(package, reason=f"{package} (extra {extra}) is not installed")
 
 ROOT = Path(refnet.__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "refnet").rglob("*.md")),
-         *sorted((ROOT / "benchmarks").glob("*.md"))]
-TASKS_OF_FILES = {"mnist": "mnist", "sequential-mnist": "mnist", "permuted-mnist": "mnist",
-                  "ptb": "ptb"}
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "refnet").rglob("*.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+]
+TASKS_OF_FILES = {
+    "mnist": "mnist",
+    "sequential-mnist": "mnist",
+    "permuted-mnist": "mnist",
+    "ptb": "ptb",
+}
 MODULES = [name for _, name, _ in walk_packages(refnet.__path__, "refnet.")]
 
 
@@ -45,14 +52,20 @@ def texts():
     page."""
     for path in sorted((ROOT / "refnet").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        inner = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
-                 for part in node.values}
+        inner = {
+            part
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr)
+            for part in node.values
+        }
         for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
-                yield "".join(part.value if isinstance(part, ast.Constant) else "{}"
-                              for part in node.values)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) \
-                    and node not in inner:
+                yield "".join(
+                    part.value if isinstance(part, ast.Constant) else "{}" for part in node.values
+                )
+            elif (
+                isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inner
+            ):
                 yield node.value
     for path in PAGES:
         yield path.read_text(encoding="utf-8")
@@ -60,6 +73,7 @@ def texts():
 
 def subcommands():
     """The names of the commands, as the program knows them."""
+
     class Found(BaseException):  # main makes a line of an Exception
         pass
 
@@ -76,34 +90,57 @@ def subcommands():
 def commands():
     """``refnet COMMAND ...`` in every text: at the start of a line, after a colon, in quotes or
     in parentheses."""
-    pattern = re.compile(rf"(?:^ *|[:(] |[`(/])(refnet (?:{'|'.join(subcommands())})(?![\w:])"
-                         r"(?: [^\n`();]+)?)", re.M)
-    return sorted({found.strip().rstrip(".,") for text in texts()
-                   for found in pattern.findall(text)})
+    pattern = re.compile(
+        rf"(?:^ *|[:(] |[`(/])(refnet (?:{'|'.join(subcommands())})(?![\w:])"
+        r"(?: [^\n`();]+)?)",
+        re.M,
+    )
+    return sorted(
+        {found.strip().rstrip(".,") for text in texts() for found in pattern.findall(text)}
+    )
 
 
 COMMANDS = commands()
 COMPLETE = ("errata", "info", "orthogonalize", "runs")
 """The commands that need no further word; the name of another one stands for its help."""
-PLACEHOLDERS = {"{} --rate X": "runs/NAME/config.toml --rate 0.5", "--config {}":
-                "--config runs/NAME/config.toml", "{}": "runs/NAME", "FOLDER": "runs/NAME",
-                "NUMBER": "14", " N": " 9", "TOPIC": "powers", "TASK": "adding",
-                "study NAME": "study table-iii", "study {}": "study table-iii",
-                "/shared/studies": "studies"}
+PLACEHOLDERS = {
+    "{} --rate X": "runs/NAME/config.toml --rate 0.5",
+    "--config {}": "--config runs/NAME/config.toml",
+    "{}": "runs/NAME",
+    "FOLDER": "runs/NAME",
+    "NUMBER": "14",
+    " N": " 9",
+    "TOPIC": "powers",
+    "TASK": "adding",
+    "study NAME": "study table-iii",
+    "study {}": "study table-iii",
+    "/shared/studies": "studies",
+}
 SMALLER = {
-    "train --resume": "--iterations 4", "train": "--iterations 2 --evaluate-every 1",
-    "orthogonalize": "--runs 20 --size 5", "explain ": "--size 8",
+    "train --resume": "--iterations 4",
+    "train": "--iterations 2 --evaluate-every 1",
+    "orthogonalize": "--runs 20 --size 5",
+    "explain ": "--size 8",
     "check rates": "--nets 2 --longest 5",
-    "study table-iii --quick": "--seeds 1", "study figure-1 --workers": "--quick --seeds 1",
-    "study table-2 --cluster": "--quick --seeds 1", "study --list": "", "study": "--table",
+    "study table-iii --quick": "--seeds 1",
+    "study figure-1 --workers": "--quick --seeds 1",
+    "study table-2 --cluster": "--quick --seeds 1",
+    "study --list": "",
+    "study": "--table",
 }
 """Options that make an example short without changing what it does, by its beginning."""
-MINUTES = re.compile("refnet (errata --.*|vectors write.*|train .*(mnist|ptb).*|"
-                     "check (rates.*|torch( --dtypes.*)?|jax|checkers.*)|"
-                     "study (.*--measure|.*--quick|.*--search.*|.*--workers.*|.*--cluster.*))")
-NEEDS = {"check": ("flint", "torch", "jax", "onnx", "onnxruntime", "autograd"),
-         "vectors": ("flint",), "explain": ("matplotlib",), "analyse": ("matplotlib",),
-         "errata": ("flint",)}
+MINUTES = re.compile(
+    "refnet (errata --.*|vectors write.*|train .*(mnist|ptb).*|"
+    "check (rates.*|torch( --dtypes.*)?|jax|checkers.*)|"
+    "study (.*--measure|.*--quick|.*--search.*|.*--workers.*|.*--cluster.*))"
+)
+NEEDS = {
+    "check": ("flint", "torch", "jax", "onnx", "onnxruntime", "autograd"),
+    "vectors": ("flint",),
+    "explain": ("matplotlib",),
+    "analyse": ("matplotlib",),
+    "errata": ("flint",),
+}
 MINE = """
 import torch
 
@@ -133,10 +170,14 @@ def gradients(p, x, y, mask=None):
 def workplace(tmp_path_factory):
     """A folder with the files that the examples name."""
     folder = tmp_path_factory.mktemp("workplace")
-    for name, method in (("NAME", "plain"), ("temporal-order-T60-oinit-seed0", "oinit"),
-                         ("temporal-order-T60-open-seed0", "open")):
-        config = Config("temporal-order", length=10, hidden=4, iterations=2, evaluate_every=1,
-                        method=method)
+    for name, method in (
+        ("NAME", "plain"),
+        ("temporal-order-T60-oinit-seed0", "oinit"),
+        ("temporal-order-T60-open-seed0", "open"),
+    ):
+        config = Config(
+            "temporal-order", length=10, hidden=4, iterations=2, evaluate_every=1, method=method
+        )
         refnet.train(config, folder / "runs" / name)
     (folder / "THIS_FILE").write_text(to_toml(config))
     for name in ("mine.py", "lstm.py"):
@@ -149,6 +190,7 @@ def write_model(folder):
     import onnx
 
     from refnet.check.adapters import onnx_nets
+
     net = refnet.RecurrentNet(3, 4, 2, cell="gru")
     model = onnx_nets.model(net, net.init(np.random.default_rng(0)), np.float32)
     onnx.save(model, folder / "model.onnx")
@@ -163,7 +205,8 @@ def write_vectors(folder):
         for name, case in vectors.load(folder / golden).items():
             found = reference_results(case.net, case.params, case.batch)
             (folder / answers / f"{name}.npz").write_bytes(
-                encode(found, "npz", {"dtype": "float32"}))
+                encode(found, "npz", {"dtype": "float32"})
+            )
 
 
 def prepared(command, folder):
@@ -184,14 +227,17 @@ def prepared(command, folder):
         write_model(folder)
     if words[:2] == ["vectors", "judge"]:
         write_vectors(folder)
-    short = next((added for start, added in SMALLER.items()
-                  if command.startswith(f"refnet {start}")), "")
+    short = next(
+        (added for start, added in SMALLER.items() if command.startswith(f"refnet {start}")), ""
+    )
     return words + short.split() * ("--status" not in words)
 
 
 def parameters():
-    return [pytest.param(command, marks=[pytest.mark.slow] if MINUTES.fullmatch(
-        command) else []) for command in COMMANDS]
+    return [
+        pytest.param(command, marks=[pytest.mark.slow] if MINUTES.fullmatch(command) else [])
+        for command in COMMANDS
+    ]
 
 
 @pytest.fixture
@@ -207,14 +253,20 @@ def cluster(tmp_path):
 
 def run_to_its_end(words, folder):
     """The program's words in a folder: its exit status, and what it printed."""
-    done = subprocess.run([sys.executable, "-m", "refnet", *words], text=True, cwd=folder,
-                          capture_output=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        [sys.executable, "-m", "refnet", *words],
+        text=True,
+        cwd=folder,
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("command", parameters())
-def test_every_command_in_a_text_runs_to_its_end(command, workplace, tmp_path, monkeypatch,
-                                                 capsys, request):
+def test_every_command_in_a_text_runs_to_its_end(
+    command, workplace, tmp_path, monkeypatch, capsys, request
+):
     monkeypatch.setenv("REFNET_DATA", os.environ.get("REFNET_DATA", ""))
     shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
     words = prepared(command, tmp_path)
@@ -246,8 +298,11 @@ RUNNABLE = {"hidden": 4, "batch": 2, "length": 10, "iterations": 2, "evaluate_ev
 def test_every_spec_in_a_text_is_run(spec, tmp_path):
     """Two iterations of a net trained with it, by each setting that knows its name and options.
     (An initialiser is tried on recurrent matrices, as some need square ones.)"""
-    settings = [setting for setting in KINDS if setting not in ("weights", "input_weights")
-                and reads(setting, spec)]
+    settings = [
+        setting
+        for setting in KINDS
+        if setting not in ("weights", "input_weights") and reads(setting, spec)
+    ]
     assert settings
     for setting in settings:
         given = {"task": "adding", **RUNNABLE, setting: spec}
@@ -269,9 +324,13 @@ def reads(setting, spec):
     return bool(known) and {option.partition("=")[0] for option in options.split(",")} <= set(known)
 
 
-DOCTESTS = [test for name in MODULES if "__main__" not in name
-            for test in doctest.DocTestFinder().find(import_module(name))
-            if test.examples and test.name not in PUBLIC]
+DOCTESTS = [
+    test
+    for name in MODULES
+    if "__main__" not in name
+    for test in doctest.DocTestFinder().find(import_module(name))
+    if test.examples and test.name not in PUBLIC
+]
 """Those that tests/project/test_public_names.py does not run."""
 
 
@@ -292,7 +351,11 @@ def test_the_examples_are_found():
 def test_every_extra_in_a_text_exists():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    named = {extra for text in texts() for group in re.findall(r"refnet\[([\w,]+)\]", text)
-             for extra in group.split(",")}
+    named = {
+        extra
+        for text in texts()
+        for group in re.findall(r"refnet\[([\w,]+)\]", text)
+        for extra in group.split(",")
+    }
     assert {"certify", "torch", "jax", "onnx"} <= named
     assert named <= set(setup["options.extras_require"])

@@ -10,9 +10,32 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "refnet"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-ORDER = ("version", "face", "batch", "process", "forked", "arguments", "specs", "maths", "runs",
-         "cells", "compiled", "tasks", "matrices", "transitions", "nets", "analysis", "training",
-         "exact", "check", "__init__", "studies", "explain", "cli", "__main__")
+ORDER = (
+    "version",
+    "face",
+    "batch",
+    "process",
+    "forked",
+    "arguments",
+    "specs",
+    "maths",
+    "runs",
+    "cells",
+    "compiled",
+    "tasks",
+    "matrices",
+    "transitions",
+    "nets",
+    "analysis",
+    "training",
+    "exact",
+    "check",
+    "__init__",
+    "studies",
+    "explain",
+    "cli",
+    "__main__",
+)
 """From the ground up: a part imports from itself and from those on its left."""
 
 
@@ -23,9 +46,16 @@ def part(path):
 def home(name):
     """The file of a module, or of what is imported from one; None outside of the package."""
     place = PACKAGE.parent.joinpath(*name.split("."))
-    found = [path for path in (place.with_suffix(".py"), place / "__init__.py",
-                               place.parent.with_suffix(".py"), place.parent / "__init__.py")
-             if path.exists() and PACKAGE in path.parents]
+    found = [
+        path
+        for path in (
+            place.with_suffix(".py"),
+            place / "__init__.py",
+            place.parent.with_suffix(".py"),
+            place.parent / "__init__.py",
+        )
+        if path.exists() and PACKAGE in path.parents
+    ]
     return found[0] if found else None
 
 
@@ -45,9 +75,12 @@ GRAPH = {path: imports(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def wrong_ways(graph):
-    return [f"{path.relative_to(PACKAGE)} imports {other.relative_to(PACKAGE)}"
-            for path, found in graph.items() for other in found
-            if ORDER.index(part(other)) > ORDER.index(part(path))]
+    return [
+        f"{path.relative_to(PACKAGE)} imports {other.relative_to(PACKAGE)}"
+        for path, found in graph.items()
+        for other in found
+        if ORDER.index(part(other)) > ORDER.index(part(path))
+    ]
 
 
 def test_every_part_has_a_place():
@@ -63,14 +96,20 @@ def test_no_file_reaches_itself():
     assert set(TopologicalSorter(GRAPH).static_order()) == set(FILES)
 
 
-@pytest.mark.parametrize("source", [
-    "from refnet.nets.recurrent import RecurrentNet",
-    "def lazily():\n    import refnet.nets.recurrent",
-    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from refnet.nets import recurrent"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from refnet.nets.recurrent import RecurrentNet",
+        "def lazily():\n    import refnet.nets.recurrent",
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from refnet.nets import recurrent",
+    ],
+)
 def test_a_planted_circle_is_found(source):
     """Also within a function or where only the type checker looks."""
     layer, cell = PACKAGE / "nets" / "layer.py", PACKAGE / "cells" / "rnn.py"
     with pytest.raises(CycleError):
         list(TopologicalSorter({**GRAPH, layer: imports(source)}).static_order())
     assert wrong_ways({**GRAPH, cell: imports(source)}) == [
-        "cells/rnn.py imports nets/recurrent.py"]
+        "cells/rnn.py imports nets/recurrent.py"
+    ]

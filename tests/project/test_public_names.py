@@ -37,25 +37,33 @@ def test_type_checkers_see_the_same_names(face):
 
 
 def test_packages_are_there_without_an_import_of_their_own():
-    code = ("import refnet; print(refnet.exact.certify.__name__, refnet.check.compare.__name__, "
-            "refnet.transitions.transition.__name__, refnet.analysis.henrici.__name__, "
-            "callable(refnet.train))")
+    code = (
+        "import refnet; print(refnet.exact.certify.__name__, refnet.check.compare.__name__, "
+        "refnet.transitions.transition.__name__, refnet.analysis.henrici.__name__, "
+        "callable(refnet.train))"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.split() == ["certify", "compare", "transition", "henrici", "True"], (
-        found.stderr)
+        found.stderr
+    )
 
 
 def test_transitions_are_one_module_under_both_names():
-    code = ("from refnet.transitions import SVD; import refnet.transitions, refnet, sys; "
-            "import refnet.matrices.transitions as same; "
-            "assert refnet.transitions is same is sys.modules['refnet.transitions']; "
-            "assert SVD is refnet.transitions.SVD")
+    code = (
+        "from refnet.transitions import SVD; import refnet.transitions, refnet, sys; "
+        "import refnet.matrices.transitions as same; "
+        "assert refnet.transitions is same is sys.modules['refnet.transitions']; "
+        "assert SVD is refnet.transitions.SVD"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_printed_net_can_be_read():
-    for net in (refnet.RecurrentNet(2, 3, 4, activation="prelu"), refnet.FeedforwardNet((2, 3)),
-                refnet.StackedNet(2, 3, 4)):
+    for net in (
+        refnet.RecurrentNet(2, 3, 4, activation="prelu"),
+        refnet.FeedforwardNet((2, 3)),
+        refnet.StackedNet(2, 3, 4),
+    ):
         assert "activation=Activation(name=" in repr(net) and "<" not in repr(net)
 
 
@@ -72,7 +80,8 @@ def test_every_function_has_an_example_that_runs(name):
     if name in DATA and not folders(DATA[name])[0].is_dir():
         pytest.skip(f"needs the data set {DATA[name]}")
     tests = doctest.DocTestFinder(recurse=False).find(
-        made, name, globs=dict(vars(sys.modules[made.__module__])))
+        made, name, globs=dict(vars(sys.modules[made.__module__]))
+    )
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     result = [runner.run(test) for test in tests]
     assert sum(one.attempted for one in result) > 0, f"{name} has no example"
@@ -95,9 +104,15 @@ reveal_type(refnet.analysis.spectral_radius(params["Whh"]))
 reveal_type(refnet.train)
 refnet.nothing
 """
-SEEN = ("refnet.nets.recurrent.RecurrentNet", "dict[", "refnet.exact.enclose.Certified",
-        "def (theirs: ", "refnet.matrices.slots.Transition", "float",
-        "def (config: refnet.training.config.Config")
+SEEN = (
+    "refnet.nets.recurrent.RecurrentNet",
+    "dict[",
+    "refnet.exact.enclose.Certified",
+    "def (theirs: ",
+    "refnet.matrices.slots.Transition",
+    "float",
+    "def (config: refnet.training.config.Config",
+)
 
 
 def test_a_client_sees_types(tmp_path):
@@ -106,11 +121,25 @@ def test_a_client_sees_types(tmp_path):
     client = tmp_path / "client.py"
     client.write_text(CLIENT)
     root = Path(refnet.__file__).parent.parent
-    found = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file",
-                            str(root / "setup.cfg"), str(client)],
-                           capture_output=True, text=True, cwd=root).stdout
-    revealed = [line.split("Revealed type is ", 1)[1] for line in found.splitlines()
-                if "Revealed type" in line]
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--config-file",
+            str(root / "setup.cfg"),
+            str(client),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=root,
+    ).stdout
+    revealed = [
+        line.split("Revealed type is ", 1)[1]
+        for line in found.splitlines()
+        if "Revealed type" in line
+    ]
     assert len(revealed) == len(SEEN), found
     for have, need in zip(revealed, SEEN):
         assert need in have
@@ -123,6 +152,10 @@ def test_a_folder_of_that_name_does_not_hide_the_package(tmp_path):
     of an editable installation, comes before a folder without __init__.py; setuptools' own finder
     comes after it."""
     (tmp_path / "refnet").mkdir()
-    found = subprocess.run([sys.executable, "-c", "import refnet; print(refnet.__file__)"],
-                           cwd=tmp_path, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", "import refnet; print(refnet.__file__)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert found.stdout.strip() == refnet.__file__, found.stderr

@@ -20,14 +20,14 @@ def test_tables_are_generated_from_the_records(page):
 
 
 def test_every_table_stands_in_a_page():
-    assert {name for page in PAGES
-            for name in re.findall(r"<!-- ([a-z0-9-]+) -->", page.read_text())} == set(TABLES)
+    assert {
+        name for page in PAGES for name in re.findall(r"<!-- ([a-z0-9-]+) -->", page.read_text())
+    } == set(TABLES)
 
 
 def test_an_edited_number_would_be_found():
     text = (ROOT / "refnet" / "training" / "README.md").read_text()
-    edited = re.sub(r"(<!-- temporal-order -->.*?)\d", r"\g<1>7.7", text, count=1,
-                    flags=re.DOTALL)
+    edited = re.sub(r"(<!-- temporal-order -->.*?)\d", r"\g<1>7.7", text, count=1, flags=re.DOTALL)
     assert edited != text and generate(edited) == text
 
 
@@ -36,24 +36,38 @@ def test_no_figure_is_stale(name, tmp_path):
     """Each holds the digest of the records that it was drawn from."""
     records = FIGURES[name][1]
     assert digest(records).encode() in (RESULTS / name).read_bytes(), (
-        "stale; draw it again with: python -m benchmarks.readme")
+        "stale; draw it again with: python -m benchmarks.readme"
+    )
     (tmp_path / "changed").write_bytes(records[0].read_bytes() + b" ")
     assert digest([tmp_path / "changed", *records[1:]]) != digest(records)
 
 
 def test_figures_know_the_code_that_draws_them():
     """Not only that of the grids: a study may draw its own."""
-    assert {"figures.py", "plots.py", "grid.py", "flow.py", "spectra.py", "examples.py",
-            "manchev.py", "vorontsov.py", "causes.py", "controlled.py",
-            "orhan.py"} <= {path.name for path in CODE}
+    assert {
+        "figures.py",
+        "plots.py",
+        "grid.py",
+        "flow.py",
+        "spectra.py",
+        "examples.py",
+        "manchev.py",
+        "vorontsov.py",
+        "causes.py",
+        "controlled.py",
+        "orhan.py",
+    } <= {path.name for path in CODE}
 
 
 def test_the_readme_is_one_page():
     assert len(README.read_bytes()) <= 9000
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "refnet" / "README.md"],
-                         ids=lambda page: f"{page.parent.name}/{page.name}")
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "refnet" / "README.md"],
+    ids=lambda page: f"{page.parent.name}/{page.name}",
+)
 def test_links_lead_somewhere(page):
     for place in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
         assert (page.parent / place).exists(), place

@@ -35,7 +35,7 @@ def test_every_multiply_add_is_made(dtype):
 def test_multiply_adds_are_fused_and_whole_vectors(dtype):
     kernel = numba.njit(machine._compute.py_func)  # code from the cache cannot be looked into
     kernel(0, 1, np.zeros(1, dtype), 1)
-    code, = kernel.inspect_asm().values()
+    (code,) = kernel.inspect_asm().values()
     register = {16: "xmm", 32: "ymm", 64: "zmm"}[BYTES]
     if "xmm" not in code:
         pytest.skip("not x86")
@@ -59,15 +59,16 @@ def test_nothing_recorded_is_above_the_peak():
 
 
 def test_the_copy_is_made(monkeypatch):
-    monkeypatch.setattr(machine, "COPIED", 2 ** 12)
+    monkeypatch.setattr(machine, "COPIED", 2**12)
     made = []
-    monkeypatch.setattr(machine, "aligned", lambda shape, dtype: made.append(
-        np.zeros(shape, dtype)) or made[-1])
+    monkeypatch.setattr(
+        machine, "aligned", lambda shape, dtype: made.append(np.zeros(shape, dtype)) or made[-1]
+    )
     go, moved = machine.bandwidth(2)
     go()
     to, source = made
     assert (to == 3 * source).all() and (source == 1).all()
-    assert moved == to.nbytes + source.nbytes == 2 ** 13
+    assert moved == to.nbytes + source.nbytes == 2**13
 
 
 @pytest.mark.parametrize("cell,gates", [("rnn", 1), ("lstm", 4), ("gru", 3)])
@@ -90,6 +91,7 @@ def test_what_a_feedforward_step_demands():
 
 def test_a_row_takes_its_place():
     """In the order of SIZES; a row of the same size is replaced."""
+
     def row(T, D, H, B, cell="rnn", dtype="float32", **more):
         return {"T": T, "D": D, "H": H, "B": B, "cell": cell, "dtype": dtype, **more}
 

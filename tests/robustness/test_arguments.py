@@ -24,19 +24,25 @@ from support.arguments import NAMES, REFUSED, B, C, D, H, T, W, problem, refused
 
 
 def label(net):
-    parts = [str(getattr(net, "widths", getattr(net, "cell", ""))), net.activation.name,
-             type(net.transition).__name__, net.loss, getattr(net, "backend", "")]
+    parts = [
+        str(getattr(net, "widths", getattr(net, "cell", ""))),
+        net.activation.name,
+        type(net.transition).__name__,
+        net.loss,
+        getattr(net, "backend", ""),
+    ]
     return "-".join(parts)
 
 
-NETS = ([RecurrentNet(D, H, C, cell=cell) for cell in ("rnn", "lstm", "gru", "gru_before")]
-        + [RecurrentNet(D, H, C, activation=name) for name in ACTIVATIONS]
-        + [FeedforwardNet((D, H, H, C), activation=name) for name in ACTIVATIONS]
-        + [RecurrentNet(D, H, C, transition=name) for name in TRANSITIONS]
-        + [FeedforwardNet((D, H, H, C), transition=name) for name in TRANSITIONS]
-        + [RecurrentNet(D, H, C, cell="lstm", transition="cayley", learn_h0=True)]
-        + [StackedNet(D, H, C, cell=cell, layers=2, bidirectional=True)
-           for cell in ("rnn", "lstm")])
+NETS = (
+    [RecurrentNet(D, H, C, cell=cell) for cell in ("rnn", "lstm", "gru", "gru_before")]
+    + [RecurrentNet(D, H, C, activation=name) for name in ACTIVATIONS]
+    + [FeedforwardNet((D, H, H, C), activation=name) for name in ACTIVATIONS]
+    + [RecurrentNet(D, H, C, transition=name) for name in TRANSITIONS]
+    + [FeedforwardNet((D, H, H, C), transition=name) for name in TRANSITIONS]
+    + [RecurrentNet(D, H, C, cell="lstm", transition="cayley", learn_h0=True)]
+    + [StackedNet(D, H, C, cell=cell, layers=2, bidirectional=True) for cell in ("rnn", "lstm")]
+)
 
 
 @pytest.mark.parametrize("net", NETS, ids=label)
@@ -45,7 +51,8 @@ def test_declared_shapes_are_those_of_the_start(net):
     options = {"peepholes": True} if getattr(net, "cell", "") == "lstm" else {}
     start = net.init(rng(), np.float64, weights="orthogonal", **options)
     assert {name: value.shape for name, value in start.items()} == {
-        name: net.shapes[name][0] for name in start}
+        name: net.shapes[name][0] for name in start
+    }
     assert net.required <= start.keys() <= net.shapes.keys()
 
 
@@ -98,16 +105,18 @@ def wrong_arrays(value):
     yield "text", TypeError
 
 
-@pytest.mark.parametrize("net", [
-    net for net in NETS if net.activation.name in ("tanh", "prelu", "modrelu")], ids=label)
+@pytest.mark.parametrize(
+    "net", [net for net in NETS if net.activation.name in ("tanh", "prelu", "modrelu")], ids=label
+)
 def test_wrong_parameters_are_named(net):
     params, batch = problem(net)
     for name, value in params.items():
         for wrong, error in wrong_arrays(value):
             if getattr(wrong, "shape", None) in net.shapes[name] and error is ValueError:
                 continue  # a slope a unit is as good as one for all
-            refused(lambda: loss_and_gradients(net, {**params, name: wrong}, batch),
-                    f": {name} ", error)
+            refused(
+                lambda: loss_and_gradients(net, {**params, name: wrong}, batch), f": {name} ", error
+            )
         rest = {key: other for key, other in params.items() if key != name}
         for call in steps(net, rest, batch):
             refused(call, f"missing {name}", ValueError)
@@ -115,11 +124,18 @@ def test_wrong_parameters_are_named(net):
         refused(call, "Wyh is unknown", ValueError)
 
 
-@pytest.mark.parametrize("net", [
-    RecurrentNet(D, H, C), RecurrentNet(D, H, C, cell="lstm", readout="every"),
-    RecurrentNet(D, H, C, loss="squared_error", checkpoint="sqrt"),
-    RecurrentNet(D, H, C, backend="compiled"), FeedforwardNet((D, H, C)),
-    FeedforwardNet((D, C), loss="squared_error")], ids=label)
+@pytest.mark.parametrize(
+    "net",
+    [
+        RecurrentNet(D, H, C),
+        RecurrentNet(D, H, C, cell="lstm", readout="every"),
+        RecurrentNet(D, H, C, loss="squared_error", checkpoint="sqrt"),
+        RecurrentNet(D, H, C, backend="compiled"),
+        FeedforwardNet((D, H, C)),
+        FeedforwardNet((D, C), loss="squared_error"),
+    ],
+    ids=label,
+)
 def test_wrong_batches_are_named(net):
     params, batch = problem(net)
     for name in ("x", "y"):
@@ -132,13 +148,25 @@ def test_wrong_batches_are_named(net):
             for call in list(steps(net, params, batch))[:1]:
                 refused(lambda: loss_and_gradients(net, params, wrong_batch), f": {name} ", error)
     if net.loss == "squared_error":
-        refused(lambda: loss_and_gradients(net, params, batch._replace(y=batch.y + 1j)),
-                "y.real", TypeError)
+        refused(
+            lambda: loss_and_gradients(net, params, batch._replace(y=batch.y + 1j)),
+            "y.real",
+            TypeError,
+        )
     if isinstance(net, RecurrentNet):
         good = np.ones((T, B), bool)
-        for wrong in (good[1:], good.T, good[..., None], np.full((T, B), .5),
-                      np.full((T, B), np.nan), good * 2, good.tolist(), "text",
-                      np.ma.MaskedArray(good), good.astype(str)):
+        for wrong in (
+            good[1:],
+            good.T,
+            good[..., None],
+            np.full((T, B), 0.5),
+            np.full((T, B), np.nan),
+            good * 2,
+            good.tolist(),
+            "text",
+            np.ma.MaskedArray(good),
+            good.astype(str),
+        ):
             for call in steps(net, params, batch._replace(mask=wrong)):
                 refused(call, "mask")
         first = loss_and_gradients(net, params, batch._replace(mask=good))
@@ -146,14 +174,19 @@ def test_wrong_batches_are_named(net):
             again = loss_and_gradients(net, params, batch._replace(mask=same))
             assert again.loss == first.loss
     else:
-        refused(lambda: loss_and_gradients(net, params, batch._replace(mask=np.ones((B, 1)))),
-                "mask is for sequences", ValueError)
+        refused(
+            lambda: loss_and_gradients(net, params, batch._replace(mask=np.ones((B, 1)))),
+            "mask is for sequences",
+            ValueError,
+        )
     outputs, tape = net.forward(params, batch.x)
     for wrong, error in wrong_arrays(outputs):
         refused(lambda: net.backward(params, tape, wrong), "doutputs", error)
     for extra in ({"by": np.zeros((1, C))}, {"Wyh": np.zeros(2)}):
-        extra = {"b1" if "by" in extra and "by" not in params else name: value
-                 for name, value in extra.items()}
+        extra = {
+            "b1" if "by" in extra and "by" not in params else name: value
+            for name, value in extra.items()
+        }
         refused(lambda: net.backward(params, tape, outputs, extra=extra), "extra")
 
 
@@ -163,8 +196,10 @@ def test_directions_are_of_the_computation_s_kind(function):
     net = RecurrentNet(2, 2, 1, activation="softsign", loss="squared_error")
     params = net.init(rng(), np.float64)
     batch = Batch(np.ones((2, 1, 2)), np.ones((1, 1)))
-    exact = (lift_all(params, "fraction"),
-             Batch(lift(batch.x, "fraction"), lift(batch.y, "fraction")))
+    exact = (
+        lift_all(params, "fraction"),
+        Batch(lift(batch.x, "fraction"), lift(batch.y, "fraction")),
+    )
     whole = np.eye(2, dtype=int)
 
     def along(direction, params, batch):
@@ -175,7 +210,7 @@ def test_directions_are_of_the_computation_s_kind(function):
     assert np.all(along(whole, params, batch) == along(np.eye(2), params, batch))
     for wrong in (np.eye(2), np.eye(2) * 1j, whole > 0):
         refused(lambda: along(wrong, *exact), "Whh")
-    for wrong in (lift(whole, "fraction"), np.eye(2) * 1j, whole * (2 ** 53 + 1), whole > 0):
+    for wrong in (lift(whole, "fraction"), np.eye(2) * 1j, whole * (2**53 + 1), whole > 0):
         refused(lambda: along(wrong, params, batch), "Whh")
 
 
@@ -183,24 +218,37 @@ def test_directions_are_checked():
     net = RecurrentNet(D, H, C, activation="prelu")
     params, batch = problem(net)
     for function in (jvp, hvp):
-        for direction in ({"Wrong": np.ones(2)}, {"by": np.ones((1, C))}, {"by": np.ones(1)},
-                          {"Whh": np.ones(H)}, {"x": np.ones((T, B, 1))}, {"by": [1.0, 2.0]},
-                          {"slope": np.ones(H)}, {"y": np.ones(B)}):
+        for direction in (
+            {"Wrong": np.ones(2)},
+            {"by": np.ones((1, C))},
+            {"by": np.ones(1)},
+            {"Whh": np.ones(H)},
+            {"x": np.ones((T, B, 1))},
+            {"by": [1.0, 2.0]},
+            {"slope": np.ones(H)},
+            {"y": np.ones(B)},
+        ):
             refused(lambda: function(net, params, batch, direction), next(iter(direction)))
         refused(lambda: function(net, params, batch, [1]), "direction", TypeError)
         refused(lambda: function(net, params, tuple(batch), {}), "batch", TypeError)
         refused(lambda: function("net", params, batch, {}), "net", TypeError)
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"x": (3, 2)}, r"need \(T, B, D\) with D = 3.*pass x\[:, None, :\]"),
-    ({"Wxh": (13, 2)}, r"Wxh has shape \(13, 2\); need \(16, 3\).*gates of lstm are i, f, g, o"),
-    ({"Whh": (4, 16)}, r"Whh has shape \(4, 16\); need \(16, 4\).*: pass Whh.T"),
-    ({"Wpo": (2,)}, r"Wpo has shape \(2,\); need \(4,\)"),
-    ({"bh": (16, 1)}, r"pass bh.reshape\(16,\)"),
-    ({"h0": (2, 3)}, r"h0 has shape \(2, 3\); need \(2, 4\) or \(2, B, 4\) with B = 6"),
-    ({"wxh": (2, 3)}, r"wxh is unknown \(did you mean Wxh\?\)"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"x": (3, 2)}, r"need \(T, B, D\) with D = 3.*pass x\[:, None, :\]"),
+        (
+            {"Wxh": (13, 2)},
+            r"Wxh has shape \(13, 2\); need \(16, 3\).*gates of lstm are i, f, g, o",
+        ),
+        ({"Whh": (4, 16)}, r"Whh has shape \(4, 16\); need \(16, 4\).*: pass Whh.T"),
+        ({"Wpo": (2,)}, r"Wpo has shape \(2,\); need \(4,\)"),
+        ({"bh": (16, 1)}, r"pass bh.reshape\(16,\)"),
+        ({"h0": (2, 3)}, r"h0 has shape \(2, 3\); need \(2, 4\) or \(2, B, 4\) with B = 6"),
+        ({"wxh": (2, 3)}, r"wxh is unknown \(did you mean Wxh\?\)"),
+    ],
+)
 def test_the_likely_repair_is_said(change, message):
     net = RecurrentNet(D, H, C, cell="lstm")
     params, batch = problem(net)
@@ -216,36 +264,51 @@ def test_names_and_lists_are_taken_for_what_they_name():
     assert replace(by_name, activation="tanh", transition=None) == RecurrentNet(D, H, C)
     assert RecurrentNet(D, H, C, transition="dense").transition is None
     by_spec = RecurrentNet(D, H, C, activation="elu:alpha=0.5", transition="svd:margin=0.1")
-    assert by_spec == RecurrentNet(D, H, C, activation=activation("elu", alpha=0.5),
-                                   transition=SVD(margin=0.1))
+    assert by_spec == RecurrentNet(
+        D, H, C, activation=activation("elu", alpha=0.5), transition=SVD(margin=0.1)
+    )
     assert FeedforwardNet([D, C]).widths == (D, C)
-    assert (RecurrentNet(D, H, C).init(rng(), recurrent="orthogonal")["Whh"].shape == (H, H))
+    assert RecurrentNet(D, H, C).init(rng(), recurrent="orthogonal")["Whh"].shape == (H, H)
     hash(FeedforwardNet([D, C])), hash(by_name)
 
 
 NET_FIELDS = {
-    "inputs": (5.5, "5", None, True, 0, -1, [3]), "hidden": (5.5, "5", None, True, 0, -1),
-    "outputs": (5.5, "5", None, True, 0), "cell": NAMES, "readout": NAMES, "loss": NAMES,
+    "inputs": (5.5, "5", None, True, 0, -1, [3]),
+    "hidden": (5.5, "5", None, True, 0, -1),
+    "outputs": (5.5, "5", None, True, 0),
+    "cell": NAMES,
+    "readout": NAMES,
+    "loss": NAMES,
     "activation": ("rellu", 5, None, np.tanh, "leaky_relu:alpha=x", "elu:beta=1", "elu:1"),
     "transition": ("orthogonl", 5, SVD, "svd:margin=x", "svd:wide=1", "svd:.1", "svd:margin=-1"),
-    "reduction": NAMES, "backend": NAMES,
-    "checkpoint": NAMES, "gain": ("x", None, float("nan"), float("inf"), True),
-    "embedding": (5.5, "5", None, True, -1), "projection": (5.5, "5", None, True, -1),
+    "reduction": NAMES,
+    "backend": NAMES,
+    "checkpoint": NAMES,
+    "gain": ("x", None, float("nan"), float("inf"), True),
+    "embedding": (5.5, "5", None, True, -1),
+    "projection": (5.5, "5", None, True, -1),
     "learn_h0": (None, "yes", 1),
     "clip_step": (0, -1, "x", float("nan"), True),
-    "gate": ("sigmid", 5, None, np.tanh, "prelu"), "clip_forward": (0, -1, "x", float("nan"), True),
+    "gate": ("sigmid", 5, None, np.tanh, "prelu"),
+    "clip_forward": (0, -1, "x", float("nan"), True),
 }
 
 
 def test_runs_folders_and_certificates_are_refused_by_name():
     for call in (refnet.train, refnet.resume):
-        for config, folder, name in ((None, "run", "config"), ("adding", "run", "config"),
-                                     (refnet.Config("adding"), 3, "folder")):
+        for config, folder, name in (
+            (None, "run", "config"),
+            ("adding", "run", "config"),
+            (refnet.Config("adding"), 3, "folder"),
+        ):
             refused(lambda: call(config, folder), name, TypeError)
     for folder in (None, 3, [], b"run"):
         refused(lambda: refnet.load(folder), "folder", TypeError)
-    for theirs, certified, name in (({}, None, "certified"), (None, None, "theirs"),
-                                    ({}, {"dWhh": W}, "certified")):
+    for theirs, certified, name in (
+        ({}, None, "certified"),
+        (None, None, "theirs"),
+        ({}, {"dWhh": W}, "certified"),
+    ):
         refused(lambda: refnet.check.compare(theirs, certified), name, TypeError)
     for wrong in ([], {}, W):  # not even hashable
         refused(lambda: refnet.make_task(wrong), "task .* is unknown", ValueError)
@@ -270,8 +333,7 @@ def test_fields_of_a_net():
         with pytest.raises(REFUSED, match="rng"):
             net.init(generator)
     with pytest.raises(ValueError, match="what weights draws has shape"):
-        net.init(rng(), weights=lambda shape, draw: np.ones(3), recurrent="orthogonal",
-                 inputs="he")
+        net.init(rng(), weights=lambda shape, draw: np.ones(3), recurrent="orthogonal", inputs="he")
 
 
 @pytest.mark.parametrize("kind", sorted(OPTIMIZERS))
@@ -281,12 +343,12 @@ def test_fields_of_optimizers(kind):
         wrong = RULES[entry.name].wrong if entry.name in RULES else (None, 5, "text")
         for value in wrong:
             with pytest.raises(REFUSED) as found:
-                made(**{"rate": .1, entry.name: value})
+                made(**{"rate": 0.1, entry.name: value})
             said_well(found.value, entry.name)
     for bad in ({"beta1": 1}, {"momentum": 1.5}, {"decay": 1.01}):
         if next(iter(bad)) in {entry.name for entry in fields(made)}:
             with pytest.raises(ValueError, match=r"need a number in \[0, 1"):
-                made(rate=.1, **bad)
+                made(rate=0.1, **bad)
 
 
 @pytest.mark.parametrize("kind", sorted(TRANSITIONS))

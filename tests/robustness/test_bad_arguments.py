@@ -17,11 +17,26 @@ from refnet.matrices.initializers import INITIALIZERS
 from refnet.nets.recurrent import RecurrentNet
 from support.arguments import NAMES, B, C, D, H, T, W, problem, rng, said_well
 
-ROOMS = ("analysis", "analysis.flow", "analysis.geometry", "analysis.memory",
-         "analysis.orthogonalization", "analysis.powers", "analysis.spectra", "analysis.variance",
-         "exact", "check", "tasks", "matrices.initializers", "matrices.orthogonality",
-         "matrices.transitions", "maths.activations", "nets.gradients", "nets.states",
-         "training.optimizers")
+ROOMS = (
+    "analysis",
+    "analysis.flow",
+    "analysis.geometry",
+    "analysis.memory",
+    "analysis.orthogonalization",
+    "analysis.powers",
+    "analysis.spectra",
+    "analysis.variance",
+    "exact",
+    "check",
+    "tasks",
+    "matrices.initializers",
+    "matrices.orthogonality",
+    "matrices.transitions",
+    "maths.activations",
+    "nets.gradients",
+    "nets.states",
+    "training.optimizers",
+)
 """The modules whose names are public; the functions in all others get arguments from these."""
 
 
@@ -45,24 +60,35 @@ GOOD = {
     "matrices.initializers.initialize": lambda: {"name": "he", "shape": (2, 3), "rng": rng()},
     "activation": lambda: {"name": "elu", "alpha": 1},
     "maths.activations.activation": lambda: {"name": "prelu", "start": 1},
-    "optimizer": lambda: {"name": "rmsprop", "rate": .1, "form": "torch"},
-    "training.optimizers.optimizer": lambda: {"name": "adam", "rate": .1},
+    "optimizer": lambda: {"name": "rmsprop", "rate": 0.1, "form": "torch"},
+    "training.optimizers.optimizer": lambda: {"name": "adam", "rate": 0.1},
     "training.optimizers.clip_by_norm": lambda: {"grads": {"W": W}, "limit": 1},
     "training.optimizers.clip_by_value": lambda: {"grads": {"W": W}, "limit": 1},
     "training.optimizers.weight_decay": lambda: {"weights": {"W": W}, "strength": 1},
     "matrices.orthogonality.defect": lambda: {"W": W, "form": "squared", "side": None},
-    "matrices.orthogonality.defect_and_gradient": lambda: {"W": W, "form": "squared",
-                                                           "side": None},
+    "matrices.orthogonality.defect_and_gradient": lambda: {"W": W, "form": "squared", "side": None},
     "matrices.orthogonality.orthogonalize": lambda: {
-        "W": W, "rate": .1, "stop_cost": 1e-6, "stop_gradient": None, "max_steps": 5,
-        "form": "squared", "name": "W"},
-    "matrices.orthogonality.orthogonalize_params": lambda: {"weights": {"W": W},
-                                                            "parallel": False},
-    "matrices.orthogonality.open_penalty": lambda: {"weights": {"W": W}, "strength": 1,
-                                                    "form": "squared"},
-    "matrices.orthogonality.open_update": lambda: {"W": W, "rate": .1, "strength": 1,
-                                                   "form": "squared"},
-    "matrices.transitions.transition": lambda: {"name": "svd", "margin": .1},
+        "W": W,
+        "rate": 0.1,
+        "stop_cost": 1e-6,
+        "stop_gradient": None,
+        "max_steps": 5,
+        "form": "squared",
+        "name": "W",
+    },
+    "matrices.orthogonality.orthogonalize_params": lambda: {"weights": {"W": W}, "parallel": False},
+    "matrices.orthogonality.open_penalty": lambda: {
+        "weights": {"W": W},
+        "strength": 1,
+        "form": "squared",
+    },
+    "matrices.orthogonality.open_update": lambda: {
+        "W": W,
+        "rate": 0.1,
+        "strength": 1,
+        "form": "squared",
+    },
+    "matrices.transitions.transition": lambda: {"name": "svd", "margin": 0.1},
     "tasks.make_task": lambda: {"name": "adding", "length": 20},
     "tasks.options": lambda: {"name": "copy"},
     "make_task": lambda: {"name": "adding"},
@@ -74,19 +100,32 @@ GOOD = {
     "hvp": lambda: {**net_problem(), "direction": {}},
     "nets.gradients.jvp": lambda: {**net_problem(), "direction": {}},
     "nets.gradients.hvp": lambda: {**net_problem(), "direction": {}},
-    "state_jacobians": lambda: {"net": RecurrentNet(D, H, C), "params": net_problem()["params"],
-                                "x": net_problem()["batch"].x},
-    "nets.states.state_jacobians": lambda: {"net": RecurrentNet(D, H, C),
-                                            "params": net_problem()["params"],
-                                            "x": net_problem()["batch"].x},
+    "state_jacobians": lambda: {
+        "net": RecurrentNet(D, H, C),
+        "params": net_problem()["params"],
+        "x": net_problem()["batch"].x,
+    },
+    "nets.states.state_jacobians": lambda: {
+        "net": RecurrentNet(D, H, C),
+        "params": net_problem()["params"],
+        "x": net_problem()["batch"].x,
+    },
     "state_gradients": net_problem,
     "nets.states.state_gradients": net_problem,
-    "nets.states.step_jacobians": lambda: {"net": RecurrentNet(D, H, C),
-                                           "params": net_problem()["params"],
-                                           "x": net_problem()["batch"].x},
+    "nets.states.step_jacobians": lambda: {
+        "net": RecurrentNet(D, H, C),
+        "params": net_problem()["params"],
+        "x": net_problem()["batch"].x,
+    },
     "exact.lift": lambda: {"array": W, "kind": "fraction", "name": "W"},
-    "exact.certify": lambda: {**net_problem(), "kind": None, "radius": 1.0, "bits": 64,
-                              "max_bits": 128, "max_seconds": 5},
+    "exact.certify": lambda: {
+        **net_problem(),
+        "kind": None,
+        "radius": 1.0,
+        "bits": 64,
+        "max_bits": 128,
+        "max_seconds": 5,
+    },
 }
 ANALYSIS = {
     "memory.noise_covariance": lambda: {"W": W / 4, "noise": 2, "horizon": 3},
@@ -97,25 +136,57 @@ ANALYSIS = {
     "memory.signal_to_noise": lambda: {"W": W, "v": W[0], "steps": 3, "noise": 1},
     "memory.peak_order": lambda: {"h": np.ones((2, 1, 3)), "W": W, "widest": 1},
     "orthogonalization.defect_moments": lambda: {"m": 2, "n": 3, "moments": (1, 3, 15, 105)},
-    "orthogonalization.basin": lambda: {"rate": .1},
+    "orthogonalization.basin": lambda: {"rate": 0.1},
     "orthogonalization.orthogonalization_experiment": lambda: {
-        "distribution": "gaussian", "runs": 1, "size": 2, "rate": .1, "threshold": 1e-3, "seed": 0,
-        "max_steps": 3},
+        "distribution": "gaussian",
+        "runs": 1,
+        "size": 2,
+        "rate": 0.1,
+        "threshold": 1e-3,
+        "seed": 0,
+        "max_steps": 3,
+    },
     "flow.gradient_norms": lambda: {**net_problem(), "last": True},
-    **{f"flow.{name}": lambda: {"net": RecurrentNet(D, H, C), "params": net_problem()["params"],
-                                "x": net_problem()["batch"].x}
-       for name in ("jacobian_spectra", "lyapunov_exponents", "step_bounds")},
-    "geometry.retraction_errors": lambda: {"shape": (3, 2), "rates": W[0], "rng": rng(),
-                                           "retraction": "qr", "metric": "euclidean"},
+    **{
+        f"flow.{name}": lambda: {
+            "net": RecurrentNet(D, H, C),
+            "params": net_problem()["params"],
+            "x": net_problem()["batch"].x,
+        }
+        for name in ("jacobian_spectra", "lyapunov_exponents", "step_bounds")
+    },
+    "geometry.retraction_errors": lambda: {
+        "shape": (3, 2),
+        "rates": W[0],
+        "rng": rng(),
+        "retraction": "qr",
+        "metric": "euclidean",
+    },
     "geometry.descents": lambda: {"n": 3, "runs": 2, "rng": rng()},
-    "geometry.defect_over_steps": lambda: {"n": 3, "steps": 5, "points": 2, "rng": rng(),
-                                           "dtype": "float32", "rate": .1, "guarded": False},
+    "geometry.defect_over_steps": lambda: {
+        "n": 3,
+        "steps": 5,
+        "points": 2,
+        "rng": rng(),
+        "dtype": "float32",
+        "rate": 0.1,
+        "guarded": False,
+    },
     "geometry.margin_steps": lambda: {"margins": W[0], "p": W[0], "spectrum_rate": "plain"},
     "variance.predicted_variances": lambda: {
-        "widths": (3, 2), "weight_variances": W[0, :1], "x": 1, "gradient": 1,
-        "activation": "tanh"},
-    "variance.simulated_variances": lambda: {"widths": (3, 2), "weights": "he", "rng": rng(),
-                                             "runs": 2, "activation": "tanh"},
+        "widths": (3, 2),
+        "weight_variances": W[0, :1],
+        "x": 1,
+        "gradient": 1,
+        "activation": "tanh",
+    },
+    "variance.simulated_variances": lambda: {
+        "widths": (3, 2),
+        "weights": "he",
+        "rng": rng(),
+        "runs": 2,
+        "activation": "tanh",
+    },
     "powers.power_norms": lambda: {"W": W, "steps": 3},
     "powers.power_radii": lambda: {"N": 2, "runs": 2, "n": 2, "rng": rng()},
     "powers.fibonacci": lambda: {"n": 5},
@@ -146,23 +217,34 @@ ELSEWHERE = {
     "exact.certify_function": "takes a function: tests/exact/test_certify_function.py",
     "exact.stop": "gives back what it does not know",
     "analysis.spectra.square": "what the others call",
-    **{f"analysis.{name}": "arithmetic on any number type, symbols too"
-       for name in ("gaussian_moments", "uniform_moments", "singular_value_map")},
+    **{
+        f"analysis.{name}": "arithmetic on any number type, symbols too"
+        for name in ("gaussian_moments", "uniform_moments", "singular_value_map")
+    },
     "nets.gradients.scored": "what the others call",
-    **{f"analysis.orthogonalization.{name}": "arithmetic on any number type, symbols too"
-       for name in ("gaussian_moments", "uniform_moments", "singular_value_map")},
-    **{f"matrices.initializers.{name}": "what initialize calls, once it has looked"
-       for name in INITIALIZERS},
+    **{
+        f"analysis.orthogonalization.{name}": "arithmetic on any number type, symbols too"
+        for name in ("gaussian_moments", "uniform_moments", "singular_value_map")
+    },
+    **{
+        f"matrices.initializers.{name}": "what initialize calls, once it has looked"
+        for name in INITIALIZERS
+    },
 }
 
 WRONG = {
-    "name": NAMES, "shape": ((2,), (2, 0), (2, 2.5), "ab", None, 3), "rng": (None, 0, "rng"),
-    "margin": (None, True, "wide", -1, float("nan")), "alpha": ("x", True, float("nan")),
-    "length": (0, 2.5, "x", None), "params": (None, {}, [1], {"Whh": 1}),
+    "name": NAMES,
+    "shape": ((2,), (2, 0), (2, 2.5), "ab", None, 3),
+    "rng": (None, 0, "rng"),
+    "margin": (None, True, "wide", -1, float("nan")),
+    "alpha": ("x", True, float("nan")),
+    "length": (0, 2.5, "x", None),
+    "params": (None, {}, [1], {"Whh": 1}),
     "x": (None, [1.0], np.ones((T, B)), np.ones((T, B, D), str)),
     "direction": (None, {"nothing": W}, {"by": np.ones((1, C))}, [1]),
     "array": (np.array(["a"]), "a", None, np.array([1j])),
-    "kind": ("float", 5), "weights": ("no such name", 5, None),
+    "kind": ("float", 5),
+    "weights": ("no such name", 5, None),
     "widths": (None, 5, (3,), (3, 2.5), (3, 0), "ab", [3, None]),
     "activation": ("rellu", 5, None, np.tanh, "leaky_relu:beta=.1"),
 }
@@ -183,8 +265,11 @@ def test_every_public_function_has_an_entry():
     for name, function in public_functions().items():
         if name in GOOD:
             known = {*getattr(function, "rules", {}), *WRONG}
-            missing = set(inspect.signature(function).parameters) - known - {
-                "inputs", "penalty", "options", "chosen", "progress"}
+            missing = (
+                set(inspect.signature(function).parameters)
+                - known
+                - {"inputs", "penalty", "options", "chosen", "progress"}
+            )
             assert not missing, f"{name} says nothing of {missing}"
 
 
@@ -212,11 +297,21 @@ def test_good_arguments_give_finite_numbers_and_the_same_again(name):
 
 def garbage():
     return st.one_of(
-        st.none(), st.text(max_size=5), st.floats(), st.integers(), st.booleans(),
-        st.complex_numbers(), st.binary(max_size=3), st.lists(st.floats(), max_size=3),
-        st.dictionaries(st.text(max_size=3), st.floats(), max_size=2), st.builds(object),
-        hnp.arrays(st.sampled_from([np.float32, np.float64, np.int8, complex, bool, "U1"]),
-                   hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)))
+        st.none(),
+        st.text(max_size=5),
+        st.floats(),
+        st.integers(),
+        st.booleans(),
+        st.complex_numbers(),
+        st.binary(max_size=3),
+        st.lists(st.floats(), max_size=3),
+        st.dictionaries(st.text(max_size=3), st.floats(), max_size=2),
+        st.builds(object),
+        hnp.arrays(
+            st.sampled_from([np.float32, np.float64, np.int8, complex, bool, "U1"]),
+            hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
+        ),
+    )
 
 
 @pytest.mark.parametrize("name, parameter, index", list(bad_arguments()))
@@ -236,8 +331,21 @@ def test_garbage_gives_a_result_or_a_documented_error(data, name):
     function, arguments = public_functions()[name], GOOD[name]()
     parameter = data.draw(st.sampled_from(sorted(arguments)))
     value = data.draw(garbage())
-    if parameter in ("runs", "size", "max_steps", "delays", "seed", "N", "angles", "horizon",
-                     "m", "n", "steps", "widest", "points") and isinstance(value, int):
+    if parameter in (
+        "runs",
+        "size",
+        "max_steps",
+        "delays",
+        "seed",
+        "N",
+        "angles",
+        "horizon",
+        "m",
+        "n",
+        "steps",
+        "widest",
+        "points",
+    ) and isinstance(value, int):
         value = min(value, 3)  # a large one is right, and slow
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -19,9 +19,14 @@ CALLS = Path(__file__).parents[1] / "support/blas_calls.py"
 def run(program, *arguments, **environment):
     """The output of a plain Python program, whose environment says nothing of threads."""
     held = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
-    return subprocess.run([sys.executable, "-W", "error", *program, *arguments], text=True,
-                          capture_output=True, check=True, timeout=600,
-                          env={**held, **environment}).stdout
+    return subprocess.run(
+        [sys.executable, "-W", "error", *program, *arguments],
+        text=True,
+        capture_output=True,
+        check=True,
+        timeout=600,
+        env={**held, **environment},
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +92,7 @@ def test_numpy_imported_first():
 @pytest.fixture
 def library(monkeypatch):
     """A library whose user wants three threads; ``log`` is every number that was set."""
+
     class Library:
         number, log = 3, []
 

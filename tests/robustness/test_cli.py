@@ -28,16 +28,27 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"refnet {refnet.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [
-    [], ["trian"], ["train", "temporal-order", "--hidden", "x"], ["train"],
-    ["train", "temporal-order", "--hidden", "0", "--out", "nowhere"],
-    ["train", "temporal-order", "--cell=--"], ["explain", "powers", "--figure=--"],
-    ["check", "rates", "--json", "9" * 5000],
-    ["check", "torch", "--sizes", "0,1,1"], ["check", "jax", "--cell", "rnm"],
-    ["check", "rates", "--json", "no/such/folder/x.json"], ["check", "rates", "--json", "."],
-    ["orthogonalize", "--runs", "0"], ["vectors", "judge", "nowhere", "nowhere"],
-    ["check", "torch", "--function", "nowhere.py:loss"], ["check", "onnx", "nowhere.onnx"],
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["trian"],
+        ["train", "temporal-order", "--hidden", "x"],
+        ["train"],
+        ["train", "temporal-order", "--hidden", "0", "--out", "nowhere"],
+        ["train", "temporal-order", "--cell=--"],
+        ["explain", "powers", "--figure=--"],
+        ["check", "rates", "--json", "9" * 5000],
+        ["check", "torch", "--sizes", "0,1,1"],
+        ["check", "jax", "--cell", "rnm"],
+        ["check", "rates", "--json", "no/such/folder/x.json"],
+        ["check", "rates", "--json", "."],
+        ["orthogonalize", "--runs", "0"],
+        ["vectors", "judge", "nowhere", "nowhere"],
+        ["check", "torch", "--function", "nowhere.py:loss"],
+        ["check", "onnx", "nowhere.onnx"],
+    ],
+)
 def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
     try:
         status = cli.main(arguments)
@@ -48,24 +59,44 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
     assert "Traceback" not in printed.err and "error" in printed.err or printed.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments, said", [
-    (["orthogonalize", "--runs", "0"], "--runs is 0; need "),
-    (["orthogonalize", "--rate", "-1"], "--rate is -1"),
-    *[([*words, "--seed", "-1"], "--seed is -1; need at least 0\n") for words in (
-        ["orthogonalize"], ["explain", "powers"], ["errata", "3"], ["check", "rates"],
-        ["check", "function"])],
-    (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
-    (["explain", "spectra", "--matrix", "nothing"], "matrix 'nothing' is unknown; choose one of "),
-    *[([*words, "nowhere"], "nowhere is not a run folder (it has no config.toml); list them with: "
-       "refnet runs\n") for words in (["train", "--resume"], ["analyse"], ["compare"])],
-])
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["orthogonalize", "--runs", "0"], "--runs is 0; need "),
+        (["orthogonalize", "--rate", "-1"], "--rate is -1"),
+        *[
+            ([*words, "--seed", "-1"], "--seed is -1; need at least 0\n")
+            for words in (
+                ["orthogonalize"],
+                ["explain", "powers"],
+                ["errata", "3"],
+                ["check", "rates"],
+                ["check", "function"],
+            )
+        ],
+        (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
+        (
+            ["explain", "spectra", "--matrix", "nothing"],
+            "matrix 'nothing' is unknown; choose one of ",
+        ),
+        *[
+            (
+                [*words, "nowhere"],
+                "nowhere is not a run folder (it has no config.toml); list them with: "
+                "refnet runs\n",
+            )
+            for words in (["train", "--resume"], ["analyse"], ["compare"])
+        ],
+    ],
+)
 def test_an_error_names_what_was_given(arguments, said, capsys):
     assert cli.main(arguments) == 2
     assert capsys.readouterr().err.startswith(f"refnet {arguments[0]}: {said}")
 
 
-@pytest.mark.parametrize("command", ["train temporal-order --out {}/run",
-                                     "study table-i --quick --folder {}"])
+@pytest.mark.parametrize(
+    "command", ["train temporal-order --out {}/run", "study table-i --quick --folder {}"]
+)
 def test_what_the_system_refuses_comes_with_a_repair(command, capsys, tmp_path):
     """A file stands where a folder is needed; nothing becomes of it."""
     file = tmp_path / "file"
@@ -88,8 +119,10 @@ def test_there_is_a_name_for_every_further_run(tmp_path, monkeypatch):
 def test_debug_shows_the_traceback(capsys):
     assert cli.main(["train", "--resume", "nowhere"]) == 2
     assert "Traceback" not in capsys.readouterr().err
-    for arguments in (["--debug", "train", "--resume", "nowhere"],
-                      ["train", "--resume", "nowhere", "--debug"]):
+    for arguments in (
+        ["--debug", "train", "--resume", "nowhere"],
+        ["train", "--resume", "nowhere", "--debug"],
+    ):
         assert cli.main(arguments) == 2
         assert "Traceback" in capsys.readouterr().err
 
@@ -107,7 +140,8 @@ def test_an_unforeseen_error_is_one_line_too(capsys, monkeypatch):
     monkeypatch.setattr(cli, "_info", broken)
     assert cli.main(["info"]) == 2
     assert capsys.readouterr().err == (
-        "refnet info: KeyError: 'lost' (--debug shows where it comes from)\n")
+        "refnet info: KeyError: 'lost' (--debug shows where it comes from)\n"
+    )
 
 
 @pytest.mark.parametrize("said", ["Unable to allocate 29.1 TiB", ""])
@@ -119,16 +153,23 @@ def test_too_little_memory_says_what_to_make_smaller(capsys, monkeypatch, said):
     assert cli.main(["info"]) == 2
     assert capsys.readouterr().err == (
         f"refnet info: not enough memory ({said or 'the system gives no more'}); need smaller "
-        "sizes: units, length, batch or examples\n")
+        "sizes: units, length, batch or examples\n"
+    )
 
 
-@pytest.mark.parametrize("body, message", [
-    ("    raise ValueError('of mine')", "ValueError: of mine (at {file}:3: raise"),
-    ("    return {}['lost']", "KeyError: 'lost' (at {file}:3: return"),
-    ("    return 1", "returned int; need the loss as a tensor"),
-    ("    import numpy\n    return numpy.ones(2)", "returned shape (2,)"),
-    ("    import numpy\n    return numpy.ones(2) @ numpy.ones(3)", "(at {file}:4: return numpy"),
-])
+@pytest.mark.parametrize(
+    "body, message",
+    [
+        ("    raise ValueError('of mine')", "ValueError: of mine (at {file}:3: raise"),
+        ("    return {}['lost']", "KeyError: 'lost' (at {file}:3: return"),
+        ("    return 1", "returned int; need the loss as a tensor"),
+        ("    import numpy\n    return numpy.ones(2)", "returned shape (2,)"),
+        (
+            "    import numpy\n    return numpy.ones(2) @ numpy.ones(3)",
+            "(at {file}:4: return numpy",
+        ),
+    ],
+)
 def test_a_users_function_fails_with_its_own_line(tmp_path, body, message):
     file = tmp_path / "mine.py"
     file.write_text(f"x = 1\ndef loss(p, x, y):\n{body}\n")
@@ -137,11 +178,16 @@ def test_a_users_function_fails_with_its_own_line(tmp_path, body, message):
     assert message.format(file=file) in str(found.value) and "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize("content, message", [
-    ("def loss(:\n", "SyntaxError"), ("import nowhere_to_be_found\n", ":1: import nowhere"),
-    ("1 / 0\n", ":1: 1 / 0"), ("import sys\nsys.exit(3)\n", "SystemExit: 3 (at "),
-    ("loss = 1\n", "has no function loss"),
-])
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("def loss(:\n", "SyntaxError"),
+        ("import nowhere_to_be_found\n", ":1: import nowhere"),
+        ("1 / 0\n", ":1: 1 / 0"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3 (at "),
+        ("loss = 1\n", "has no function loss"),
+    ],
+)
 def test_a_users_file_fails_with_its_own_line(tmp_path, content, message):
     file = tmp_path / "mine.py"
     file.write_text(content)
@@ -181,6 +227,7 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("flint")
     from refnet.check import layers
+
     monkeypatch.setattr(layers, "TABLES", ())
     flags = ["--device", "cpu", "--sizes", "2,3,1", "3,2,2", "--dtypes", "tf32"]
     assert cli.main(["check", "torch", *flags]) == 0
@@ -188,9 +235,10 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     assert last == "26 of 26 are explained by rounding"
     assert len(lines) == 2 * 13 and all(" tf32 " in line for line in lines)
     for judge, *more, said in (
-            ("torch", "--cell", "lstm", "--cell is about a --function"),
-            ("torch", "--mask", "--mask is about a --function"),
-            ("torch", "--device", "cuda:99", "torch cannot use the device cuda:99")):
+        ("torch", "--cell", "lstm", "--cell is about a --function"),
+        ("torch", "--mask", "--mask is about a --function"),
+        ("torch", "--device", "cuda:99", "torch cannot use the device cuda:99"),
+    ):
         assert cli.main(["check", judge, *more]) == 2
         out, err = capsys.readouterr()
         assert not out and said in err and err.count("\n") == 1
@@ -198,6 +246,7 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
 
 def test_where_a_framework_refuses_everything_nothing_is_judged(capsys):
     from refnet.check.commands import _finish
+
     options = Namespace(json=None, junit=None, allow_suspicious=False)
     refused, explained = {"verdict": "refused"}, {"verdict": "explained by rounding"}
     assert _finish([refused, refused], options) == 2
@@ -208,6 +257,7 @@ def test_where_a_framework_refuses_everything_nothing_is_judged(capsys):
 @pytest.fixture
 def without(monkeypatch):
     """A function that makes packages impossible to import, and has the judge find all others."""
+
     def hide(*names):
         real = builtins.__import__
 
@@ -219,17 +269,24 @@ def without(monkeypatch):
         for module in [m for m in sys.modules if m.split(".")[0] in names]:
             monkeypatch.delitem(sys.modules, module)
         monkeypatch.setattr(builtins, "__import__", refuse)
-        monkeypatch.setattr("refnet.check.commands.find_spec",
-                            lambda name: None if name in names else name)
+        monkeypatch.setattr(
+            "refnet.check.commands.find_spec", lambda name: None if name in names else name
+        )
+
     return hide
 
 
-@pytest.mark.parametrize("arguments, package, extra", [
-    (["check", "torch"], "python-flint", "torch"), (["check", "jax"], "python-flint", "jax"),
-    (["check", "onnx"], "python-flint", "onnx"), (["check", "rates"], "python-flint", "all,test"),
-    (["check", "checkers"], "python-flint", "torch,jax"),
-    (["vectors", "write", "golden"], "python-flint", "certify"),
-])
+@pytest.mark.parametrize(
+    "arguments, package, extra",
+    [
+        (["check", "torch"], "python-flint", "torch"),
+        (["check", "jax"], "python-flint", "jax"),
+        (["check", "onnx"], "python-flint", "onnx"),
+        (["check", "rates"], "python-flint", "all,test"),
+        (["check", "checkers"], "python-flint", "torch,jax"),
+        (["vectors", "write", "golden"], "python-flint", "certify"),
+    ],
+)
 def test_what_is_missing_is_said_before_anything_else(without, capsys, arguments, package, extra):
     without("flint")
     assert cli.main(arguments) == 2
@@ -240,8 +297,25 @@ def test_what_is_missing_is_said_before_anything_else(without, capsys, arguments
 def test_training_and_orthogonalising_need_no_extra(without, capsys, tmp_path, monkeypatch):
     without("rich", "matplotlib")
     monkeypatch.delitem(sys.modules, "refnet.runs.plots", raising=False)  # of an earlier test
-    assert cli.main(["train", "temporal-order", "--length", "10", "--hidden", "4", "--iterations",
-                     "2", "--evaluate-every", "1", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        cli.main(
+            [
+                "train",
+                "temporal-order",
+                "--length",
+                "10",
+                "--hidden",
+                "4",
+                "--iterations",
+                "2",
+                "--evaluate-every",
+                "1",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     assert "run folder" in out and re.search(r"^ +2  .*accuracy", err, re.M)
     assert cli.main(["orthogonalize", "--runs", "100", "--size", "4"]) == 0
@@ -275,17 +349,24 @@ def test_a_bar_always_shows_the_iteration_and_the_time_left(width, monkeypatch):
     rich = pytest.importorskip("rich.console", reason="rich (extra cli) is not installed")
     console = rich.Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
     monkeypatch.setattr(rich, "Console", lambda stderr: console)
-    row = {"loss": 1.605, "accuracy": .2473, "spectral_radius": 4.01, "defect": 1308.0,
-           "gradient_norm": 5.506}
+    row = {
+        "loss": 1.605,
+        "accuracy": 0.2473,
+        "spectral_radius": 4.01,
+        "defect": 1308.0,
+        "gradient_norm": 5.506,
+    }
     with progress.bar(30_000, quiet=False) as observe:
         observe("row", {"iteration": 12_345, **row})
     line = console.file.getvalue().rpartition("12345/30000 ")[2].partition("\n")[0]
     assert re.match(r"-:--:-- loss 1", line), console.file.getvalue()
     assert ("|gradient| 5.506" in line) == (width == 120) and (width == 40) == (
-        "accuracy" not in line)
+        "accuracy" not in line
+    )
 
 
 def test_a_command_by_module():
-    done = subprocess.run([sys.executable, "-m", "refnet", "train"], cwd=ROOT, text=True,
-                          capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "refnet", "train"], cwd=ROOT, text=True, capture_output=True
+    )
     assert done.returncode == 2 and done.stderr.count("\n") == 1

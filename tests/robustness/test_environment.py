@@ -12,14 +12,39 @@ from refnet.training import loop
 from refnet.training.config import Config
 
 NOT_NEEDED = [  # and the lines that are said of them
-    ({"NUMBA_THREADING_LAYER": "tbb", "NUMBA_THREADING_LAYER_PRIORITY": "none",
-      "NUMBA_NUM_THREADS": "0", "NUMBA_OPT": "none", "NUMBA_LOOP_VECTORIZE": "none"}, 2),
-    ({"BACKEND": "reference", "NUMBA_NUM_THREADS": "many", "OPENBLAS_NUM_THREADS": "many",
-      "OMP_NUM_THREADS": "-1", "MPLBACKEND": "none", "MATPLOTLIBRC": "/none",
-      "REFNET_DATA": "/none", "COLUMNS": "wide", "LINES": "-1", "LANG": "none", "LC_ALL": "none",
-      "TERM": "none",
-      "TMPDIR": "/none", "TZ": "none", "HOME": "/none", "XDG_CACHE_HOME": "/dev/null",
-      "NUMBA_CACHE_DIR": "/dev/null", "NUMBA_DISABLE_JIT": "1"}, 0),
+    (
+        {
+            "NUMBA_THREADING_LAYER": "tbb",
+            "NUMBA_THREADING_LAYER_PRIORITY": "none",
+            "NUMBA_NUM_THREADS": "0",
+            "NUMBA_OPT": "none",
+            "NUMBA_LOOP_VECTORIZE": "none",
+        },
+        2,
+    ),
+    (
+        {
+            "BACKEND": "reference",
+            "NUMBA_NUM_THREADS": "many",
+            "OPENBLAS_NUM_THREADS": "many",
+            "OMP_NUM_THREADS": "-1",
+            "MPLBACKEND": "none",
+            "MATPLOTLIBRC": "/none",
+            "REFNET_DATA": "/none",
+            "COLUMNS": "wide",
+            "LINES": "-1",
+            "LANG": "none",
+            "LC_ALL": "none",
+            "TERM": "none",
+            "TMPDIR": "/none",
+            "TZ": "none",
+            "HOME": "/none",
+            "XDG_CACHE_HOME": "/dev/null",
+            "NUMBA_CACHE_DIR": "/dev/null",
+            "NUMBA_DISABLE_JIT": "1",
+        },
+        0,
+    ),
 ]
 REFUSED = [({"NUMBA_CPU_FEATURES": "avx2"}, 1)]
 
@@ -27,13 +52,33 @@ REFUSED = [({"NUMBA_CPU_FEATURES": "avx2"}, 1)]
 def train(folder, variables):
     """A short run there, without Matplotlib, which says several lines of folders that it cannot
     use."""
-    code = ("import sys; sys.modules['matplotlib'] = None\n"
-            "from refnet.__main__ import main; sys.exit(main())")
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from refnet.__main__ import main; sys.exit(main())"
+    )
     return subprocess.run(
-        [sys.executable, "-c", code, "train", "temporal-order:samples=20", "--length", "10",
-         "--hidden", "4", "--iterations", "2", "--quiet", "--out", str(folder),
-         "--backend", variables.get("BACKEND", "compiled")],
-        env={**os.environ, **variables}, capture_output=True, text=True)
+        [
+            sys.executable,
+            "-c",
+            code,
+            "train",
+            "temporal-order:samples=20",
+            "--length",
+            "10",
+            "--hidden",
+            "4",
+            "--iterations",
+            "2",
+            "--quiet",
+            "--out",
+            str(folder),
+            "--backend",
+            variables.get("BACKEND", "compiled"),
+        ],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the names are POSIX's")
@@ -55,12 +100,21 @@ def test_a_wrong_setting_is_ignored_or_refused_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["compiled", "reference"])
-@pytest.mark.parametrize("place", ["loss_and_gradients", "Optimizer.step", "Experiment.clip",
-                                   "TemporalOrder.batch", "Experiment.start"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "loss_and_gradients",
+        "Optimizer.step",
+        "Experiment.clip",
+        "TemporalOrder.batch",
+        "Experiment.start",
+    ],
+)
 @pytest.mark.parametrize("error", [MemoryError, ValueError, KeyError])
 def test_what_refuses_the_first_step_leaves_no_folder(tmp_path, monkeypatch, place, backend, error):
     """The compiler, the memory, the threads: whatever it is, there is not even a folder that is
     being made, as the system may abort the process."""
+
     def refuse(*arguments, **options):
         assert not any(tmp_path.iterdir())
         raise error("refused")
@@ -68,6 +122,7 @@ def test_what_refuses_the_first_step_leaves_no_folder(tmp_path, monkeypatch, pla
     from refnet.tasks.synthetic import TemporalOrder
     from refnet.training.experiment import Experiment
     from refnet.training.optimizers import Optimizer
+
     home, _, name = place.rpartition(".")
     classes = {"Optimizer": Optimizer, "Experiment": Experiment, "TemporalOrder": TemporalOrder}
     monkeypatch.setattr(classes[home] if home else loop, name, refuse)

@@ -52,9 +52,14 @@ def test_a_file_where_folders_are_to_be_made_is_named(tmp_path, monkeypatch, cap
     for name in ("runs", "studies"):
         Path(name).touch()
     train_one = ["train", "adding", "--length", "10", "--hidden", "2", "--iterations", "1"]
-    for words in (train_one, [*train_one, "--out", "runs/a"], [*train_one, "--out", "runs/a/b"],
-                  ["study", "figure-1", "--status"], ["study", "figure-1", "--table"],
-                  ["study", "figure-1", "--quick"]):
+    for words in (
+        train_one,
+        [*train_one, "--out", "runs/a"],
+        [*train_one, "--out", "runs/a/b"],
+        ["study", "figure-1", "--status"],
+        ["study", "figure-1", "--table"],
+        ["study", "figure-1", "--quick"],
+    ):
         assert main(words) == 2
         said = capsys.readouterr().err.splitlines()[-1]
         assert "Not a directory: " in said and "a file has that name" in said, said
@@ -78,8 +83,13 @@ def test_what_a_user_names_is_not_replaced_by_a_file(tmp_path):
 
 
 def test_an_empty_name_is_no_path(capsys):
-    for command in (["runs", ""], ["train", "copy", "--out", ""], ["vectors", "write", ""],
-                    ["analyse", ""], ["train", "copy", "--resume", ""]):
+    for command in (
+        ["runs", ""],
+        ["train", "copy", "--out", ""],
+        ["vectors", "write", ""],
+        ["analyse", ""],
+        ["train", "copy", "--resume", ""],
+    ):
         with pytest.raises(SystemExit):
             main(command)
         assert "the name is empty" in capsys.readouterr().err

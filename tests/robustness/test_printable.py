@@ -24,7 +24,10 @@ def test_a_shell_reads_the_word():
     assert all(map(str.isprintable, words))
     read = subprocess.run(["bash", "-c", f"printf '%s\\0' {' '.join(words)}"], capture_output=True)
     assert read.stdout.split(b"\0")[:-1] == [
-        *map(os.fsencode, NAMES), *map(os.fsencode, NAMES[:-1]), os.fsencode(f"./{NAMES[-1]}")]
+        *map(os.fsencode, NAMES),
+        *map(os.fsencode, NAMES[:-1]),
+        os.fsencode(f"./{NAMES[-1]}"),
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
@@ -36,22 +39,50 @@ def test_every_command_prints_names_that_a_terminal_shows(tmp_path, monkeypatch,
     seen = []
     for name in ("plain", "a\x1b[31m\nb\udcff'\u202e"):
         folder = Path("runs of " + name) / name
-        run = ["train", "temporal-order:samples=20", "--length", "10", "--hidden", "4", "--backend",
-               "reference", "--iterations", "1"]
+        run = [
+            "train",
+            "temporal-order:samples=20",
+            "--length",
+            "10",
+            "--hidden",
+            "4",
+            "--backend",
+            "reference",
+            "--iterations",
+            "1",
+        ]
         lines = []
         for status, words in (
-                (0, [*run, "--out", f"{folder}"]), (2, [*run, "--out", f"{folder}"]),
-                (0, ["runs", f"{folder.parent}"]), (0, ["analyse", f"{folder}"]),
-                (0, ["compare", f"{folder}", f"{folder}"]),
-                (3, [*run, "--out", f"{folder} 2", "--rate", "1e38", "--activation", "relu",
-                     "--iterations", "9"]),
-                (2, ["runs", f"{folder}/config.toml"]), (2, ["analyse", f"{folder.parent}"]),
-                (2, ["study", "figure-1", "--only", name, "--folder", f"{folder}"])):
+            (0, [*run, "--out", f"{folder}"]),
+            (2, [*run, "--out", f"{folder}"]),
+            (0, ["runs", f"{folder.parent}"]),
+            (0, ["analyse", f"{folder}"]),
+            (0, ["compare", f"{folder}", f"{folder}"]),
+            (
+                3,
+                [
+                    *run,
+                    "--out",
+                    f"{folder} 2",
+                    "--rate",
+                    "1e38",
+                    "--activation",
+                    "relu",
+                    "--iterations",
+                    "9",
+                ],
+            ),
+            (2, ["runs", f"{folder}/config.toml"]),
+            (2, ["analyse", f"{folder.parent}"]),
+            (2, ["study", "figure-1", "--only", name, "--folder", f"{folder}"]),
+        ):
             assert cli.main(words) == status, words
             said = "".join(capsys.readouterr())
             assert all(c.isprintable() or c == "\n" for c in said), said
-            assert any(form in said for form in (
-                printable(name), quoted(name)[2:-1], told(ValueError(name)))), said
+            assert any(
+                form in said
+                for form in (printable(name), quoted(name)[2:-1], told(ValueError(name)))
+            ), said
             lines.append(said.count("\n"))
         with pytest.raises(SystemExit):
             cli.main(["train", "adding", name + "x"])
@@ -61,8 +92,15 @@ def test_every_command_prints_names_that_a_terminal_shows(tmp_path, monkeypatch,
 
 
 def test_warnings_and_logs_are_one_printable_line():
-    record = logging.LogRecord("refnet", logging.WARNING, "", 1, "%s: no\nfile", ("\x1b[31m",),
-                               (ValueError, ValueError(), None))
+    record = logging.LogRecord(
+        "refnet",
+        logging.WARNING,
+        "",
+        1,
+        "%s: no\nfile",
+        ("\x1b[31m",),
+        (ValueError, ValueError(), None),
+    )
     assert __main__._Line().format(record) == r"\x1b[31m: no\nfile"
     said = __main__._one_line(UserWarning("no\x1b[31m\nTraceback"), UserWarning, "a\nb.py", 7)
     assert said == r"a\nb.py:7: UserWarning: no\x1b[31m" + "\n"
@@ -76,18 +114,26 @@ def raw(source):
     """What a source prints of OUTSIDE without a function of SAFE around it."""
     for call in ast.walk(ast.parse(source)):
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "print":
-            inside = {id(part) for each in ast.walk(call) if isinstance(each, ast.Call)
-                      and getattr(each.func, "id", "") in SAFE for part in ast.walk(each)}
+            inside = {
+                id(part)
+                for each in ast.walk(call)
+                if isinstance(each, ast.Call) and getattr(each.func, "id", "") in SAFE
+                for part in ast.walk(each)
+            }
             for part in (part for shown in call.args for part in ast.walk(shown)):
                 name = getattr(part, "attr", getattr(part, "id", ""))
-                if name in OUTSIDE and isinstance(part, (ast.Name, ast.Attribute)) and id(
-                        part) not in inside:
+                if (
+                    name in OUTSIDE
+                    and isinstance(part, (ast.Name, ast.Attribute))
+                    and id(part) not in inside
+                ):
                     yield f"{call.lineno}: {ast.unparse(part)}"
 
 
 def test_no_name_is_printed_as_it_is():
-    found = [f"{path.name}:{each}" for path in PACKAGE.rglob("*.py")
-             for each in raw(path.read_text())]
+    found = [
+        f"{path.name}:{each}" for path in PACKAGE.rglob("*.py") for each in raw(path.read_text())
+    ]
     assert [re.sub(r"\d+: ", "", each) for each in found] == ["cli.py:folder"], found  # its summary
     assert [*raw("print(f'run folder: {folder}')")] == ["1: folder"]
     assert [*raw("print(f'{printable(args.folder)}', file=sys.stderr)")] == []

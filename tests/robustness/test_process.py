@@ -52,9 +52,9 @@ def test_a_worker_is_stopped_and_leaves_nothing(tmp_path, deaf):
     worker = multiprocessing.get_context("spawn").Process(target=write, args=(tmp_path / "f", deaf))
     worker.start()
     while not any(part.read_text() for part in tmp_path.iterdir()):
-        time.sleep(.01)
+        time.sleep(0.01)
     os.kill(worker.pid, signal.SIGINT)
-    worker.join(.2)
+    worker.join(0.2)
     assert worker.is_alive()
     started = time.monotonic()
     stop([worker])
@@ -68,8 +68,10 @@ def test_a_worker_is_stopped_and_leaves_nothing(tmp_path, deaf):
 def test_processes_that_are_started_have_one_thread_and_no_interrupt(monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    code = ("import os, signal; print(os.environ['OPENBLAS_NUM_THREADS'], "
-            "signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))")
+    code = (
+        "import os, signal; print(os.environ['OPENBLAS_NUM_THREADS'], "
+        "signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    )
     with starting():
         inside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     after = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -90,7 +92,7 @@ def test_threads_that_start_processes_at_once_leave_the_environment_as_it_was(mo
     thread.start()
     with starting():
         first.set()
-        thread.join(.2)
+        thread.join(0.2)
         order.append("first")
     thread.join()
     assert order == ["first", "second"] and os.environ["OPENBLAS_NUM_THREADS"] == "4"

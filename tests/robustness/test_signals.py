@@ -13,18 +13,35 @@ import pytest
 from benchmarks.stopped import COMMANDS, interrupted
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
-NEEDED = {"check": ("flint", "torch", "jax", "onnx", "onnxruntime"), "vectors": ("flint",),
-          "explain": ("matplotlib",), "analyse": ("matplotlib",), "compare": ("matplotlib",)}
+NEEDED = {
+    "check": ("flint", "torch", "jax", "onnx", "onnxruntime"),
+    "vectors": ("flint",),
+    "explain": ("matplotlib",),
+    "analyse": ("matplotlib",),
+    "compare": ("matplotlib",),
+}
 
 
-@pytest.mark.parametrize("name, delay, number", [
-    ("info", 0.0, signal.SIGINT), ("info", 0.1, signal.SIGTERM), ("train", 0.3, signal.SIGINT),
-    ("train, pre-training", 2, signal.SIGINT), ("orthogonalize", 3, signal.SIGINT),
-    ("vectors", 2, signal.SIGTERM), ("check", 3, signal.SIGINT),
-    ("study, two processes", 4, signal.SIGINT), ("train", 2, signal.SIGHUP),
-    ("study, two processes", 4, signal.SIGHUP), ("explain", 0.3, signal.SIGINT),
-    ("errata", 1, signal.SIGTERM), ("analyse", 0.1, signal.SIGINT), ("compare", 0, signal.SIGINT),
-    ("runs", 0, signal.SIGINT)])
+@pytest.mark.parametrize(
+    "name, delay, number",
+    [
+        ("info", 0.0, signal.SIGINT),
+        ("info", 0.1, signal.SIGTERM),
+        ("train", 0.3, signal.SIGINT),
+        ("train, pre-training", 2, signal.SIGINT),
+        ("orthogonalize", 3, signal.SIGINT),
+        ("vectors", 2, signal.SIGTERM),
+        ("check", 3, signal.SIGINT),
+        ("study, two processes", 4, signal.SIGINT),
+        ("train", 2, signal.SIGHUP),
+        ("study, two processes", 4, signal.SIGHUP),
+        ("explain", 0.3, signal.SIGINT),
+        ("errata", 1, signal.SIGTERM),
+        ("analyse", 0.1, signal.SIGINT),
+        ("compare", 0, signal.SIGINT),
+        ("runs", 0, signal.SIGINT),
+    ],
+)
 def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
     missing = [module for module in NEEDED.get(name, ()) if find_spec(module) is None]
     if missing:
@@ -37,19 +54,36 @@ def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
 
 
 def test_under_nohup_the_end_of_the_terminal_ends_nothing(tmp_path):
-    words = ["train", "adding:samples=9", "--length", "10", "--hidden", "2", "--iterations", "300",
-             "--backend", "reference", "--out", str(tmp_path / "run")]
-    run = subprocess.Popen(["nohup", sys.executable, "-m", "refnet", *words],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = [
+        "train",
+        "adding:samples=9",
+        "--length",
+        "10",
+        "--hidden",
+        "2",
+        "--iterations",
+        "300",
+        "--backend",
+        "reference",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    run = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "refnet", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while not (tmp_path / "run").exists():
-        time.sleep(.01)
+        time.sleep(0.01)
     run.send_signal(signal.SIGHUP)
     assert run.wait() == 0
 
 
 def test_an_end_that_cannot_be_said_is_one_all_the_same():
-    code = ("import time; from refnet.process import interruptible; interruptible(); "
-            "print('up', flush=True); time.sleep(60)")
+    code = (
+        "import time; from refnet.process import interruptible; interruptible(); "
+        "print('up', flush=True); time.sleep(60)"
+    )
     with open("/dev/full", "w") as full:
         run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full)
     with run:
@@ -59,36 +93,65 @@ def test_an_end_that_cannot_be_said_is_one_all_the_same():
 
 
 def test_a_second_signal_ends_a_run_at_once(tmp_path):
-    status, output, errors = interrupted(tmp_path, COMMANDS["train"] + ["--batch", "2000"], 4,
-                                         times=2)
+    status, output, errors = interrupted(
+        tmp_path, COMMANDS["train"] + ["--batch", "2000"], 4, times=2
+    )
     assert status == 130 and errors.splitlines() in (["refnet: interrupted"], [])
 
 
-@pytest.mark.parametrize("words, said", [(["info"], "refnet info"), (["--help"], "refnet"),
-                                         (["train", "--help"], "refnet")])
+@pytest.mark.parametrize(
+    "words, said",
+    [(["info"], "refnet info"), (["--help"], "refnet"), (["train", "--help"], "refnet")],
+)
 def test_a_full_standard_output_is_named(words, said):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "refnet", *words], stdout=full,
-                              stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "refnet", *words], stdout=full, stderr=subprocess.PIPE, text=True
+        )
     assert done.returncode == 2
-    assert done.stderr == (f"{said}: [Errno 28] No space left on device: standard output; free "
-                           "some space there, or write to another disk\n")
+    assert done.stderr == (
+        f"{said}: [Errno 28] No space left on device: standard output; free "
+        "some space there, or write to another disk\n"
+    )
 
 
 def test_a_name_that_the_output_cannot_encode_is_written_all_the_same(tmp_path):
-    done = subprocess.run([
-        sys.executable, "-m", "refnet", "train", "adding:samples=9", "--length", "10", "--hidden",
-        "2", "--iterations", "1", "--backend", "reference", "--out", str(tmp_path / "rün")],
-        capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "refnet",
+            "train",
+            "adding:samples=9",
+            "--length",
+            "10",
+            "--hidden",
+            "2",
+            "--iterations",
+            "1",
+            "--backend",
+            "reference",
+            "--out",
+            str(tmp_path / "rün"),
+        ],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("r\\xfcn\n") and (tmp_path / "rün" / "summary.md").is_file()
 
 
-@pytest.mark.parametrize("words, status", [("errata", 0), ("--version", 0), ("train --help", 0),
-                                           ("train", 2)])
+@pytest.mark.parametrize(
+    "words, status", [("errata", 0), ("--version", 0), ("train --help", 0), ("train", 2)]
+)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_command_whose_output_is_closed_does_what_it_does_otherwise(words, status, closed):
-    done = subprocess.run(f"{shlex.quote(sys.executable)} -m refnet {words} {closed}", shell=True,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m refnet {words} {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == status and "Traceback" not in done.stderr
     assert done.stderr.count("\n") == (status == 2 and "2" not in closed)

@@ -34,20 +34,48 @@ def undisturbed(tmp_path_factory):
 
 # one other value for each setting, with what else is needed for it to apply
 OTHERS = {
-    "task": "adding", "length": 11, "order": ("mixed", {"task": "ptb", "length": 0}),
-    "net": None, "cell": "gru", "hidden": 7, "depth": None,
-    "layers": 2, "bidirectional": True,
-    "activation": "relu", "embedding": 3, "gain": 1.05, "learn_h0": True,
-    "transition": "expm", "weights": "he", "input_weights": "he",
-    "recurrent": "orthogonal", "gate_recurrent": ("ramp", {"cell": "gru"}),
-    "reduction": "sum", "method": "oinit", "orthogonal": ("all", {"method": "oinit"}),
-    "oinit_rate": (.05, {"method": "oinit"}), "oinit_cost": (1e-3, {"method": "oinit"}),
-    "oinit_steps": (7, {"method": "oinit"}), "strength": (.5, {"method": "open"}),
-    "open_form": ("unsquared", {"method": "open"}), "open_as": ("update", {"method": "open"}),
-    "optimizer": "sgd", "rate": .5, "manifold_rate": (.5, {"transition": "svd"}),
-    "weight_decay": .5, "clip": "norm", "clip_at": (2.0, {"clip": "norm"}), "batch": 5,
-    "iterations": 41, "evaluate_every": 7, "seed": 5, "dtype": "float64", "backend": "compiled",
-    "checkpoint": "sqrt", "watch": True}
+    "task": "adding",
+    "length": 11,
+    "order": ("mixed", {"task": "ptb", "length": 0}),
+    "net": None,
+    "cell": "gru",
+    "hidden": 7,
+    "depth": None,
+    "layers": 2,
+    "bidirectional": True,
+    "activation": "relu",
+    "embedding": 3,
+    "gain": 1.05,
+    "learn_h0": True,
+    "transition": "expm",
+    "weights": "he",
+    "input_weights": "he",
+    "recurrent": "orthogonal",
+    "gate_recurrent": ("ramp", {"cell": "gru"}),
+    "reduction": "sum",
+    "method": "oinit",
+    "orthogonal": ("all", {"method": "oinit"}),
+    "oinit_rate": (0.05, {"method": "oinit"}),
+    "oinit_cost": (1e-3, {"method": "oinit"}),
+    "oinit_steps": (7, {"method": "oinit"}),
+    "strength": (0.5, {"method": "open"}),
+    "open_form": ("unsquared", {"method": "open"}),
+    "open_as": ("update", {"method": "open"}),
+    "optimizer": "sgd",
+    "rate": 0.5,
+    "manifold_rate": (0.5, {"transition": "svd"}),
+    "weight_decay": 0.5,
+    "clip": "norm",
+    "clip_at": (2.0, {"clip": "norm"}),
+    "batch": 5,
+    "iterations": 41,
+    "evaluate_every": 7,
+    "seed": 5,
+    "dtype": "float64",
+    "backend": "compiled",
+    "checkpoint": "sqrt",
+    "watch": True,
+}
 
 
 def test_a_key_is_of_all_settings_that_apply_and_of_nothing_else():
@@ -67,15 +95,17 @@ def test_a_key_is_of_all_settings_that_apply_and_of_nothing_else():
     assert Job("a", TINY).key == Job("b", replace(TINY, protocol="x")).key
     # pinned: a change of how keys are made would forget all recorded rows
     assert Job("a", TINY).key == "906f0dd4ec038b18"
-    assert Job("a", function="m:f", arguments={"x": 1, "y": 2}).key == Job(
-        "b", function="m:f", arguments={"y": 2, "x": 1}).key != Job(
-        "a", function="m:f", arguments={"x": 2, "y": 2}).key
+    assert (
+        Job("a", function="m:f", arguments={"x": 1, "y": 2}).key
+        == Job("b", function="m:f", arguments={"y": 2, "x": 1}).key
+        != Job("a", function="m:f", arguments={"x": 2, "y": 2}).key
+    )
 
 
 def test_a_row_of_other_settings_under_the_same_key_does_not_count(undisturbed):
     job, rows = tiny_jobs()[0], undisturbed.rows()
     assert undisturbed.done(job, rows) is not None
-    for settings, counts in (({"rate": .5}, False), ({"no longer there": 1}, True)):
+    for settings, counts in (({"rate": 0.5}, False), ({"no longer there": 1}, True)):
         row = {**rows[job.key], "settings": {**rows[job.key]["settings"], **settings}}
         assert (undisturbed.done(job, {job.key: row}) is not None) == counts
 
@@ -110,8 +140,11 @@ def test_a_row_names_every_machine_that_its_run_has_been_on(tmp_path, monkeypatc
 
 def test_what_a_function_makes_names_its_machine(tmp_path, monkeypatch):
     """Not that of a later process, which finds it made."""
-    job = Job("f", function="refnet.studies.manchev:orthogonalise",
-              arguments={"distribution": "uniform", "seed": 0, "runs": 2})
+    job = Job(
+        "f",
+        function="refnet.studies.manchev:orthogonalise",
+        arguments={"distribution": "uniform", "seed": 0, "runs": 2},
+    )
     work.execute(job, tmp_path)
     monkeypatch.setattr(work, "machine", lambda: "another")
     assert work.execute(job, tmp_path)["machines"] == [machine()]
@@ -129,30 +162,46 @@ def test_nothing_is_done_twice(undisturbed, monkeypatch):
 
 
 def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
-    jobs = [*tiny_jobs(number=1), Job("bad", function="refnet.studies.manchev:orthogonalise",
-                                      arguments={"distribution": "x", "seed": 0, "runs": 1})]
+    jobs = [
+        *tiny_jobs(number=1),
+        Job(
+            "bad",
+            function="refnet.studies.manchev:orthogonalise",
+            arguments={"distribution": "x", "seed": 0, "runs": 1},
+        ),
+    ]
     study = Study("bad", "", lambda found, seeds, quick: jobs, lambda *ask: "")
     with ThreadPoolExecutor(1) as pool:
         failed = run(study, Store(tmp_path), executor=pool)
     assert list(failed) == ["bad"] and "ValueError" in failed["bad"]
     assert list(Store(tmp_path).rows()) == [jobs[0].key]
     assert "| bad " in status(study, Store(tmp_path)) and "not run" in status(
-        study, Store(tmp_path))
+        study, Store(tmp_path)
+    )
 
 
 def test_a_run_that_kills_its_process_fails_alone(tmp_path, monkeypatch):
     """However often its process dies, the runs that wait, or work beside it, are made."""
     from refnet.studies import runner
+
     monkeypatch.setattr(runner, "DEATHS", 1)
-    jobs = [Job("deadly", function="os:_exit", arguments={"status": 1}),
-            *(Job(f"seed {seed}", function="refnet.studies.manchev:orthogonalise",
-                  arguments={"distribution": "uniform", "seed": seed, "runs": 1})
-              for seed in range(2))]
+    jobs = [
+        Job("deadly", function="os:_exit", arguments={"status": 1}),
+        *(
+            Job(
+                f"seed {seed}",
+                function="refnet.studies.manchev:orthogonalise",
+                arguments={"distribution": "uniform", "seed": seed, "runs": 1},
+            )
+            for seed in range(2)
+        ),
+    ]
     study = Study("deadly", "", lambda found, seeds, quick: jobs, lambda *ask: "")
     told = []
     failed = run(study, Store(tmp_path), workers=2, tell=told.append)
     assert list(failed) == ["deadly"] and failed["deadly"].startswith(
-        "its process was killed 2 times (A process in the process pool was terminated abruptly")
+        "its process was killed 2 times (A process in the process pool was terminated abruptly"
+    )
     assert {row["name"] for row in Store(tmp_path).rows().values()} == {"seed 0", "seed 1"}
     assert [line[:9] for line in told if line[0] == "["][0] in ("[2 to go]", "[1 to go]")
 
@@ -229,6 +278,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch):
 
 def test_a_run_that_another_process_holds_is_asked_for_again(tmp_path, monkeypatch):
     from refnet.studies import runner
+
     calls = []
 
     def busy_first(job, *rest):
@@ -237,7 +287,7 @@ def test_a_run_that_another_process_holds_is_asked_for_again(tmp_path, monkeypat
             raise BusyError("held")
         return work.execute(job, *rest)
 
-    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(runner, "PAUSE", 0.01)
     monkeypatch.setattr(runner, "execute", busy_first)
     with ThreadPoolExecutor(1) as pool:
         assert run(tiny_study(number=1), Store(tmp_path), executor=pool) == {}
@@ -246,13 +296,14 @@ def test_a_run_that_another_process_holds_is_asked_for_again(tmp_path, monkeypat
 
 def test_a_run_that_another_process_begins_in_between_is_asked_for_again(tmp_path, monkeypatch):
     from refnet.studies import runner
+
     train = work.loop.train
 
     def late(config, folder, draw):
         train(config, folder, draw=draw)
         return train(config, folder, draw=draw)
 
-    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(runner, "PAUSE", 0.01)
     monkeypatch.setattr(work.loop, "train", late)
     with ThreadPoolExecutor(1) as pool:
         assert run(tiny_study(number=1), Store(tmp_path), executor=pool) == {}
@@ -264,7 +315,8 @@ def test_the_comparison_sees_a_run_that_started_anew_with_another_seed(tmp_path,
     with ThreadPoolExecutor(1) as pool:
         run(tiny_study(iterations=41), Store(tmp_path), executor=pool)
     assert [row["best"] for row in results(Store(tmp_path)).values()] != [
-        row["best"] for row in rows.values()]
+        row["best"] for row in rows.values()
+    ]
 
 
 def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
@@ -278,8 +330,10 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     assert store.done(job, store.rows()) is None
     begun = work.begun(job, store)
     assert (begun["state"], begun["iterations"], begun["of"]) == ("begun", 20, 40)
-    assert begun["curve"]["iteration"] == [10, 20] and begun["best"]["accuracy"] >= max(
-        begun["curve"]["accuracy"]) - 1e-4
+    assert (
+        begun["curve"]["iteration"] == [10, 20]
+        and begun["best"]["accuracy"] >= max(begun["curve"]["accuracy"]) - 1e-4
+    )
     text = status(tiny_study(), store)
     assert "20 of 40" in text and text.count("at most") == 4 and "still to compute" in text
     early = Store(tmp_path / "d")  # not evaluated yet
@@ -287,16 +341,21 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     row = work.begun(job, early)
     assert (row["iterations"], row["final"], row["curve"]["accuracy"]) == (0, {}, [])
     assert re.search("0 of 40.*3 runs of which no time is known", status(tiny_study(), early), re.S)
-    study = grid("g", "G", [Cell("a", {"task": "copy"})],
-                 [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")])
+    study = grid(
+        "g",
+        "G",
+        [Cell("a", {"task": "copy"})],
+        [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")],
+    )
     line = study.table(lambda job: begun, 1, False).splitlines()[2].split("|")
     assert line[1].strip() == "a" and line[2].strip().endswith("so far")
     assert [part.strip() for part in line[3:5]] == ["not yet", "1 at 20 of 40 iterations"]
     row = work.execute(job, store.folder)
     assert row["iterations"] == 40 and without_times(row) == without_times(
-        work.execute(job, tmp_path / "c"))
+        work.execute(job, tmp_path / "c")
+    )
     # of other settings: not begun
-    assert work.begun(replace(job, config=replace(job.config, rate=.5)), Store(tmp_path)) is None
+    assert work.begun(replace(job, config=replace(job.config, rate=0.5)), Store(tmp_path)) is None
 
 
 def _edited(folder):
@@ -305,11 +364,16 @@ def _edited(folder):
     (folder / "rows.jsonl").write_text("".join(lines))
 
 
-@pytest.mark.parametrize("damage", [
-    lambda folder: (folder / "checkpoint.npz").write_bytes(b"x"),
-    lambda folder: (folder / "checkpoint.npz").unlink(),
-    lambda folder: (folder / "rows.jsonl").write_bytes(b"#"),
-    lambda folder: (folder / "rows.jsonl").write_bytes(b""), _edited])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "checkpoint.npz").write_bytes(b"x"),
+        lambda folder: (folder / "checkpoint.npz").unlink(),
+        lambda folder: (folder / "rows.jsonl").write_bytes(b"#"),
+        lambda folder: (folder / "rows.jsonl").write_bytes(b""),
+        _edited,
+    ],
+)
 def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
     jobs, store = tiny_jobs(), Store(tmp_path)
     for job in jobs[:2]:
@@ -323,8 +387,10 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
     assert re.search(r"seed 0 +\| damaged", text) and f"seed 0: {row['damaged']}" in text
     assert re.search(r"seed 1 +\| begun", text)
     study = grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
-    assert [part.strip() for part in study.table(lambda job: row, 1, False).splitlines()[2].split(
-        "|")[1:4]] == ["a", "not yet", "1 damaged"]
+    assert [
+        part.strip()
+        for part in study.table(lambda job: row, 1, False).splitlines()[2].split("|")[1:4]
+    ] == ["a", "not yet", "1 damaged"]
     # the study makes all others, and says what to remove
     with ThreadPoolExecutor(1) as pool:
         failed = run(tiny_study(), store, executor=pool)

@@ -21,8 +21,11 @@ from refnet.studies.store import Store
 from refnet.studies.study import Study, only
 from support.studies import CALLS, Distant, slow_study, tiny_jobs, tiny_study
 
-OINIT = Job("uniform", function="refnet.studies.manchev:orthogonalise",
-            arguments={"distribution": "uniform", "seed": 0, "runs": 2})
+OINIT = Job(
+    "uniform",
+    function="refnet.studies.manchev:orthogonalise",
+    arguments={"distribution": "uniform", "seed": 0, "runs": 2},
+)
 
 
 @pytest.mark.parametrize("asked", [1, 2, 1000])
@@ -37,7 +40,7 @@ def test_a_run_has_the_threads_that_were_asked_for(tmp_path, asked):
 
 def test_two_processes_call_every_function_once(tmp_path, monkeypatch):
     """Two runners on one folder, whose locks hold between threads too."""
-    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(runner, "PAUSE", 0.01)
     CALLS.clear()
     failed = []
 
@@ -102,8 +105,11 @@ def test_an_executor_that_has_ended_is_named(tmp_path):
     with ThreadPoolExecutor(1) as closed:
         pass
     for executor in (Gone(1), closed):
-        with pytest.raises(OSError, match=rf"^the executor \({type(executor).__name__}\) has ended "
-                                          "before its runs did: .* Start it and this study again"):
+        with pytest.raises(
+            OSError,
+            match=rf"^the executor \({type(executor).__name__}\) has ended "
+            "before its runs did: .* Start it and this study again",
+        ):
             run(tiny_study(), Store(tmp_path), executor=executor)
     with pytest.raises(CancelledError):
         Gone(1).submit().result()
@@ -134,11 +140,18 @@ def test_rows_that_have_come_back_are_kept_when_nobody_can_be_told(tmp_path):
     assert len(store.rows()) == 4
 
 
-@pytest.mark.parametrize("change", [
-    lambda folder: folder.rename(folder.with_name("moved")), shutil.rmtree,
-    lambda folder: (folder.rename(folder.with_name("moved")),
-                    shutil.copytree(folder.with_name("moved"), folder))],
-    ids=["moved", "removed", "replaced"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: folder.rename(folder.with_name("moved")),
+        shutil.rmtree,
+        lambda folder: (
+            folder.rename(folder.with_name("moved")),
+            shutil.copytree(folder.with_name("moved"), folder),
+        ),
+    ],
+    ids=["moved", "removed", "replaced"],
+)
 def test_a_study_whose_folder_is_gone_stops(tmp_path, change):
     """What was done would be made once more in a new folder."""
     store = Store(tmp_path / "study")
@@ -147,11 +160,13 @@ def test_a_study_whose_folder_is_gone_stops(tmp_path, change):
     def tell(text):
         if text.startswith("[1 to go]"):
             while len(CALLS) < 4:  # the last run has begun
-                time.sleep(.001)
+                time.sleep(0.001)
             change(store.folder)
 
-    with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="study was moved, removed or "
-                                                                     "replaced while its runs"):
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(OSError, match="study was moved, removed or replaced while its runs"),
+    ):
         run(slow_study(), store, executor=pool, tell=tell)
     assert sorted(CALLS) == [0, 1, 2, 3]
 
@@ -171,8 +186,12 @@ def made_anew(folder):
 def test_a_new_folder_with_the_number_of_the_old_one_is_not_taken_for_it(tmp_path):
     store = Store(tmp_path / "study")
     with pytest.raises(OSError, match="study was moved, removed or replaced while its runs"):
-        run(slow_study(), store, executor=Distant(tmp_path / "there", 5),
-            tell=lambda text: made_anew(store.folder) if text.startswith("[1 to go]") else None)
+        run(
+            slow_study(),
+            store,
+            executor=Distant(tmp_path / "there", 5),
+            tell=lambda text: made_anew(store.folder) if text.startswith("[1 to go]") else None,
+        )
     assert not store.path.exists()
 
 
@@ -197,10 +216,10 @@ def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkey
         if job == jobs[0]:
             store.append(row)
             raise BusyError("held")
-        time.sleep(.5)
+        time.sleep(0.5)
         return work.execute(job, *rest)
 
-    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(runner, "PAUSE", 0.01)
     monkeypatch.setattr(runner, "execute", first_busy)
     study = Study("two", "", lambda *ask: (asked.append(1), jobs)[1], lambda *ask: "")
     with ThreadPoolExecutor(1) as pool:
@@ -230,8 +249,12 @@ def test_an_error_of_a_worker_names_its_machine(tmp_path, monkeypatch):
 def test_only_takes_every_run_that_status_shows(climbed, tmp_path, monkeypatch, capsys):
     """The second rung of a ladder, which nothing has begun."""
     ran = []
-    monkeypatch.setattr("refnet.studies.runner.run", lambda study, store, *rest: ran.extend(
-        study.jobs(lambda job: store.done(job, store.rows()), 1, False)) or {})
+    monkeypatch.setattr(
+        "refnet.studies.runner.run",
+        lambda study, store, *rest: (
+            ran.extend(study.jobs(lambda job: store.done(job, store.rows()), 1, False)) or {}
+        ),
+    )
     path = climbed.path
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     words = ["study", "table-i", "--seeds", "1", "--folder", str(climbed.folder.parent), "--only"]
@@ -270,8 +293,18 @@ def climbed(tmp_path):
     store = Store(tmp_path / "table-i")
     for length, state in ((10, "solved"), (20, "finished")):
         job = _rung("adding", "plain", length, 0, False)
-        store.append({"key": job.key, "name": job.name, "settings": job.settings, "state": state,
-                      "iterations": 500, "seconds": 1.0, "final": {}, "best": {}})
+        store.append(
+            {
+                "key": job.key,
+                "name": job.name,
+                "settings": job.settings,
+                "state": state,
+                "iterations": 500,
+                "seconds": 1.0,
+                "final": {},
+                "best": {},
+            }
+        )
     return store
 
 
@@ -286,8 +319,22 @@ def test_a_ladders_status_has_the_rungs_that_are_climbed(climbed, capsys):
     assert text.count("T = ") == 1 and "adding, plain, T = 20, seed 0 " in text
     folder = str(climbed.folder.parent)
     for words in (["--table"], ["--status"]):
-        assert cli.main(["study", "table-i", "--seeds", "1", "--only", "plain, T = 20", *words,
-                         "--folder", folder]) == 0
+        assert (
+            cli.main(
+                [
+                    "study",
+                    "table-i",
+                    "--seeds",
+                    "1",
+                    "--only",
+                    "plain, T = 20",
+                    *words,
+                    "--folder",
+                    folder,
+                ]
+            )
+            == 0
+        )
     # a row of a run that the study no longer has
     climbed.append({"key": "0" * 16, "name": "adding, T = 77", "settings": {}, "state": "solved"})
     assert cli.main(["study", "table-i", "--only", "T = 77", "--status", "--folder", folder]) == 2
@@ -311,8 +358,7 @@ def test_steps_are_measured_as_runs_make_them(monkeypatch):
     """On one thread: the hours are of one process."""
     before, used = get_threads(), set()
     step = costs.step
-    monkeypatch.setattr(costs, "step", lambda *given: (used.add(get_threads()),
-                                                       step(*given))[1])
+    monkeypatch.setattr(costs, "step", lambda *given: (used.add(get_threads()), step(*given))[1])
     costs.measure(tiny_jobs()[:1])
     assert used == {1} and get_threads() == before
 

@@ -35,10 +35,18 @@ if __name__ == "__main__":
 
 
 def start(script, options, *arguments):
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1]), options=options,
-                                    root=str(Path(__file__).parents[2])))
-    return subprocess.Popen([sys.executable, str(script), *map(str, arguments)],
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    script.write_text(
+        SCRIPT.format(
+            tests=str(Path(__file__).parents[1]),
+            options=options,
+            root=str(Path(__file__).parents[2]),
+        )
+    )
+    return subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def await_rows(process, store, lines):
@@ -52,7 +60,7 @@ def await_rows(process, store, lines):
                     return path
             except FileNotFoundError:
                 pass
-        time.sleep(.01)
+        time.sleep(0.01)
     raise AssertionError("no run got going")
 
 
@@ -79,10 +87,14 @@ def test_a_study_that_was_killed_goes_on_to_the_same_rows(tmp_path):
 
 def test_a_cluster_without_a_scheduler(tmp_path, capsys):
     pytest.importorskip("distributed")
-    assert cli.main(["study", "table-i", "--quick", "--folder", str(tmp_path), "--cluster",
-                     "nowhere"]) == 2
-    assert re.fullmatch("refnet study: --cluster nowhere: no scheduler answers there .*: dask "
-                        "scheduler\n", capsys.readouterr().err)
+    assert (
+        cli.main(["study", "table-i", "--quick", "--folder", str(tmp_path), "--cluster", "nowhere"])
+        == 2
+    )
+    assert re.fullmatch(
+        "refnet study: --cluster nowhere: no scheduler answers there .*: dask scheduler\n",
+        capsys.readouterr().err,
+    )
     assert not any(tmp_path.iterdir())
 
 
@@ -91,9 +103,22 @@ def test_a_cluster_that_loses_its_scheduler(tmp_path):
     pytest.importorskip("distributed")
     processes, address = scheduler_and_workers(tmp_path, workers=1)
     study = subprocess.Popen(
-        [sys.executable, "-m", "refnet", "study", "figure-1", "--quick", "--folder", str(tmp_path),
-         "--cluster", address], stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd()})
+        [
+            sys.executable,
+            "-m",
+            "refnet",
+            "study",
+            "figure-1",
+            "--quick",
+            "--folder",
+            str(tmp_path),
+            "--cluster",
+            address,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )
     try:
         assert "0 of 3 runs done" in study.stderr.readline()
         processes[0].kill()
@@ -119,8 +144,7 @@ def test_a_cluster_that_loses_a_worker_loses_no_run(tmp_path):
     try:
         client = start(tmp_path / "study.py", options, store.folder, address)
         held = await_rows(client, store, 5).parent / ".lock"
-        holder = next(process for process in processes[1:]
-                      if str(process.pid) in held.read_text())
+        holder = next(process for process in processes[1:] if str(process.pid) in held.read_text())
         holder.send_signal(signal.SIGKILL)
         output, _ = client.communicate(timeout=200)
         assert client.returncode == 0, output.decode()

@@ -99,8 +99,13 @@ def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
     assert once(SEEDS, store, seeds=1) == {}
     begun = tiny_jobs()[2]
     with pytest.MonkeyPatch.context() as change:
-        change.setattr(work.loop, "train", lambda *given, train=loop.train, **kept: train(
-            *given, **kept, stop=lambda: len(steps) >= 65))
+        change.setattr(
+            work.loop,
+            "train",
+            lambda *given, train=loop.train, **kept: train(
+                *given, **kept, stop=lambda: len(steps) >= 65
+            ),
+        )
         work.execute(begun, store.folder)
     assert "made again" not in status(SEEDS, store)
     for _ in range(2 // most):
@@ -150,8 +155,9 @@ def test_a_smaller_repetition_leaves_what_is_left_of_a_larger_one(done):
 
 def test_a_run_is_repeated_whatever_its_row_is_called(done):
     """A label may have been changed since, and another study has another name for the run."""
-    renamed = replace(SEEDS, jobs=lambda *ask: [replace(job, name=f"new {job.name}")
-                                                for job in tiny_jobs()])
+    renamed = replace(
+        SEEDS, jobs=lambda *ask: [replace(job, name=f"new {job.name}") for job in tiny_jobs()]
+    )
     assert once(only(renamed, "new seed 1"), done, repeat=True) == {}
     assert lines(done) == 4 and done.rows()[tiny_jobs()[1].key]["name"] == "new seed 1"
 
@@ -185,6 +191,7 @@ def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(tmp_pat
     assert once(study, store) == {}
     state[0] = "finished"
     for before in (True, False):  # the row was added
+
         def killed(self, row):
             if not before:
                 append(self, row)
@@ -237,10 +244,12 @@ def test_a_row_that_is_lost_in_a_repetition_is_made_once(done, steps):
 
 
 @pytest.mark.parametrize("distant", [False, True])
-def test_what_a_repetition_has_ended_is_not_made_once_more(done, tmp_path, steps, monkeypatch,
-                                                           distant):
+def test_what_a_repetition_has_ended_is_not_made_once_more(
+    done, tmp_path, steps, monkeypatch, distant
+):
     """The disk is full, or the process killed, between the end of the runs and their rows. Other
     leftovers, as on a worker's own disk, do not count."""
+
     def repeated():
         executor = Distant(tmp_path / "there", 4) if distant else ThreadPoolExecutor(1)
         with executor:
@@ -262,10 +271,15 @@ def test_what_a_repetition_has_ended_is_not_made_once_more(done, tmp_path, steps
 def test_a_repetition_that_was_interrupted_within_a_run_goes_on_there(done, steps):
     job = tiny_jobs()[0]
     done.repeat([job.key])
-    mark, = done.repetition().values()
+    (mark,) = done.repetition().values()
     with pytest.MonkeyPatch.context() as change:
-        change.setattr(work.loop, "train", lambda *given, train=loop.train, **kept: train(
-            *given, **kept, stop=lambda: len(steps) >= 25))
+        change.setattr(
+            work.loop,
+            "train",
+            lambda *given, train=loop.train, **kept: train(
+                *given, **kept, stop=lambda: len(steps) >= 25
+            ),
+        )
         work.execute(job, done.folder, mark)
     assert len(steps) == 25
     text = status(SEEDS, done)
@@ -284,14 +298,15 @@ def test_status_says_how_far_a_repetition_is(done):
 
 
 def test_two_repetitions_at_once_make_every_run_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "PAUSE", .01)
+    monkeypatch.setattr(runner, "PAUSE", 0.01)
     store, failed = Store(tmp_path), []
     assert once(slow_study(), store) == {}
     store.repeat(store.rows())
     CALLS.clear()
-    threads = [threading.Thread(target=lambda: failed.append(once(slow_study(), store,
-                                                                  repeat=True)))
-               for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: failed.append(once(slow_study(), store, repeat=True)))
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -18,8 +18,9 @@ def whole(tmp_path):
     return store
 
 
-@pytest.mark.parametrize("torn", [b'{', b'{"key": "abc', b'{"key": "abc"', b'{"key": "ab\0\0',
-                                  b"\0" * 9])
+@pytest.mark.parametrize(
+    "torn", [b"{", b'{"key": "abc', b'{"key": "abc"', b'{"key": "ab\0\0', b"\0" * 9]
+)
 def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
     store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})
@@ -38,14 +39,23 @@ def test_a_last_row_that_an_editor_left_without_its_end_counts(whole):
     assert list(whole.rows()) == [*rows, "more"]
 
 
-@pytest.mark.parametrize("change", [
-    lambda data: data.replace(b"\n", b"\r"), lambda data: b"\xef\xbb\xbf" + data,
-    lambda data: data.decode().encode("utf-16")], ids=["Mac", "BOM", "UTF-16"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.replace(b"\n", b"\r"),
+        lambda data: b"\xef\xbb\xbf" + data,
+        lambda data: data.decode().encode("utf-16"),
+    ],
+    ids=["Mac", "BOM", "UTF-16"],
+)
 def test_a_file_that_was_saved_otherwise_is_refused_and_left_alone(whole, change):
     whole.path.write_bytes(before := change(whole.path.read_bytes()))
     for call in (whole.rows, lambda: whole.append({"key": "more", "settings": {}})):
-        with pytest.raises(FileError, match="saved in another encoding, or without line feeds "
-                                            "between its lines; put back a whole copy of it"):
+        with pytest.raises(
+            FileError,
+            match="saved in another encoding, or without line feeds "
+            "between its lines; put back a whole copy of it",
+        ):
             call()
     assert whole.path.read_bytes() == before
 
@@ -56,8 +66,10 @@ def test_line_ends_of_windows_are_read(whole):
     assert whole.rows() == rows
 
 
-@pytest.mark.parametrize("last", [b'{"key": "x", "settings": {}, "sha256": "0"}', b'{"key": "x"}',
-                                  b"\xff", b"key", b"{}\r{}"])
+@pytest.mark.parametrize(
+    "last",
+    [b'{"key": "x", "settings": {}, "sha256": "0"}', b'{"key": "x"}', b"\xff", b"key", b"{}\r{}"],
+)
 def test_a_last_line_that_no_kill_leaves_is_not_cut_off(whole, last):
     with open(whole.path, "ab") as file:
         file.write(last)
@@ -75,11 +87,19 @@ def test_a_row_of_other_settings_is_replaced(whole):
     assert whole.rows()["x"]["made"] == "then"
 
 
-@pytest.mark.parametrize("line, message", [
-    (b'{"key"', "Expecting"), (b"[" * 100_000, "nested more than"), (b"{}", "not a row; need"),
-    (b'{"key": "x", "settings": {}, "mean": NaN}', "not JSON compliant"),
-    (b'{"key": 3, "settings": {}}', "not a row; need"), (b'{"key": "x"}', "not a row; need"),
-    (b"\xff", "codec")], ids=["cut", "deep", "empty", "NaN", "number", "no settings", "bytes"])
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b'{"key"', "Expecting"),
+        (b"[" * 100_000, "nested more than"),
+        (b"{}", "not a row; need"),
+        (b'{"key": "x", "settings": {}, "mean": NaN}', "not JSON compliant"),
+        (b'{"key": 3, "settings": {}}', "not a row; need"),
+        (b'{"key": "x"}', "not a row; need"),
+        (b"\xff", "codec"),
+    ],
+    ids=["cut", "deep", "empty", "NaN", "number", "no settings", "bytes"],
+)
 def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
     store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})
@@ -92,9 +112,15 @@ def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
     assert store.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("change", [
-    lambda row: row["final"].update(accuracy=.5), lambda row: row.pop("sha256"),
-    lambda row: row.update(sha256=None)], ids=["number", "no digest", "null"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row["final"].update(accuracy=0.5),
+        lambda row: row.pop("sha256"),
+        lambda row: row.update(sha256=None),
+    ],
+    ids=["number", "no digest", "null"],
+)
 def test_a_changed_row_is_noticed(whole, change):
     lines = whole.path.read_bytes().splitlines()
     row = json.loads(lines[1])
@@ -115,6 +141,7 @@ def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
 
 def test_many_append_at_once(tmp_path):
     """Threads, each with a store of its own: every row is there, once."""
+
     def add(number):
         Store(tmp_path).append({"key": str(number % 20), "settings": {}})
 

@@ -19,8 +19,11 @@ from refnet.studies.runner import run
 from refnet.studies.store import Store, line_of
 from refnet.studies.study import Study
 
-JOB = Job("uniform", function="refnet.studies.manchev:orthogonalise",
-          arguments={"distribution": "uniform", "seed": 0, "runs": 2})
+JOB = Job(
+    "uniform",
+    function="refnet.studies.manchev:orthogonalise",
+    arguments={"distribution": "uniform", "seed": 0, "runs": 2},
+)
 STUDY = Study("one", "", lambda found, seeds, quick: [JOB], lambda *ask: "")
 
 
@@ -39,8 +42,15 @@ def test_a_row_of_other_settings_under_the_runs_key_is_replaced(tmp_path):
 
 
 def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "execute", lambda job, *rest: {
-        "key": job.key, "name": job.name, "settings": {**job.settings, "runs": 3}})
+    monkeypatch.setattr(
+        runner,
+        "execute",
+        lambda job, *rest: {
+            "key": job.key,
+            "name": job.name,
+            "settings": {**job.settings, "runs": 3},
+        },
+    )
     failed = made(tmp_path)
     assert "other settings: the worker has another version of refnet" in failed[JOB.name]
     assert Store(tmp_path).rows() == {}
@@ -80,12 +90,31 @@ def test_what_a_run_has_made_is_kept_until_there_is_a_row(tmp_path, monkeypatch)
 KEPT = {"key": JOB.key, "settings": JOB.settings, "made": {"mean": 1}}
 
 
-@pytest.mark.parametrize("text", [
-    b"{}", b"[]", b"null", b'{"mean": 1}', line_of({**KEPT, "key": "zzz"}),
-    line_of({**KEPT, "made": 3}), json.dumps(KEPT).encode(),
-    line_of({"key": JOB.key, "settings": {}}), line_of(KEPT).replace(b'"mean": 1', b'"mean": 2')],
-    ids=["empty", "list", "null", "bare", "another run's", "number", "no digest", "nothing",
-         "changed"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{}",
+        b"[]",
+        b"null",
+        b'{"mean": 1}',
+        line_of({**KEPT, "key": "zzz"}),
+        line_of({**KEPT, "made": 3}),
+        json.dumps(KEPT).encode(),
+        line_of({"key": JOB.key, "settings": {}}),
+        line_of(KEPT).replace(b'"mean": 1', b'"mean": 2'),
+    ],
+    ids=[
+        "empty",
+        "list",
+        "null",
+        "bare",
+        "another run's",
+        "number",
+        "no digest",
+        "nothing",
+        "changed",
+    ],
+)
 def test_what_was_made_is_never_taken_from_a_damaged_file(tmp_path, text):
     folder = Store(tmp_path).unfinished(JOB.key)
     folder.mkdir(parents=True)
@@ -117,17 +146,28 @@ def test_a_run_without_an_evaluation_is_no_zero_in_figure_4(row):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
-@pytest.mark.parametrize("words", [
-    "study orthogonalisation --quick --only uniform --seeds 1 --folder",
-    "train adding:samples=9 --length 10 --hidden 2 --iterations 4 --evaluate-every 1 --backend "
-    "reference --out"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "study orthogonalisation --quick --only uniform --seeds 1 --folder",
+        "train adding:samples=9 --length 10 --hidden 2 --iterations 4 --evaluate-every 1 --backend "
+        "reference --out",
+    ],
+)
 def test_a_log_on_a_full_disk_stops_nothing(tmp_path, words):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "refnet", *words.split(), str(tmp_path / "a")],
-                              stderr=full, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "refnet", *words.split(), str(tmp_path / "a")],
+            stderr=full,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
     assert done.returncode == 0 and "uniform" in done.stdout + "uniform" * ("train" in words)
-    rows = [json.loads(line) for path in tmp_path.rglob("rows.jsonl")
-            for line in path.read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for path in tmp_path.rglob("rows.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     assert len(rows) == (4 if "train" in words else 1)
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "refnet", "study", "nonsense"], stderr=full)
@@ -137,9 +177,16 @@ def test_a_log_on_a_full_disk_stops_nothing(tmp_path, words):
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
 @pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-", "<&- >&- 2>&-"])
 def test_no_file_takes_the_place_of_a_closed_stream(closed):
-    code = ("import os, sys; from refnet import __main__, cli; sys.argv = ['refnet', 'info']; "
-            "cli.main = lambda words: sum(os.readlink(f'/proc/self/fd/{n}') != '/dev/null' "
-            "for n in (0, 1, 2)); sys.exit(__main__.main())")
-    done = subprocess.run(f'"{sys.executable}" -c "{code}" {closed}', shell=True,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    code = (
+        "import os, sys; from refnet import __main__, cli; sys.argv = ['refnet', 'info']; "
+        "cli.main = lambda words: sum(os.readlink(f'/proc/self/fd/{n}') != '/dev/null' "
+        "for n in (0, 1, 2)); sys.exit(__main__.main())"
+    )
+    done = subprocess.run(
+        f'"{sys.executable}" -c "{code}" {closed}',
+        shell=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert done.returncode == 3 - closed.count("-")

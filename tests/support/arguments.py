@@ -10,7 +10,7 @@ from refnet.nets.recurrent import RecurrentNet
 
 REFUSED = (ValueError, TypeError)
 T, B, D, H, C = 5, 6, 3, 4, 2
-W = np.eye(3) + .1
+W = np.eye(3) + 0.1
 NAMES = ("no such name", "", None, 5)
 
 
@@ -24,8 +24,11 @@ def problem(net, dtype=np.float64):
     recurrent = isinstance(net, RecurrentNet)
     x = rng().normal(size=(T, B, D) if recurrent else (B, D)).astype(dtype)
     lead = (T, B) if recurrent and net.readout == "every" else (B,)
-    y = (rng().integers(0, C, lead) if net.loss == "cross_entropy"
-         else rng().normal(size=(*lead, C)).astype(dtype))
+    y = (
+        rng().integers(0, C, lead)
+        if net.loss == "cross_entropy"
+        else rng().normal(size=(*lead, C)).astype(dtype)
+    )
     return params, Batch(x, y)
 
 

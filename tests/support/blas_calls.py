@@ -27,13 +27,29 @@ from refnet import analysis
 from refnet.matrices import initializers, orthogonality, stiefel
 
 N = 200
-CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t,
-                            ctypes.c_void_p, ctypes.c_int)
+CALLBACK = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_int,
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+    ctypes.c_int,
+)
 JOB = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-SETTERS = ("scipy_openblas_set_threads_callback_function64_",
-           "scipy_openblas_set_threads_callback_function", "openblas_set_threads_callback_function")
-MADE = {"svd": (), "expm": ("A",), "cayley": ("A",), "scaled_cayley": ("A",),
-        "householder": (), "schur": ()}
+SETTERS = (
+    "scipy_openblas_set_threads_callback_function64_",
+    "scipy_openblas_set_threads_callback_function",
+    "openblas_set_threads_callback_function",
+)
+MADE = {
+    "svd": (),
+    "expm": ("A",),
+    "cayley": ("A",),
+    "scaled_cayley": ("A",),
+    "householder": (),
+    "schur": (),
+}
 """The transitions that compute something, and the parts that are moved off the start."""
 woken = []
 
@@ -42,8 +58,9 @@ woken = []
 def work(sync, job, count, size, data, extra):
     """What OpenBLAS calls in place of its own threads."""
     woken.append(count)
-    threads = [threading.Thread(target=JOB(job), args=(n, data + n * size, extra))
-               for n in range(count)]
+    threads = [
+        threading.Thread(target=JOB(job), args=(n, data + n * size, extra)) for n in range(count)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -53,8 +70,10 @@ def work(sync, job, count, size, data, extra):
 def watch():
     """OpenBLAS calls ``work`` from here on; how many of them do."""
     setters = []
-    for package, pattern in (("numpy", "_core/_multiarray_umath*.so"),
-                             ("scipy", "linalg/cython_lapack*.so")):
+    for package, pattern in (
+        ("numpy", "_core/_multiarray_umath*.so"),
+        ("scipy", "linalg/cython_lapack*.so"),
+    ):
         for path in Path(find_spec(package).submodule_search_locations[0]).glob(pattern):
             library = ctypes.CDLL(str(path))
             setters += [getattr(library, name) for name in SETTERS if hasattr(library, name)]
@@ -85,13 +104,13 @@ def calls():
         yield name, partial(refnet.initialize, name, (N, N), np.random.default_rng(1))
     yield "gradient", partial(stiefel.gradient, Q, G)
     for retraction in stiefel.RETRACTIONS:
-        yield f"step {retraction}", partial(stiefel.step, Q, G, .01, retraction)
+        yield f"step {retraction}", partial(stiefel.step, Q, G, 0.01, retraction)
     for function in (stiefel.defect, stiefel.determinant, stiefel.guard):
         yield f"stiefel.{function.__name__}", partial(function, Q)
     for function in (orthogonality.defect, orthogonality.defect_and_gradient):
         yield f"orthogonality.{function.__name__}", partial(function, W)
-    yield "open_update", partial(orthogonality.open_update, W, .1, .1)
-    yield "open_penalty", partial(orthogonality.open_penalty, {"W": W}, .1)
+    yield "open_update", partial(orthogonality.open_update, W, 0.1, 0.1)
+    yield "open_penalty", partial(orthogonality.open_penalty, {"W": W}, 0.1)
     yield "orthogonalize", lambda: orthogonality.orthogonalize(W * 10, max_steps=2).W
     for name, given in MADE.items():
         made = refnet.transitions.transition(name)
@@ -103,12 +122,17 @@ def calls():
         yield f"{name} pull_back", partial(made.pull_back, parts, tape, G)
         yield f"{name} report", partial(made.report, parts)
     yield from nets(rng)
-    config = refnet.Config("copy", length=5, hidden=N, iterations=2, evaluate_every=2,
-                           backend="reference")
+    config = refnet.Config(
+        "copy", length=5, hidden=N, iterations=2, evaluate_every=2, backend="reference"
+    )
     with TemporaryDirectory() as folder:
         yield "train", lambda: refnet.train(config, f"{folder}/run", draw=False).final["loss"]
-    for function in (analysis.singular_values, analysis.spectral_radius, analysis.henrici,
-                     analysis.noise_covariance):
+    for function in (
+        analysis.singular_values,
+        analysis.spectral_radius,
+        analysis.henrici,
+        analysis.noise_covariance,
+    ):
         yield function.__name__, partial(function, W)
     yield "schur_form", lambda: analysis.schur_form(W).strict
     yield "power_norms", partial(analysis.power_norms, W, 3)
@@ -116,8 +140,10 @@ def calls():
     yield "pseudospectrum", partial(analysis.pseudospectrum, W, np.ones(1))
     yield "fisher_memory", partial(analysis.fisher_memory, W, v, 2)
     yield "total_memory", partial(analysis.total_memory, W, v)
-    yield "retraction_errors", lambda: analysis.retraction_errors(
-        N, np.array([.01, .02]), np.random.default_rng(0))
+    yield (
+        "retraction_errors",
+        lambda: analysis.retraction_errors(N, np.array([0.01, 0.02]), np.random.default_rng(0)),
+    )
 
 
 def nets(rng):
@@ -128,10 +154,12 @@ def nets(rng):
     net = refnet.RecurrentNet(N, N, 5, backend="reference", embedding=N)
     stack = refnet.StackedNet(N, N, 5, backend="reference", layers=2)
     deep = refnet.FeedforwardNet((N, N, 5), backend="reference")
-    for kind, each, batch in (("compiled", compiled, refnet.Batch(x, y)),
-                              ("recurrent", net, refnet.Batch(x, y)),
-                              ("stacked", stack, refnet.Batch(x, y)),
-                              ("feedforward", deep, refnet.Batch(x[0], y))):
+    for kind, each, batch in (
+        ("compiled", compiled, refnet.Batch(x, y)),
+        ("recurrent", net, refnet.Batch(x, y)),
+        ("stacked", stack, refnet.Batch(x, y)),
+        ("feedforward", deep, refnet.Batch(x[0], y)),
+    ):
         params = each.init(np.random.default_rng(0), np.float64)
         outputs, tape = process.serial_blas(each.forward)(params, batch.x)
         yield f"{kind} forward", lambda: each.forward(params, batch.x)[0]
@@ -153,5 +181,10 @@ if __name__ == "__main__":
     for name, call in calls():
         woken.clear()
         result = checksum(call())
-        print(name, result, "woken" if woken else "asleep" if watching else "unknown", sep="\t",
-              flush=True)
+        print(
+            name,
+            result,
+            "woken" if woken else "asleep" if watching else "unknown",
+            sep="\t",
+            flush=True,
+        )

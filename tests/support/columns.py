@@ -5,9 +5,12 @@ def in_columns(out):
     """The verdicts of a table, each below its header; the last line counts."""
     header, *lines, last = out.splitlines()
     places = [header.index(name) for name in ("dtype", "worst", "verdict", "convention")]
-    assert all(line[place - 2:place].isspace() and line[place] != " "
-               for line in lines for place in places[:3])
-    found = [line[places[2]:places[3]].strip() for line in lines]
+    assert all(
+        line[place - 2 : place].isspace() and line[place] != " "
+        for line in lines
+        for place in places[:3]
+    )
+    found = [line[places[2] : places[3]].strip() for line in lines]
     right = found.count("explained by rounding")
     assert last == f"{right} of {len(lines)} are explained by rounding"
     return found

@@ -7,12 +7,19 @@ def draw_gated(rng, cell, act, T, B, D, H, K, dtype, peepholes=True):
     """Parameters, x, h0 and dh of a gated cell, every entry drawn."""
     G = len(cell.GATES)
     start = {**(cell.init(H, 1, peepholes) if cell.STATES == 2 else cell.init(H)), **act.init(H)}
-    p = {"Whh": rng.standard_normal((G * H, H)) / H ** .5, "Wxh": rng.standard_normal((G * H, D)),
-         **{name: rng.standard_normal(value.shape) / 2 for name, value in start.items()}}
+    p = {
+        "Whh": rng.standard_normal((G * H, H)) / H**0.5,
+        "Wxh": rng.standard_normal((G * H, D)),
+        **{name: rng.standard_normal(value.shape) / 2 for name, value in start.items()},
+    }
     lead = (2,) if cell.STATES == 2 else ()
-    return ({name: np.asarray(value, dtype) for name, value in p.items()},
-            *(rng.standard_normal(shape).astype(dtype)
-              for shape in ((T, B, D), (*lead, B, H), (K, B, H))))
+    return (
+        {name: np.asarray(value, dtype) for name, value in p.items()},
+        *(
+            rng.standard_normal(shape).astype(dtype)
+            for shape in ((T, B, D), (*lead, B, H), (K, B, H))
+        ),
+    )
 
 
 EXACT_RUN = """

@@ -32,7 +32,7 @@ def miss(ball, true):
     """How far the true value lies outside the ball, beyond mpmath's own error; 0 if inside."""
     ball = flint.arb(ball)
     off = abs(exactly(ball.mid()) - exactly(true)) - exactly(ball.rad())
-    return max(off - Fraction(1, 10 ** ERROR), 0)
+    return max(off - Fraction(1, 10**ERROR), 0)
 
 
 def faults(net, params, batch, **options):
@@ -57,16 +57,21 @@ def draw(net, seed=0, T=3, B=2, mask=None, dtype=np.float64, h0=None, scale=1, *
     rng = np.random.default_rng(seed)
     if net.transition is not None and hasattr(net, "cell"):
         options["recurrent"] = orthogonal
-    params = {name: (scale * (value + rng.uniform(-0.4, 0.4, value.shape))).astype(dtype)
-              for name, value in net.init(rng, np.float64, **options).items()}
+    params = {
+        name: (scale * (value + rng.uniform(-0.4, 0.4, value.shape))).astype(dtype)
+        for name, value in net.init(rng, np.float64, **options).items()
+    }
     if h0 is not None:
         params["h0"] = rng.normal(size=h0).astype(dtype)
     is_recurrent = hasattr(net, "cell")
     x = rng.normal(size=(T, B, net.inputs) if is_recurrent else (B, net.widths[0])).astype(dtype)
     outputs = net.outputs if is_recurrent else net.widths[-1]
     steps = (T, B) if is_recurrent and net.readout == "every" else (B,)
-    y = (rng.integers(0, outputs, steps) if net.loss == "cross_entropy"
-         else rng.normal(size=(*steps, outputs)).astype(dtype))
+    y = (
+        rng.integers(0, outputs, steps)
+        if net.loss == "cross_entropy"
+        else rng.normal(size=(*steps, outputs)).astype(dtype)
+    )
     return params, Batch(x, y, mask)
 
 
@@ -77,13 +82,23 @@ def cases():
     """Every cell, activation, transition, loss, reduction, read-out, mask and start."""
     for cell in CELLS:
         yield cell, RecurrentNet(2, 4, 3, cell=cell), {}
-        yield f"{cell}-every", RecurrentNet(2, 4, 3, cell=cell, learn_h0=True, gain=1.05,
-                                            reduction="batch_mean", **SQUARED), {"mask": SHORT}
-        yield f"{cell}-last", RecurrentNet(2, 4, 3, cell=cell), {
-            "mask": SHORT, "dtype": np.float32,
-            "h0": (2, 2, 4) if cell in ("lstm", "cifg") else (2, 4)}
-    yield "peepholes", RecurrentNet(2, 4, 3, cell="lstm", gain=1.25), {
-        "peepholes": True}
+        yield (
+            f"{cell}-every",
+            RecurrentNet(
+                2, 4, 3, cell=cell, learn_h0=True, gain=1.05, reduction="batch_mean", **SQUARED
+            ),
+            {"mask": SHORT},
+        )
+        yield (
+            f"{cell}-last",
+            RecurrentNet(2, 4, 3, cell=cell),
+            {
+                "mask": SHORT,
+                "dtype": np.float32,
+                "h0": (2, 2, 4) if cell in ("lstm", "cifg") else (2, 4),
+            },
+        )
+    yield "peepholes", RecurrentNet(2, 4, 3, cell="lstm", gain=1.25), {"peepholes": True}
     yield "saturated", RecurrentNet(2, 4, 3, cell="gru"), {"scale": 12}
     yield "vanishing", RecurrentNet(2, 4, 3), {"scale": 1e-6}
     for name, act in ACTIVATIONS.items():
@@ -96,10 +111,16 @@ def cases():
             made = transition(name, **option)
             label = f"{name}{option.get('margin', '')}"
             yield f"{label}-rnn", RecurrentNet(2, 4, 3, transition=made), {}
-            yield f"{label}-gru", RecurrentNet(2, 2, 2, cell="gru", transition=made,
-                                               reduction="sum", **SQUARED), {}
-            yield f"{label}-layers", FeedforwardNet((3, 4, 4, 2, 2), transition=made), (
-                {"weights": orthogonal} if name != "schur" else {})
+            yield (
+                f"{label}-gru",
+                RecurrentNet(2, 2, 2, cell="gru", transition=made, reduction="sum", **SQUARED),
+                {},
+            )
+            yield (
+                f"{label}-layers",
+                FeedforwardNet((3, 4, 4, 2, 2), transition=made),
+                ({"weights": orthogonal} if name != "schur" else {}),
+            )
 
 
 CASES = {label: (net, options) for label, net, options in cases()}

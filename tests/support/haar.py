@@ -27,8 +27,8 @@ def haar_failures(matrices):
     worst = abs(matrices.mean(axis=0)).max()  # of n^2 means: 5 sigmas still fail in 1 of 3e4
     if not near(worst, 0, 1 / n, draws):
         failures.append("mean")
-    squares = (matrices ** 2).mean(axis=0)
+    squares = (matrices**2).mean(axis=0)
     # Var q^2 = 3 / (n (n + 2)) - 1 / n^2
-    if not near(abs(squares - 1 / n).max(), 0, 3 / n / (n + 2) - 1 / n ** 2, draws):
+    if not near(abs(squares - 1 / n).max(), 0, 3 / n / (n + 2) - 1 / n**2, draws):
         failures.append("second moment")
     return failures

@@ -178,7 +178,7 @@ def one(n):
 def power_series(X):
     """e^X by its power series at X / 2^10, squared ten times: 60 terms of a norm below 1/50
     leave 1e-180."""
-    X, out = X / 2 ** 10, one(len(X))
+    X, out = X / 2**10, one(len(X))
     for k in range(60, 0, -1):
         out = one(len(X)) + (X @ out) / k
     for _ in range(10):
@@ -188,8 +188,13 @@ def power_series(X):
 
 def skew(A):
     n = len(A)
-    return np.array([[A[i, j] if i > j else -A[j, i] if i < j else Number(0) for j in range(n)]
-                     for i in range(n)], object)
+    return np.array(
+        [
+            [A[i, j] if i > j else -A[j, i] if i < j else Number(0) for j in range(n)]
+            for i in range(n)
+        ],
+        object,
+    )
 
 
 def from_base(X, base):
@@ -207,7 +212,7 @@ def reflections(V, D):
     out = one(V.shape[1])
     for v in V:
         out = out @ (one(len(v)) - np.outer(2 * v, v) / (v @ v))
-    return out[:, :len(D)] * D
+    return out[:, : len(D)] * D
 
 
 def blocks(P, T, g, a):
@@ -223,9 +228,17 @@ def blocks(P, T, g, a):
 TRANSITIONS = {
     "Orthogonal": lambda made, M: M,
     "Product": lambda made, D, S: D * S,
-    "SVD": lambda made, U, V, s=None, p=None: U * (
-        numbers(np.ones(U.shape[1])) if s is None and p is None else s if p is None
-        else 2 * float(made.margin) * (sigmoid(p) - 0.5) + 1) @ V.T,
+    "SVD": lambda made, U, V, s=None, p=None: (
+        U
+        * (
+            numbers(np.ones(U.shape[1]))
+            if s is None and p is None
+            else s
+            if p is None
+            else 2 * float(made.margin) * (sigmoid(p) - 0.5) + 1
+        )
+        @ V.T
+    ),
     "MatrixExponential": lambda made, A, base: from_base(power_series(skew(A)), base),
     "CayleyMap": lambda made, A, base: from_base(cayley(A), base),
     "ScaledCayley": lambda made, A, D: cayley(A) * D,
@@ -237,15 +250,19 @@ CONSTANT = ("base", "D")
 
 
 def made_by(transition, p, slot):
-    parts = {name[len(slot) + 1:]: value for name, value in p.items()
-             if name.startswith(slot + ".")}
+    parts = {
+        name[len(slot) + 1 :]: value for name, value in p.items() if name.startswith(slot + ".")
+    }
     return TRANSITIONS[type(transition).__name__](transition, **parts)
 
 
 def loss_of(net, outputs, y, mask):
     """The reduced loss of predictions (..., C)."""
-    counted = [index for index in np.ndindex(outputs.shape[:-1])
-               if mask is None or len(index) == 1 or mask[index]]
+    counted = [
+        index
+        for index in np.ndindex(outputs.shape[:-1])
+        if mask is None or len(index) == 1 or mask[index]
+    ]
     total = Number(0)
     for index in counted:
         v = outputs[index]
@@ -254,33 +271,39 @@ def loss_of(net, outputs, y, mask):
         else:
             off = v - y[index].astype(float)
             total = total + (off @ off) / len(v)
-    return total / max({"sum": 1, "mean": len(counted), "batch_mean": outputs.shape[-2]}[
-        net.reduction], 1)
+    return total / max(
+        {"sum": 1, "mean": len(counted), "batch_mean": outputs.shape[-2]}[net.reduction], 1
+    )
 
 
 def recurrent(net, p, x, mask):
     T, B, _ = x.shape
     gates = [""] if len(net.gates) == 1 else [f"_{gate}" for gate in net.gates]
     if net.transition is not None:
-        p = {**p, "Whh": np.concatenate([made_by(net.transition, p, f"Whh{gate}")
-                                         for gate in gates])}
-    seen = {name: value if name in ("Why", "by", "slope", "b_mod") else float(net.gain) * value
-            for name, value in p.items()}
+        p = {
+            **p,
+            "Whh": np.concatenate([made_by(net.transition, p, f"Whh{gate}") for gate in gates]),
+        }
+    seen = {
+        name: value if name in ("Why", "by", "slope", "b_mod") else float(net.gain) * value
+        for name, value in p.items()
+    }
     states = 2 if net.cell in ("lstm", "cifg") else 1
     h0 = p["h0"]
     if h0.ndim == (1 if states == 1 else 2):
         h0 = np.broadcast_to(h0[..., None, :], (*h0.shape[:-1], B, net.hidden))
     history = [[h0] if states == 1 else list(h0)]
     for t in range(T):
-        history.append(CELLS[net.cell](seen, x[t], history[-1],
-                                       ACTIVATIONS[net.activation.name]))
-    found = {name: np.stack([state[n] for state in history])
-             for n, name in enumerate("hc"[:states])}
+        history.append(CELLS[net.cell](seen, x[t], history[-1], ACTIVATIONS[net.activation.name]))
+    found = {
+        name: np.stack([state[n] for state in history]) for n, name in enumerate("hc"[:states])
+    }
     if net.readout == "every":
         read = found["h"][1:]
     else:
-        last = [T if mask is None else max([0, *(np.flatnonzero(mask[:, b]) + 1)])
-                for b in range(B)]
+        last = [
+            T if mask is None else max([0, *(np.flatnonzero(mask[:, b]) + 1)]) for b in range(B)
+        ]
         read = np.stack([found["h"][last[b], b] for b in range(B)])
     return read @ p["Why"].T + p["by"], found
 
@@ -288,8 +311,11 @@ def recurrent(net, p, x, mask):
 def feedforward(net, p, x, mask):
     h, found = x, {}
     for layer in range(1, len(net.widths) - 1):
-        W = (made_by(net.transition, p, f"W{layer}") if net.transition is not None
-             and f"W{layer}" not in p else p[f"W{layer}"])
+        W = (
+            made_by(net.transition, p, f"W{layer}")
+            if net.transition is not None and f"W{layer}" not in p
+            else p[f"W{layer}"]
+        )
         own = {name: p[f"{name}{layer}"] for name in ("slope", "b_mod") if f"{name}{layer}" in p}
         h = ACTIVATIONS[net.activation.name](h @ W.T + p[f"b{layer}"], own)
         found[f"h{layer}"] = h
@@ -314,7 +340,9 @@ def evaluate(net, params, batch):
             for source, slope in number.sources:
                 source.slope += slope * number.slope
         values = {"loss": np.array(loss, object), "outputs": outputs, **found}
-        return ({name: each(lambda v: v.value, value) for name, value in values.items()}
-                | {f"d{name}": each(lambda v: v.slope, value)
-                   if name.split(".")[-1] not in CONSTANT else each(lambda v: mpf(0), value)
-                   for name, value in {**p, "x": x}.items()})
+        return {name: each(lambda v: v.value, value) for name, value in values.items()} | {
+            f"d{name}": each(lambda v: v.slope, value)
+            if name.split(".")[-1] not in CONSTANT
+            else each(lambda v: mpf(0), value)
+            for name, value in {**p, "x": x}.items()
+        }

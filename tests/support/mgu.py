@@ -54,9 +54,13 @@ def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
         e = e * (1 - f) + ds * f + matmul(da[t, :, 0], p["Whh"][:H])
     rows, past = da.reshape(T * B, 2 * H), h[:-1].reshape(T * B, H)
     reset = (v[:, :, 0] * h[:-1]).reshape(T * B, H)
-    grads = {"Whh": np.concatenate([matmul(rows[:, :H].T, past), matmul(rows[:, H:].T, reset)]),
-             "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])), "bh": rows.sum(axis=0), "h0": e,
-             **own}
+    grads = {
+        "Whh": np.concatenate([matmul(rows[:, :H].T, past), matmul(rows[:, H:].T, reset)]),
+        "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
+        "bh": rows.sum(axis=0),
+        "h0": e,
+        **own,
+    }
     if clip is not None:
         grads["clipped"] = np.asarray(clipped)
     if inputs:

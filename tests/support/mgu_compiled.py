@@ -12,7 +12,7 @@ from support.mgu import SIGMOID, Tape
 def step(at, stage):
     """``f = s(a_f);  s = f h``; then ``n = act(a_n);  h = (1 - f) h + f n``."""
     f, n, s, _ = at.panels
-    h, = at.state
+    (h,) = at.state
     if stage == 0:
         activate(at, at.gate, 0, f)
         for j in range(len(h)):
@@ -28,8 +28,8 @@ def step_back(at, stage):
     """As ``mgu.backward`` says, ds being made between the two stages."""
     f, n, s, ds = at.panels
     df, dn = at.da
-    h, = at.states
-    e, = at.e
+    (h,) = at.states
+    (e,) = at.e
     if stage == 0:
         for j in range(len(e)):
             dn[j] = e[j] * f[j]
@@ -42,8 +42,11 @@ def step_back(at, stage):
         slope(at, at.gate, 0, f, df)
 
 
-WALK = Walk(Cell((Product(0), Product(1, second=True)), own=2, reads=((0, 0),), direct=True),
-            step, step_back)
+WALK = Walk(
+    Cell((Product(0), Product(1, second=True)), own=2, reads=((0, 0),), direct=True),
+    step,
+    step_back,
+)
 
 
 def forward(p, x, h0, act, gate=SIGMOID, keeps="tape"):
@@ -53,5 +56,6 @@ def forward(p, x, h0, act, gate=SIGMOID, keeps="tape"):
 
 def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
     x, h, a, v = tape
-    return WALK.backward("mgu.backward", p, walk.Tape(x, h, None, a, v, None), dh, act, gate,
-                         inputs, clip=clip)
+    return WALK.backward(
+        "mgu.backward", p, walk.Tape(x, h, None, a, v, None), dh, act, gate, inputs, clip=clip
+    )

@@ -15,8 +15,13 @@ def littered(batch, net, garbage, rng):
     dirty_y = clean_y = y
     if net.readout == "every":
         counts = mask if y.ndim == 2 else mask[:, :, None]
-        bad = (rng.choice([-1, 99, 2 ** 40], y.shape) if y.dtype.kind == "i"
-               else rng.choice(garbage, y.shape).astype(y.dtype))
+        bad = (
+            rng.choice([-1, 99, 2**40], y.shape)
+            if y.dtype.kind == "i"
+            else rng.choice(garbage, y.shape).astype(y.dtype)
+        )
         dirty_y, clean_y = np.where(counts, y, bad), np.where(counts, y, 0)
-    return (Batch(np.where(after, mess, x), dirty_y, mask),
-            Batch(np.where(after, 0, x), clean_y, mask))
+    return (
+        Batch(np.where(after, mess, x), dirty_y, mask),
+        Batch(np.where(after, 0, x), clean_y, mask),
+    )

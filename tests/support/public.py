@@ -4,15 +4,27 @@ import inspect
 from importlib import import_module
 from pkgutil import walk_packages
 
-FACES = ("refnet", "refnet.analysis", "refnet.check", "refnet.exact", "refnet.tasks",
-         "refnet.matrices.transitions")
+FACES = (
+    "refnet",
+    "refnet.analysis",
+    "refnet.check",
+    "refnet.exact",
+    "refnet.tasks",
+    "refnet.matrices.transitions",
+)
 MADE_BY_CLIENTS = ("Batch", "Config", "FeedforwardNet", "RecurrentNet", "StackedNet")
 """The other classes are what functions return."""
 ROOMS = ("analysis", "cells", "maths", "matrices", "nets", "tasks", "training")
 """The rooms in which every function needs an example; of the others, what the faces hand on."""
-MODULES = [found.name for room in ROOMS for found in walk_packages(
-    import_module(f"refnet.{room}").__path__, f"refnet.{room}.")]
-PUBLIC = {f"{made.__module__}.{name}": made for module in ("refnet.batch", *FACES, *MODULES)
-          for name in getattr(import_module(module), "__all__", ())
-          for made in [getattr(import_module(module), name)]
-          if inspect.isfunction(made) or name in MADE_BY_CLIENTS}
+MODULES = [
+    found.name
+    for room in ROOMS
+    for found in walk_packages(import_module(f"refnet.{room}").__path__, f"refnet.{room}.")
+]
+PUBLIC = {
+    f"{made.__module__}.{name}": made
+    for module in ("refnet.batch", *FACES, *MODULES)
+    for name in getattr(import_module(module), "__all__", ())
+    for made in [getattr(import_module(module), name)]
+    if inspect.isfunction(made) or name in MADE_BY_CLIENTS
+}

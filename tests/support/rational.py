@@ -12,9 +12,11 @@ from support.strategies import Case
 
 SOFTSIGN = ACTIVATIONS["softsign"]
 RATIONAL_GATE = Activation(  # (1 + softsign(a)) / 2: rational, in (0, 1), generic slope
-    "rational_gate", lambda a, p, alpha: (1 + SOFTSIGN.forward(a, p)) / 2,
+    "rational_gate",
+    lambda a, p, alpha: (1 + SOFTSIGN.forward(a, p)) / 2,
     lambda a, h, dh, p, alpha: (SOFTSIGN.backward(a, 2 * h - 1, dh, p)[0] / 2, {}),
-    rational=True)
+    rational=True,
+)
 
 
 def shapes(name, T, B, D, H, act, peepholes=()):
@@ -41,9 +43,15 @@ def generic_case(net, seed, learn_h0=True):
     T, B = 3, 2
     if isinstance(net, RecurrentNet):
         H = net.hidden
-        shapes = {"Whh": (H, H), "Wxh": (H, net.inputs), "bh": (H,), "Why": (net.outputs, H),
-                  "by": (net.outputs,), "h0": (B, H),
-                  **{name: shape(H) for name, shape, _ in net.activation.start}}
+        shapes = {
+            "Whh": (H, H),
+            "Wxh": (H, net.inputs),
+            "bh": (H,),
+            "Why": (net.outputs, H),
+            "by": (net.outputs,),
+            "h0": (B, H),
+            **{name: shape(H) for name, shape, _ in net.activation.start},
+        }
         steps = (T, B) if net.readout == "every" else (B,)
         x, y = draw((T, B, net.inputs)), draw((*steps, net.outputs))
     else:
@@ -61,12 +69,18 @@ RNN_BUGS = {
     "wrong transpose": ('carry = matmul(da[t], p["Whh"])', 'carry = matmul(da[t], p["Whh"].T)'),
     "dropped carry": ("g = carry + dh[t - first] if t >= first else carry", "g = dh[t - first]"),
     "h[t] for h[t-1]": ("h[:-1].reshape", "h[1:].reshape"),
-    "missing bias sum": ('rows.sum(axis=0)', 'rows[0]'),
+    "missing bias sum": ("rows.sum(axis=0)", "rows[0]"),
     "missing h0 gradient": ('"h0": carry', '"h0": carry * 0'),
-    "derivative at the wrong array": ("act.backward(a[t], h[t + 1], g, p)",
-                                      "act.backward(h[t], h[t], g, p)"),
-    "input gradient through the wrong step": ('grads["x"] = matmul(rows, p["Wxh"])',
-                                              'grads["x"] = matmul(rows[::-1], p["Wxh"])'),
-    "one entry off by 0.1%": ("    if inputs:\n", "    grads['Whh'][0, 0] *= 1 + "
-                              "type(grads['Whh'][0, 0])(1) / 1000\n    if inputs:\n"),
+    "derivative at the wrong array": (
+        "act.backward(a[t], h[t + 1], g, p)",
+        "act.backward(h[t], h[t], g, p)",
+    ),
+    "input gradient through the wrong step": (
+        'grads["x"] = matmul(rows, p["Wxh"])',
+        'grads["x"] = matmul(rows[::-1], p["Wxh"])',
+    ),
+    "one entry off by 0.1%": (
+        "    if inputs:\n",
+        "    grads['Whh'][0, 0] *= 1 + type(grads['Whh'][0, 0])(1) / 1000\n    if inputs:\n",
+    ),
 }

@@ -8,9 +8,17 @@ import numpy as np
 from refnet.training import loop
 from refnet.training.config import Config
 
-TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4,
-              iterations=30, evaluate_every=10, optimizer="rmsprop", rate=0.01,
-              backend="reference")
+TINY = Config(
+    task="temporal-order:samples=40",
+    length=10,
+    hidden=6,
+    batch=4,
+    iterations=30,
+    evaluate_every=10,
+    optimizer="rmsprop",
+    rate=0.01,
+    backend="reference",
+)
 train, resume = (partial(work, draw=False) for work in (loop.train, loop.resume))
 
 
@@ -25,5 +33,7 @@ def arrays(folder):
 
 
 def rows(folder):
-    return [{name: value for name, value in json.loads(line).items() if name != "seconds"}
-            for line in (folder / "rows.jsonl").read_text().splitlines()]
+    return [
+        {name: value for name, value in json.loads(line).items() if name != "seconds"}
+        for line in (folder / "rows.jsonl").read_text().splitlines()
+    ]

@@ -14,20 +14,46 @@ GATE = replace(RATIONAL_GATE, name="sigmoid")
 """A gate of rationals for which 1 - s(a) = s(-a), as for the sigmoid."""
 
 
-def rational_net(cell="rnn", readout="last", loss="squared_error", layers=2, both=True, D=2, H=2,
-                 act="softsign", **options):
+def rational_net(
+    cell="rnn",
+    readout="last",
+    loss="squared_error",
+    layers=2,
+    both=True,
+    D=2,
+    H=2,
+    act="softsign",
+    **options,
+):
     outputs = (1 + both) * (options.get("projection") or H) if readout == "none" else 2
-    return StackedNet(D, H, outputs, cell=cell, activation=act, readout=readout, loss=loss,
-                      reduction="sum", layers=layers, bidirectional=both, gate=GATE, **options)
+    return StackedNet(
+        D,
+        H,
+        outputs,
+        cell=cell,
+        activation=act,
+        readout=readout,
+        loss=loss,
+        reduction="sum",
+        layers=layers,
+        bidirectional=both,
+        gate=GATE,
+        **options,
+    )
 
 
 def shapes(net, B, h0=None):
     """The shapes of the parameters, with initial states if ``h0`` is 0 (shared) or 1."""
-    found = {name: tuple(value.shape) for name, value in net.init(
-        np.random.default_rng(0), np.float64).items()}
+    found = {
+        name: tuple(value.shape)
+        for name, value in net.init(np.random.default_rng(0), np.float64).items()
+    }
     if h0 is not None:
-        found |= {name: tuple(B if n == "B" else n for n in options[h0])
-                  for name, options in net.shapes.items() if name.startswith("h0")}
+        found |= {
+            name: tuple(B if n == "B" else n for n in options[h0])
+            for name, options in net.shapes.items()
+            if name.startswith("h0")
+        }
     return found
 
 
@@ -49,11 +75,16 @@ def generic_case(net, seed, T=3, B=3, mask=True, h0=1):
 
 def float_case(net, seed=0, T=6, B=4, dtype=np.float64, mask=True):
     rng = np.random.default_rng(seed)
-    params = {name: (value + rng.uniform(-0.4, 0.4, value.shape)).astype(dtype)
-              for name, value in net.init(rng, dtype).items()}
+    params = {
+        name: (value + rng.uniform(-0.4, 0.4, value.shape)).astype(dtype)
+        for name, value in net.init(rng, dtype).items()
+    }
     x = rng.standard_normal((T, B, net.inputs)).astype(dtype)
     lead = (B,) if net.readout == "last" else (T, B)
-    y = (rng.integers(0, net.outputs, lead) if net.loss == "cross_entropy"
-         else rng.standard_normal((*lead, net.outputs)).astype(dtype))
+    y = (
+        rng.integers(0, net.outputs, lead)
+        if net.loss == "cross_entropy"
+        else rng.standard_normal((*lead, net.outputs)).astype(dtype)
+    )
     kept = np.arange(T)[:, None] < np.array([T, 3, 1, 0])[:B] if mask else None
     return params, Batch(x, y, kept)

@@ -45,8 +45,9 @@ def masks(draw, T, B):
 @st.composite
 def targets(draw, shape, outputs, loss, exact):
     if loss == "cross_entropy":
-        return draw(hnp.arrays(np.int64, shape, elements=st.integers(0, outputs - 1),
-                               fill=st.nothing()))
+        return draw(
+            hnp.arrays(np.int64, shape, elements=st.integers(0, outputs - 1), fill=st.nothing())
+        )
     return draw(arrays((*shape, outputs), exact))
 
 
@@ -56,11 +57,24 @@ def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error", lea
     T, B, D, C = (draw(st.integers(1, 3)) for _ in range(4))
     H = draw(st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3]))
     readout = draw(st.sampled_from(["last", "every"]))
-    net = RecurrentNet(D, H, C, activation=act, readout=readout, loss=loss,
-                       reduction=draw(st.sampled_from(["sum", "mean", "batch_mean"])),
-                       gain=draw(st.sampled_from([1, 2])))
-    shapes = {"Whh": (H, H), "Wxh": (H, D), "bh": (H,), "Why": (C, H), "by": (C,),
-              **{name: shape(H) for name, shape, _ in act.start}}
+    net = RecurrentNet(
+        D,
+        H,
+        C,
+        activation=act,
+        readout=readout,
+        loss=loss,
+        reduction=draw(st.sampled_from(["sum", "mean", "batch_mean"])),
+        gain=draw(st.sampled_from([1, 2])),
+    )
+    shapes = {
+        "Whh": (H, H),
+        "Wxh": (H, D),
+        "bh": (H,),
+        "Why": (C, H),
+        "by": (C,),
+        **{name: shape(H) for name, shape, _ in act.start},
+    }
     h0 = draw(st.sampled_from([None, (H,), (B, H)]))
     if h0 is not None:
         shapes["h0"] = h0
@@ -70,8 +84,9 @@ def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error", lea
     x = draw(arrays((T, B, D), exact))
     steps = (T, B) if readout == "every" else (B,)
     batch = Batch(x, draw(targets(steps, C, loss, exact)), draw(masks(T, B)))
-    direction = {name: draw(arrays(np.shape(value), exact))
-                 for name, value in {**params, "x": x}.items()}
+    direction = {
+        name: draw(arrays(np.shape(value), exact)) for name, value in {**params, "x": x}.items()
+    }
     return Case(net, params, batch, direction, draw(arrays((*steps, C), exact)))
 
 
@@ -80,8 +95,7 @@ def feedforward_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_err
     act = ACTIVATIONS[draw(st.sampled_from(list(names)))]
     B = draw(st.integers(1, 3))
     hidden = st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3])
-    widths = (draw(st.integers(1, 3)), *draw(st.lists(hidden, max_size=3)),
-              draw(st.integers(1, 3)))
+    widths = (draw(st.integers(1, 3)), *draw(st.lists(hidden, max_size=3)), draw(st.integers(1, 3)))
     net = FeedforwardNet(widths, activation=act, loss=loss)
     shapes = {}
     for layer in range(1, len(widths)):
@@ -92,6 +106,7 @@ def feedforward_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_err
     params = {name: draw(arrays(shape, exact)) for name, shape in shapes.items()}
     x = draw(arrays((B, widths[0]), exact))
     batch = Batch(x, draw(targets((B,), widths[-1], loss, exact)))
-    direction = {name: draw(arrays(np.shape(value), exact))
-                 for name, value in {**params, "x": x}.items()}
+    direction = {
+        name: draw(arrays(np.shape(value), exact)) for name, value in {**params, "x": x}.items()
+    }
     return Case(net, params, batch, direction, draw(arrays((B, widths[-1]), exact)))

@@ -9,19 +9,34 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import Study
 from refnet.training.config import Config
 
-TINY = Config(task="temporal-order:samples=40", length=10, hidden=6, batch=4, iterations=40,
-              evaluate_every=10, optimizer="rmsprop", rate=0.01, backend="reference")
+TINY = Config(
+    task="temporal-order:samples=40",
+    length=10,
+    hidden=6,
+    batch=4,
+    iterations=40,
+    evaluate_every=10,
+    optimizer="rmsprop",
+    rate=0.01,
+    backend="reference",
+)
 TIMES = ("seconds", "environment", "commit", "code", "repetition", "threads")
 
 
 def tiny_jobs(iterations=40, number=3):
-    return [Job(f"seed {seed}", replace(TINY, seed=seed, iterations=iterations),
-                curve=("accuracy",)) for seed in range(number)]
+    return [
+        Job(f"seed {seed}", replace(TINY, seed=seed, iterations=iterations), curve=("accuracy",))
+        for seed in range(number)
+    ]
 
 
 def tiny_study(**options):
-    return Study("tiny", "A tiny study", lambda found, seeds, quick: tiny_jobs(**options),
-                 lambda found, seeds, quick: "")
+    return Study(
+        "tiny",
+        "A tiny study",
+        lambda found, seeds, quick: tiny_jobs(**options),
+        lambda found, seeds, quick: "",
+    )
 
 
 def without_times(row):
@@ -41,7 +56,7 @@ CALLS: list[int] = []
 def slow(number):
     """A function of a study."""
     CALLS.append(number)
-    time.sleep(.05)
+    time.sleep(0.05)
     return {"value": number / 3, "far": float("inf")}
 
 
@@ -51,8 +66,10 @@ def count_threads(number):
 
 
 def slow_study(number=4):
-    jobs = [Job(f"slow {n}", function="support.studies:slow", arguments={"number": n})
-            for n in range(number)]
+    jobs = [
+        Job(f"slow {n}", function="support.studies:slow", arguments={"number": n})
+        for n in range(number)
+    ]
     return Study("slow", "", lambda found, seeds, quick: jobs, lambda *ask: "")
 
 

@@ -6,8 +6,13 @@ import sys
 
 
 def run_python(code, **environment):
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True,
-                          text=True, env={**os.environ, **environment}, timeout=600)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=600,
+    )
 
 
 DRAW = """

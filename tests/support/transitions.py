@@ -24,7 +24,7 @@ def push_minus_pull(made, at, direction, cotangent, pull_back=None):
 
 def complex_step_error(made, at, direction, cotangent, pull_back=None):
     """|push - pull| in units of eps times the size of what is added up."""
-    step = 2.0 ** -300
+    step = 2.0**-300
     lifted = {part: value + 1j * step * direction[part] for part, value in at.items()}
     push = made.matrix(lifted)[0].imag / step
     grads = (pull_back or type(made).pull_back)(made, at, made.matrix(at)[1], cotangent)

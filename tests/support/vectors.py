@@ -18,7 +18,10 @@ def reference_answers(folder, out, dtype=np.float32, encoding="npz"):
         y = case.batch.y if case.batch.y.dtype.kind == "i" else case.batch.y.astype(dtype)
         batch = case.batch._replace(x=case.batch.x.astype(dtype), y=y)
         found = loss_and_gradients(case.net, low, batch)
-        arrays = {"loss": found.loss, "outputs": found.outputs,
-                  **{f"d{key}": value for key, value in found.gradients.items()}}
+        arrays = {
+            "loss": found.loss,
+            "outputs": found.outputs,
+            **{f"d{key}": value for key, value in found.gradients.items()},
+        }
         data = encode(arrays, encoding, {"dtype": np.dtype(dtype).name})
         (out / f"{name}.{encoding}").write_bytes(data)

@@ -48,11 +48,13 @@ BAD = {
     "gz and garbage": (gzip.compress(GOOD) + b"garbage", "damaged or truncated gz"),
     "gz of more": (gzip.compress(GOOD + b"\0"), "goes on after the 46 bytes"),
     "two gz": (gzip.compress(GOOD) * 2, "goes on after the 46 bytes"),
-    "bomb": (gzip.compress(bytes(2 ** 24)), "goes on after the 46 bytes"),
+    "bomb": (gzip.compress(bytes(2**24)), "goes on after the 46 bytes"),
     "not gz": (b"\x1f\x8b" + GOOD, "damaged or truncated gz"),
     "web page": (b"<html>Not Found</html>", "magic number is 1013478509; need 2051"),
-    "wrong checksum": (OTHER, f"sha256 of the unpacked bytes is {sha256(OTHER).hexdigest()}; "
-                              f"need {SOURCE.sha256}"),
+    "wrong checksum": (
+        OTHER,
+        f"sha256 of the unpacked bytes is {sha256(OTHER).hexdigest()}; need {SOURCE.sha256}",
+    ),
 }
 
 
@@ -94,13 +96,14 @@ def server():
             pass
 
     web = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": .01})
+    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     address = f"http://127.0.0.1:{web.server_port}/"
 
     def serve(folder, body, length=-1):
         pages[f"/{folder}/{SOURCE.name}.gz"] = body, len(body) if length == -1 else length
         return f"{address}{folder}/"
+
     serve.asked = asked
     yield serve
     web.shutdown()
@@ -165,8 +168,13 @@ def test_refnet_data_that_is_no_folder(monkeypatch, tmp_path):
 def test_missing_and_not_to_be_downloaded(places):
     with pytest.raises(FileNotFoundError) as error:
         get()
-    for part in (SOURCE.name, str(places / "data" / "digits"), "Get it. Put it, plain or gz, into",
-                 str(places / "cache" / "refnet" / "digits"), "REFNET_DATA"):
+    for part in (
+        SOURCE.name,
+        str(places / "data" / "digits"),
+        "Get it. Put it, plain or gz, into",
+        str(places / "cache" / "refnet" / "digits"),
+        "REFNET_DATA",
+    ):
         assert part in str(error.value)
 
 
@@ -206,8 +214,11 @@ def test_download(places, server, monkeypatch):
     mirrors = [server("a", packed)]
     steps = []
     bar = files._bar
-    monkeypatch.setattr(files, "_bar", lambda label, total: steps.append(total) or Recorded(
-        bar(label, total), steps))
+    monkeypatch.setattr(
+        files,
+        "_bar",
+        lambda label, total: steps.append(total) or Recorded(bar(label, total), steps),
+    )
     assert (get(mirrors) == IMAGES).all()
     assert steps[0] == len(packed) and steps[-1] == (len(packed), len(packed))
     assert kept(places) == [f"cache/refnet/digits/{SOURCE.name}.gz"]
@@ -217,8 +228,10 @@ def test_download(places, server, monkeypatch):
 @pytest.mark.parametrize("case", ["a file in its place", "a full disk"])
 def test_a_download_that_cannot_be_kept_is_used(places, server, monkeypatch, caplog, case):
     if case == "a full disk":
+
         def full(path, write):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
         monkeypatch.setattr(files, "write_atomically", full)
     else:
         (places / "cache" / "refnet").write_text("")
@@ -249,6 +262,7 @@ def test_download_without_rich(places, server, monkeypatch, capsys):
         if name.startswith("rich"):
             raise ImportError(name)
         return real(name, *args, **kwargs)
+
     monkeypatch.setattr(builtins, "__import__", without)
     for name in [name for name in sys.modules if name.startswith("rich")]:
         monkeypatch.delitem(sys.modules, name)
@@ -257,8 +271,11 @@ def test_download_without_rich(places, server, monkeypatch, capsys):
 
 
 def test_the_next_mirror_is_tried(places, server):
-    mirrors = [server("a", b"")[:-2] + "nowhere/", server("b", gzip.compress(OTHER)),
-               server("c", gzip.compress(GOOD))]
+    mirrors = [
+        server("a", b"")[:-2] + "nowhere/",
+        server("b", gzip.compress(OTHER)),
+        server("c", gzip.compress(GOOD)),
+    ]
     assert (get(mirrors) == IMAGES).all() and len(server.asked) == 3
 
 
@@ -271,8 +288,9 @@ def test_no_mirror_answers(places, server):
 
 def test_a_connection_that_breaks_off(places, server):
     packed = gzip.compress(GOOD)
-    with pytest.raises(FileNotFoundError, match=f"broke off after {len(packed) - 5} of "
-                                                f"{len(packed)} bytes"):
+    with pytest.raises(
+        FileNotFoundError, match=f"broke off after {len(packed) - 5} of {len(packed)} bytes"
+    ):
         get([server("a", packed[:-5], len(packed))])
     assert kept(places) == []
 
@@ -286,7 +304,7 @@ def test_an_answer_that_is_not_proper_http(places, server):
 
 @pytest.mark.parametrize("length", [-1, None])
 def test_a_download_without_end_is_given_up(places, server, length):
-    endless = bytes(2 ** 20)
+    endless = bytes(2**20)
     with pytest.raises(FileNotFoundError, match="more than 65582 bytes; gave up"):
         get([server("a", endless, length)])
     assert kept(places) == []
@@ -295,6 +313,7 @@ def test_a_download_without_end_is_given_up(places, server, length):
 def test_interrupted_download_keeps_nothing(places, server, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
+
     monkeypatch.setattr(files, "_checked", interrupt)
     with pytest.raises(KeyboardInterrupt):
         get([server("a", gzip.compress(GOOD))])
@@ -304,13 +323,13 @@ def test_interrupted_download_keeps_nothing(places, server, monkeypatch):
 def test_a_bomb_is_not_unpacked():
     """256 MiB behind 256 KiB: the memory stays within what the packed bytes and zlib need."""
     packer = zlib.compressobj(9, wbits=31)
-    bomb = b"".join(packer.compress(bytes(2 ** 20)) for _ in range(256)) + packer.flush()
+    bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(256)) + packer.flush()
     tracemalloc.start()
     with pytest.raises(ValueError, match="goes on after the 1000 bytes"):
         unpack(io.BytesIO(bomb), 1000, "bomb")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2 ** 20
+    assert peak < 2**20
 
 
 shapes = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
@@ -331,8 +350,11 @@ def test_any_other_idx_is_refused(shape, data):
     bit = data.draw(st.integers(0, 8 * header - 1))
     flipped = bytearray(good)
     flipped[bit // 8] ^= 1 << bit % 8
-    for bad in (good[:data.draw(st.integers(0, len(good) - 1))],
-                good + data.draw(st.binary(min_size=1, max_size=9)), bytes(flipped)):
+    for bad in (
+        good[: data.draw(st.integers(0, len(good) - 1))],
+        good + data.draw(st.binary(min_size=1, max_size=9)),
+        bytes(flipped),
+    ):
         with pytest.raises(ValueError, match="^here: "):
             parse_idx(bad, shape, "here")
 
@@ -345,7 +367,7 @@ def test_a_gz_cut_or_flipped_anywhere_is_refused_or_whole(content, data):
     bit = data.draw(st.integers(16, 8 * len(good) - 1))
     flipped = bytearray(good)
     flipped[bit // 8] ^= 1 << bit % 8
-    for bad in (good[:data.draw(st.integers(2, len(good) - 1))], bytes(flipped)):
+    for bad in (good[: data.draw(st.integers(2, len(good) - 1))], bytes(flipped)):
         try:
             assert unpack(io.BytesIO(bad), len(content), "here") == content
         except ValueError as error:

@@ -37,10 +37,14 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(mnist, "MIRRORS", ())
     monkeypatch.setenv("REFNET_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    images = {split: arrays[f"{prefix}-images-idx3-ubyte"].reshape(-1, 784)
-              for split, prefix in (("train", "train"), ("test", "t10k"))}
-    labels = {split: arrays[f"{prefix}-labels-idx1-ubyte"]
-              for split, prefix in (("train", "train"), ("test", "t10k"))}
+    images = {
+        split: arrays[f"{prefix}-images-idx3-ubyte"].reshape(-1, 784)
+        for split, prefix in (("train", "train"), ("test", "t10k"))
+    }
+    labels = {
+        split: arrays[f"{prefix}-labels-idx1-ubyte"]
+        for split, prefix in (("train", "train"), ("test", "t10k"))
+    }
     return images, labels
 
 
@@ -85,11 +89,13 @@ def test_evaluation_is_the_whole_split_in_order(small, name):
     for index in (0, 5):
         batches = list(task.evaluation(index, seed=index))
         assert (np.concatenate([b.y for b in batches]) == labels["test"]).all()
-        assert (np.concatenate([flat(task, b.x) for b in batches])
-                == images["test"].astype("float32") / 255).all()
-    with pytest.raises(ValueError,
-                       match=f"{name}: split 'validation' is unknown; "
-                             "choose one of test"):
+        assert (
+            np.concatenate([flat(task, b.x) for b in batches])
+            == images["test"].astype("float32") / 255
+        ).all()
+    with pytest.raises(
+        ValueError, match=f"{name}: split 'validation' is unknown; choose one of test"
+    ):
         next(task.evaluation(0, 0, "validation"))
 
 
@@ -120,7 +126,7 @@ def test_standardised_pixels(small, name, scaling):
     for split, own in source.items():
         basis = (own if scaling == "code" else images["train"][:18]).astype(float)
         mean = basis.sum(axis=0) / len(basis)
-        spread = (((basis - mean) ** 2).sum(axis=0) / len(basis)) ** .5
+        spread = (((basis - mean) ** 2).sum(axis=0) / len(basis)) ** 0.5
         (batch,) = task.evaluation(0, 0, split)
         x = flat(task, batch.x)
         moving = spread > 1e-9
@@ -131,21 +137,22 @@ def test_standardised_pixels(small, name, scaling):
 
 
 def test_options_are_checked(small):
-    with pytest.raises(ValueError,
-                       match="mnist: scaling 'zscore' is unknown; "
-                             "choose one of unit, standard"):
+    with pytest.raises(
+        ValueError, match="mnist: scaling 'zscore' is unknown; choose one of unit, standard"
+    ):
         make_task("mnist", scaling="zscore")
-    with pytest.raises(ValueError,
-                       match="mnist: dtype 'half' is unknown; "
-                             "choose one of float32, float64"):
+    with pytest.raises(
+        ValueError, match="mnist: dtype 'half' is unknown; choose one of float32, float64"
+    ):
         make_task("mnist", dtype="half")
     assert not make_task("mnist").solved({"accuracy": 1.0, "errors": 0})
 
 
 def test_a_missing_file_is_known_at_once(small, tmp_path):
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(FileNotFoundError, match="t10k-labels-idx1-ubyte is not in .*Get MNIST's "
-                                                "four IDX files"):
+    with pytest.raises(
+        FileNotFoundError, match="t10k-labels-idx1-ubyte is not in .*Get MNIST's four IDX files"
+    ):
         make_task("mnist")
 
 
@@ -156,30 +163,32 @@ def test_a_damaged_file_is_known_at_once(small, tmp_path):
         make_task("mnist")
 
 
-@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2 ** 33), st.integers(1, 4))
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2**33), st.integers(1, 4))
 def test_every_epoch_has_every_example_once(count, size, seed, epochs):
     batches = -(-count * epochs // size)
     rows = np.concatenate([mnist.examples(count, i, size, seed) for i in range(batches)])
     for epoch in range(epochs):
-        assert sorted(rows[epoch * count:(epoch + 1) * count]) == list(range(count))
+        assert sorted(rows[epoch * count : (epoch + 1) * count]) == list(range(count))
 
 
 def test_epochs_and_seeds_have_their_own_order():
     first = mnist.order(1000, 0, 0)
-    for seed, epoch in ((0, 1), (1, 0), (0, 2 ** 32), (2 ** 32, 0)):
+    for seed, epoch in ((0, 1), (1, 0), (0, 2**32), (2**32, 0)):
         assert (mnist.order(1000, seed, epoch) != first).any()
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
-    assert mnist.examples(1000, 10 ** 9, 3, 0).shape == (3,)
+    assert mnist.examples(1000, 10**9, 3, 0).shape == (3,)
 
 
-@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2 ** 33), st.integers(0, 50))
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2**33), st.integers(0, 50))
 def test_as_they_lie_in_the_file(count, size, seed, index):
-    assert (mnist.examples(count, index, size, seed, "file")
-            == [number % count for number in range(index * size, (index + 1) * size)]).all()
+    assert (
+        mnist.examples(count, index, size, seed, "file")
+        == [number % count for number in range(index * size, (index + 1) * size)]
+    ).all()
 
 
-@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2 ** 33), st.integers(0, 50))
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2**33), st.integers(0, 50))
 def test_drawn_anew(count, size, seed, index):
     rows = mnist.examples(count, index, size, seed, "drawn")
     assert rows.shape == (size,) and {*rows.tolist()} <= {*range(count)}
@@ -190,7 +199,7 @@ def test_every_example_is_drawn_as_often():
     """Of ten examples four a batch: each in .4 of 1,000 batches, within five deviations."""
     rows = [mnist.examples(10, index, 4, 0, "drawn") for index in range(1000)]
     shares = np.bincount(np.concatenate(rows), minlength=10) / 1000
-    assert (abs(shares - .4) < 5 * (.4 * .6 / 1000) ** .5).all()
+    assert (abs(shares - 0.4) < 5 * (0.4 * 0.6 / 1000) ** 0.5).all()
     assert len({tuple(row) for row in rows}) > 800  # of 5,040
 
 
@@ -202,9 +211,9 @@ def test_the_order_of_the_examples(small, name):
         for index in (0, 4, 5):
             rows = mnist.examples(23, index, 5, 3, order)
             assert (task.batch(index, 5, 3).y == labels["train"][rows]).all()
-    with pytest.raises(ValueError,
-                       match="order 'mixed' is unknown; "
-                             "choose one of shuffled, file, drawn"):
+    with pytest.raises(
+        ValueError, match="order 'mixed' is unknown; choose one of shuffled, file, drawn"
+    ):
         make_task(name, order="mixed")
 
 
@@ -221,8 +230,14 @@ def test_named_permutations():
     assert (mnist.permutation("randomstate-1") != default).any()
     # the legacy generator is frozen: this number holds for every version of NumPy
     assert crc32(default.astype("<i8").tobytes()) == 2213757313
-    for wrong in ("0", "randomstate", "randomstate-", "randomstate--1", "randomstate-x",
-                  f"randomstate-{2 ** 32}"):
+    for wrong in (
+        "0",
+        "randomstate",
+        "randomstate-",
+        "randomstate--1",
+        "randomstate-x",
+        f"randomstate-{2**32}",
+    ):
         with pytest.raises(ValueError, match=f"permutation '{wrong}' is unknown"):
             mnist.permutation(wrong)
 
@@ -236,8 +251,10 @@ def test_undoing_tells_a_permutation_from_its_inverse(small):
 
 
 def test_the_permutation_is_the_tasks_own(small):
-    one, two = make_task("permuted-mnist"), make_task(
-        "permuted-mnist", permutation="randomstate-92916")
+    one, two = (
+        make_task("permuted-mnist"),
+        make_task("permuted-mnist", permutation="randomstate-92916"),
+    )
     a, b = one.batch(0, 5, 0).x, two.batch(0, 5, 0).x
     assert (a != b).any() and (flat(one, a) == flat(two, b)).all()
 
@@ -245,10 +262,20 @@ def test_the_permutation_is_the_tasks_own(small):
 def test_real_files_are_mnist(real):
     """Known of it: the digits' counts, the mean and spread of its pixels."""
     labels = mnist.read("train-labels-idx1-ubyte")
-    assert np.bincount(labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851,
-                                            5949]
+    assert np.bincount(labels).tolist() == [
+        5923,
+        6742,
+        5958,
+        6131,
+        5842,
+        5421,
+        5918,
+        6265,
+        5851,
+        5949,
+    ]
     pixels = mnist.read("train-images-idx3-ubyte") / np.float64(255)
-    assert round(pixels.mean(), 4) == .1307 and round(pixels.std(), 4) == .3081
+    assert round(pixels.mean(), 4) == 0.1307 and round(pixels.std(), 4) == 0.3081
 
 
 def test_answering_one_gives_the_papers_baseline(real):

@@ -15,8 +15,14 @@ from refnet.tasks.ptb import SYMBOLS
 from support.realdata import real_data
 
 TEXTS = {
-    "train": [" we 're <unk> off ", " a \\/ b & c # d * e ", " N <unk> <unk> sold for $ 3 a-piece ",
-              " no ", " mr. quick jumps over the lazy dogs of n.v. ", " <unk> "],
+    "train": [
+        " we 're <unk> off ",
+        " a \\/ b & c # d * e ",
+        " N <unk> <unk> sold for $ 3 a-piece ",
+        " no ",
+        " mr. quick jumps over the lazy dogs of n.v. ",
+        " <unk> ",
+    ],
     "valid": [" buy ", " sell and <unk> hold on until N "],
     "test": [" so it goes ", " on ", " 0123456789 "],
 }
@@ -48,7 +54,7 @@ def read(batch):
         shown = [SYMBOLS[int(np.flatnonzero(batch.x[t, b])[0])] for t in range(T)]
         assert (batch.x[:, b].sum(axis=1) == 1).all() and (batch.x[:, b].max(axis=1) == 1).all()
         end = shown.index("\n")
-        assert all(symbol == "<unk>" for symbol in shown[end + 1:])
+        assert all(symbol == "<unk>" for symbol in shown[end + 1 :])
         targets = [SYMBOLS[y] for y in batch.y[:, b]]
         assert targets == shown[1:] + ["<unk>"]
         assert batch.mask[:, b].tolist() == [t <= end + 1 for t in range(T)]
@@ -89,13 +95,16 @@ def test_the_reader_rejects_planted_bugs(small):
     good = make_task("ptb").batch(0, 6, 0)
     read(good)
     longer = [np.concatenate([part, part[-1:]]) for part in good[:2]]
-    for bad in (good._replace(y=np.roll(good.y, 1, axis=0)),
-                good._replace(x=np.roll(good.x, 1, axis=2)),
-                good._replace(x=good.x * 2),
-                good._replace(mask=np.roll(good.mask, 1, axis=0)),
-                good._replace(mask=np.ones_like(good.mask)),
-                good._replace(x=longer[0], y=longer[1],
-                              mask=np.concatenate([good.mask, good.mask[:1] & False]))):
+    for bad in (
+        good._replace(y=np.roll(good.y, 1, axis=0)),
+        good._replace(x=np.roll(good.x, 1, axis=2)),
+        good._replace(x=good.x * 2),
+        good._replace(mask=np.roll(good.mask, 1, axis=0)),
+        good._replace(mask=np.ones_like(good.mask)),
+        good._replace(
+            x=longer[0], y=longer[1], mask=np.concatenate([good.mask, good.mask[:1] & False])
+        ),
+    ):
         with pytest.raises((AssertionError, ValueError)):
             read(bad)
 
@@ -107,9 +116,9 @@ def test_long_lines_are_left_out(small):
         assert sorted(read(make_task("ptb", characters=limit).batch(0, 10, 0))) == sorted(chosen)
     with pytest.raises(ValueError, match="characters is 4, and no line of the train file is that"):
         make_task("ptb", characters=4)
-    with pytest.raises(ValueError,
-                       match="ptb: dtype 'int8' is unknown; "
-                             "choose one of float32, float64"):
+    with pytest.raises(
+        ValueError, match="ptb: dtype 'int8' is unknown; choose one of float32, float64"
+    ):
         make_task("ptb", dtype="int8")
 
 
@@ -118,9 +127,9 @@ def test_evaluation_is_the_whole_split(small):
     for split, file in (("validation", "valid"), ("test", "test")):
         (batch,) = task.evaluation(3, 5, split)
         assert read(batch) == sorted(TEXTS[file], key=len)
-    with pytest.raises(ValueError,
-                       match="ptb: split 'train' is unknown; "
-                             "choose one of validation, test"):
+    with pytest.raises(
+        ValueError, match="ptb: split 'train' is unknown; choose one of validation, test"
+    ):
         task.evaluation(0, 0, "train")
 
 
@@ -131,20 +140,29 @@ def test_same_seed_same_bits(small):
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, rest))
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 20),
-       st.integers(0, 2 ** 40), st.integers(0, 5))
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=80),
+    st.integers(1, 20),
+    st.integers(0, 2**40),
+    st.integers(0, 5),
+)
 def test_an_epoch_has_every_line_once_in_company_of_its_length(lengths, size, seed, epoch):
     lengths = np.array(lengths)
     batches = ptb.schedule(lengths, size, seed, epoch)
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     assert len(batches) == -(-len(lengths) // size) and max(map(len, batches)) <= size
-    tens = sorted((min(lengths[rows] // ptb.WIDTH), max(lengths[rows] // ptb.WIDTH))
-                  for rows in batches)
+    tens = sorted(
+        (min(lengths[rows] // ptb.WIDTH), max(lengths[rows] // ptb.WIDTH)) for rows in batches
+    )
     assert all(low[1] <= high[0] for low, high in zip(tens, tens[1:]))
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 20),
-       st.integers(0, 2 ** 40), st.integers(0, 5))
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=80),
+    st.integers(1, 20),
+    st.integers(0, 2**40),
+    st.integers(0, 5),
+)
 def test_an_epoch_of_mixed_lengths_has_every_line_once(lengths, size, seed, epoch):
     batches = ptb.schedule(np.array(lengths), size, seed, epoch, "mixed")
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
@@ -156,29 +174,34 @@ def test_an_epoch_of_mixed_lengths_has_every_line_once(lengths, size, seed, epoc
 
 @pytest.mark.parametrize("order", ptb.ORDERS)
 def test_epochs_differ(order):
-    orders = {np.concatenate(ptb.schedule(np.full(50, 9), 5, seed, epoch, order)).tobytes()
-              for seed, epoch in ((0, 0), (0, 1), (1, 0))}
+    orders = {
+        np.concatenate(ptb.schedule(np.full(50, 9), 5, seed, epoch, order)).tobytes()
+        for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    }
     assert len(orders) == 3
 
 
 def naive_figures(outputs, batch):
     """Bits and hits, prediction by prediction, from probabilities: (all, without the ends)."""
-    sums = {True: [0, 0., 0], False: [0, 0., 0]}
+    sums = {True: [0, 0.0, 0], False: [0, 0.0, 0]}
     for t in range(batch.x.shape[0]):
         for b in range(batch.x.shape[1]):
             if not batch.mask[t, b]:
                 continue
             p = np.exp(outputs[t, b]) / np.exp(outputs[t, b]).sum()
-            shown = batch.x[:t + 1, b].argmax(axis=1)
+            shown = batch.x[: t + 1, b].argmax(axis=1)
             trivial = SYMBOLS.index("\n") in shown
             for ends in (True, False):
                 if ends or not trivial:
                     sums[ends][0] += 1
                     sums[ends][1] -= log(p[batch.y[t, b]]) / log(2)
                     sums[ends][2] += p.argmax() == batch.y[t, b]
-    return {"bpc_with_ends": sums[True][1] / sums[True][0],
-            "accuracy_with_ends": sums[True][2] / sums[True][0],
-            "bpc": sums[False][1] / sums[False][0], "accuracy": sums[False][2] / sums[False][0]}
+    return {
+        "bpc_with_ends": sums[True][1] / sums[True][0],
+        "accuracy_with_ends": sums[True][2] / sums[True][0],
+        "bpc": sums[False][1] / sums[False][0],
+        "accuracy": sums[False][2] / sums[False][0],
+    }
 
 
 def test_figures_with_and_without_the_ends(small):
@@ -209,19 +232,28 @@ def test_what_is_masked_does_not_count(small):
 
 def test_missing_files_say_what_to_get(small):
     (small / "ptb.valid.txt").unlink()
-    with pytest.raises(FileNotFoundError, match="ptb.valid.txt is not in .* Get the Penn Treebank "
-                       "as Mikolov prepared it .* licensed .* Put it, plain or gz, into .*ptb, or "
-                       "name its folder in REFNET_DATA"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="ptb.valid.txt is not in .* Get the Penn Treebank "
+        "as Mikolov prepared it .* licensed .* Put it, plain or gz, into .*ptb, or "
+        "name its folder in REFNET_DATA",
+    ):
         make_task("ptb")
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda data: data + b" more \n", "goes on after the"),
-    (lambda data: data[:-5], "it has 26 bytes unpacked, and should have 31"),
-    (lambda data: data[:3] + b"<", "line 1 has '<'.* [(]it has 4 bytes unpacked, and should have"),
-    (lambda data: data.replace(b" so", b" is"), "sha256 of the unpacked bytes is"),
-    (lambda data: data.replace(b"\n", b"\r"), r"line 1 has '\\r', which is none of the 49"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda data: data + b" more \n", "goes on after the"),
+        (lambda data: data[:-5], "it has 26 bytes unpacked, and should have 31"),
+        (
+            lambda data: data[:3] + b"<",
+            "line 1 has '<'.* [(]it has 4 bytes unpacked, and should have",
+        ),
+        (lambda data: data.replace(b" so", b" is"), "sha256 of the unpacked bytes is"),
+        (lambda data: data.replace(b"\n", b"\r"), r"line 1 has '\\r', which is none of the 49"),
+    ],
+)
 def test_a_changed_file_is_refused(small, change, message):
     path = small / "ptb.test.txt"
     path.write_bytes(change(path.read_bytes()))
@@ -253,18 +285,18 @@ def test_real_batches(real, limit):
         steps += batch.mask.size
         counted += batch.mask.sum()
         assert batch.x.shape[0] <= limit + 1
-    assert rows == len(task._lines["train"]) and counted > .9 * steps
+    assert rows == len(task._lines["train"]) and counted > 0.9 * steps
     assert read(task.batch(0, 20, 0)) == [
         "".join(SYMBOLS[i] for i in task._lines["train"][row])[:-1]
-        for row in ptb.schedule(task._lengths["train"], 20, 0, 0)[0]]
+        for row in ptb.schedule(task._lengths["train"], 20, 0, 0)[0]
+    ]
 
 
 def test_frequencies_alone_need_over_four_bits(real):
     """Answering the training text's symbol frequencies: their cross-entropy on the test text,
     computed here from counts."""
     task = make_task("ptb")
-    counts = np.bincount(np.concatenate([line[1:] for line in task._lines["train"]]),
-                         minlength=49)
+    counts = np.bincount(np.concatenate([line[1:] for line in task._lines["train"]]), minlength=49)
     logits = np.log(np.maximum(counts, 1) / counts.sum())
     totals = Counter()
     for batch in task.evaluation(0, 0):

@@ -15,11 +15,18 @@ from refnet.training.specs import read_spec
 
 GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
 TEXT, CODE = "manchev-spratling", "manchev-spratling-code"
-PROTOCOLS = ("manchev-spratling", "manchev-spratling-code", "vorontsov", "vorontsov-code",
-             "orhan-pitkow")
-STARTS = {"temporal-order": (Fraction(1, 10), Fraction(1, 2)),
-          "temporal-order-3bit": (Fraction(1, 10), Fraction(3, 10), Fraction(6, 10))}
-lengths, sizes, seeds = st.integers(10, 130), st.integers(0, 5), st.integers(0, 2 ** 40)
+PROTOCOLS = (
+    "manchev-spratling",
+    "manchev-spratling-code",
+    "vorontsov",
+    "vorontsov-code",
+    "orhan-pitkow",
+)
+STARTS = {
+    "temporal-order": (Fraction(1, 10), Fraction(1, 2)),
+    "temporal-order-3bit": (Fraction(1, 10), Fraction(3, 10), Fraction(6, 10)),
+}
+lengths, sizes, seeds = st.integers(10, 130), st.integers(0, 5), st.integers(0, 2**40)
 
 
 def symbols_of(x):
@@ -43,7 +50,7 @@ def read_temporal_order(x, starts):
         assert len(found) == len(starts)
         for t, start in zip(found, starts):
             assert int(start * T) <= t < int(start * T) + q
-        classes.append(sum(symbols[t][b] * 2 ** k for k, t in enumerate(found)))
+        classes.append(sum(symbols[t][b] * 2**k for k, t in enumerate(found)))
     return classes
 
 
@@ -90,8 +97,10 @@ def test_temporal_order_reads_back(name, length, size, seed):
 
 def test_floats_do_not_move_the_ranges():
     """int(.3 * T), in floats as the released code has it, is the floor of the exact product."""
-    moved = {start: [T for T in range(10, 3000) if int(T * float(start)) != int(T * start)]
-             for start in (*STARTS["temporal-order-3bit"], Fraction(1, 2), Fraction(4, 10))}
+    moved = {
+        start: [T for T in range(10, 3000) if int(T * float(start)) != int(T * start)]
+        for start in (*STARTS["temporal-order-3bit"], Fraction(1, 2), Fraction(4, 10))
+    }
     assert not any(moved.values())
 
 
@@ -141,10 +150,11 @@ def test_readers_reject_planted_bugs(shift):
 
 def test_every_position_and_symbol_comes_up_equally_often():
     """Counts of N draws over k places stay within 6 sigma of N / k, sigma^2 = N / k."""
+
     def uniform(counts, places):
         assert len(counts) == places
         expected = sum(counts.values()) / places
-        assert all(abs(n - expected) < 6 * expected ** .5 for n in counts.values()), counts
+        assert all(abs(n - expected) < 6 * expected**0.5 for n in counts.values()), counts
 
     def tally(values):
         return dict(zip(*np.unique(values, return_counts=True)))
@@ -203,8 +213,18 @@ def test_evaluations_share_nothing_with_training_or_each_other():
 
 def test_streams_of_neighbouring_numbers_differ():
     """Zeros and carries in seed and key must not make two streams one."""
-    keys = [(0,), (0, 0), (0, 0, 0), (5, 0), (5, 0, 1), (5, 1, 0), (5, 1),
-            (5 + 2 ** 32, 0), (5 + 2 ** 33, 0, 1), (2 ** 32, 5)]
+    keys = [
+        (0,),
+        (0, 0),
+        (0, 0, 0),
+        (5, 0),
+        (5, 0, 1),
+        (5, 1, 0),
+        (5, 1),
+        (5 + 2**32, 0),
+        (5 + 2**33, 0, 1),
+        (2**32, 5),
+    ]
     assert len({stream(*key).random() for key in keys}) == len(keys)
 
 
@@ -213,10 +233,10 @@ def test_an_evaluation_is_ten_thousand_sequences_in_bounded_batches(name):
     task = make_task(name)
     sizes = [batch.x.shape[1] for batch in make_task(name).evaluation(0, seed=0)]
     assert sum(sizes) == 10_000 and max(sizes) == evaluation_size(task.steps) <= 1000
-    assert [evaluation_size(T) for T in (0, 60, 784, 20_000, 10 ** 6)] == [1000, 666, 128, 10, 1]
-    with pytest.raises(ValueError,
-                       match=f"{name}: split 'validation' is unknown; "
-                             "choose one of test"):
+    assert [evaluation_size(T) for T in (0, 60, 784, 20_000, 10**6)] == [1000, 666, 128, 10, 1]
+    with pytest.raises(
+        ValueError, match=f"{name}: split 'validation' is unknown; choose one of test"
+    ):
         next(task.evaluation(0, 0, "validation"))
 
 
@@ -236,39 +256,51 @@ def test_the_data_of_a_seed_are_the_same_on_every_machine(name):
     assert crc32(y.astype("<f4").tobytes(), crc32(x.astype("<f4").tobytes())) == CHECKSUMS[name]
 
 
-@pytest.mark.parametrize("name, shortest", [("temporal-order", 10), ("temporal-order-3bit", 10),
-                                            ("adding", 10), ("random-permutation", 2),
-                                            ("copy", 1)])
+@pytest.mark.parametrize(
+    "name, shortest",
+    [
+        ("temporal-order", 10),
+        ("temporal-order-3bit", 10),
+        ("adding", 10),
+        ("random-permutation", 2),
+        ("copy", 1),
+    ],
+)
 def test_too_short_a_length_is_refused(name, shortest):
     make_task(name, length=shortest).batch(0, 2, 0)
-    with pytest.raises(ValueError, match=f"{name}: length is {shortest - 1}; need at least "
-                                         f"{shortest}: "):
+    with pytest.raises(
+        ValueError, match=f"{name}: length is {shortest - 1}; need at least {shortest}: "
+    ):
         make_task(name, length=shortest - 1)
 
 
 def test_make_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="task 'order' is unknown; choose one of temporal-order"):
         make_task("order")
-    with pytest.raises(ValueError, match="task copy has no option 'lenght'; its options are "
-                                         "length, samples, dtype, encoding"):
+    with pytest.raises(
+        ValueError,
+        match="task copy has no option 'lenght'; its options are length, samples, dtype, encoding",
+    ):
         make_task("copy", lenght=3)
     with pytest.raises(ValueError, match="task copy: length is 20.0; need int, such as 200"):
         make_task("copy", length=20.0)
-    with pytest.raises(ValueError,
-                       match="adding: protocol 'book' is unknown; "
-                             "choose one of manchev"):
+    with pytest.raises(
+        ValueError, match="adding: protocol 'book' is unknown; choose one of manchev"
+    ):
         make_task("adding", protocol="book")
-    with pytest.raises(ValueError,
-                       match="adding: dtype 'int32' is unknown; "
-                             "choose one of float32, float64"):
+    with pytest.raises(
+        ValueError, match="adding: dtype 'int32' is unknown; choose one of float32, float64"
+    ):
         make_task("adding", dtype="int32")
     with pytest.raises(ValueError, match="samples is 0; need at least 1"):
         make_task("copy", samples=0)
 
 
 def test_options_as_the_command_line_has_them():
-    for text, halved in (("adding:protocol=vorontsov", False),
-                         ("adding:protocol=manchev-spratling-code", True)):
+    for text, halved in (
+        ("adding:protocol=vorontsov", False),
+        ("adding:protocol=manchev-spratling-code", True),
+    ):
         name, chosen = read_spec("task", text)
         assert make_task(name, length=20, **chosen).halved == halved
     name, chosen = read_spec("task", "copy:encoding=scalar,samples=50")
@@ -282,9 +314,15 @@ def test_registry(name):
     assert "dtype" in options(name)
 
 
-@pytest.mark.parametrize("index, size, seed, says", [
-    (0, -3, 0, "size is -3; need at least 0"), (-1, 2, 0, "index is -1"),
-    (0, 2, -1, "seed is -1"), (0, 2.5, 0, "size is 2.5; need a whole number")])
+@pytest.mark.parametrize(
+    "index, size, seed, says",
+    [
+        (0, -3, 0, "size is -3; need at least 0"),
+        (-1, 2, 0, "index is -1"),
+        (0, 2, -1, "seed is -1"),
+        (0, 2.5, 0, "size is 2.5; need a whole number"),
+    ],
+)
 def test_a_batch_that_cannot_be_is_refused(index, size, seed, says):
     with pytest.raises((ValueError, TypeError), match=f"batch: {says}"):
         make_task("copy", length=10).batch(index, size, seed)

@@ -15,10 +15,14 @@ from refnet.runs.files import write_atomically
 RUN = Path(__file__).parents[1] / "support/data/run"
 
 CONFIG = {"task": "adding", "rate": 0.1}
-SAVED = Checkpoint({"params": {"Whh": np.arange(6.0).reshape(2, 3), "f": np.ones((3, 2)).T},
-                    "optimizer": {"steps": np.asarray(7), "Whh/square": np.float32([1.5])},
-                    "best": {}},
-                   {"iteration": 7, "loss_sum": 0.1 + 0.2, "best": {"accuracy": None}})
+SAVED = Checkpoint(
+    {
+        "params": {"Whh": np.arange(6.0).reshape(2, 3), "f": np.ones((3, 2)).T},
+        "optimizer": {"steps": np.asarray(7), "Whh/square": np.float32([1.5])},
+        "best": {},
+    },
+    {"iteration": 7, "loss_sum": 0.1 + 0.2, "best": {"accuracy": None}},
+)
 
 
 @pytest.fixture
@@ -39,8 +43,7 @@ def test_round_trip_keeps_every_bit(path):
             assert loaded.groups[group][name].tobytes() == value.tobytes()
 
 
-@pytest.mark.parametrize("run", [None, RUN / "checkpoint.npz"],
-                         ids=["new", "recorded"])
+@pytest.mark.parametrize("run", [None, RUN / "checkpoint.npz"], ids=["new", "recorded"])
 def test_the_digest_is_as_the_format_says(path, run):
     """By a reader written from the module's docstring alone."""
     with np.load(run or path) as file:
@@ -50,16 +53,18 @@ def test_the_digest_is_as_the_format_says(path, run):
     digest = sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(arrays):
         shape = str(arrays[name].shape or (1,))
-        digest.update(f"{name} {arrays[name].dtype.str} {shape}".encode()
-                      + arrays[name].tobytes("C"))
+        digest.update(
+            f"{name} {arrays[name].dtype.str} {shape}".encode() + arrays[name].tobytes("C")
+        )
     assert digest.hexdigest() == claimed
     assert any(value.shape == () for value in arrays.values())
 
 
 def test_a_checkpoint_may_have_any_number_of_arrays(path):
     """As a deep net's does: the directory of so many takes more than a megabyte."""
-    arrays = {f"{name}{number:05}": np.float32([number]) for number in range(9000)
-              for name in ("W", "b")}
+    arrays = {
+        f"{name}{number:05}": np.float32([number]) for number in range(9000) for name in ("W", "b")
+    }
     checkpoint.save(path, SAVED._replace(groups={**SAVED.groups, "params": arrays}), CONFIG)
     loaded = checkpoint.load(path, CONFIG).groups["params"]
     assert len(loaded) == 18_000 and loaded["b08999"] == 8999
@@ -68,8 +73,11 @@ def test_a_checkpoint_may_have_any_number_of_arrays(path):
 def test_objects_are_refused(tmp_path):
     group = {"Whh": np.array([None])}
     with pytest.raises(TypeError, match="params/Whh is an array of objects"):
-        checkpoint.save(tmp_path / "checkpoint.npz",
-                        SAVED._replace(groups={**SAVED.groups, "params": group}), CONFIG)
+        checkpoint.save(
+            tmp_path / "checkpoint.npz",
+            SAVED._replace(groups={**SAVED.groups, "params": group}),
+            CONFIG,
+        )
 
 
 def test_saving_leaves_no_temporary_file(path):
@@ -89,6 +97,7 @@ def edit_meta(path, change):
         meta = json.loads(str(members["meta"]))
         change(meta)
         members["meta"] = np.array(json.dumps(meta))
+
     rewrite(path, edit)
 
 
@@ -104,20 +113,26 @@ def flip_bit(path):
     path.write_bytes(bytes(raw))
 
 
-@pytest.mark.parametrize("damage, message", [
-    (truncate, "not a whole refnet checkpoint"),
-    (flip_bit, "not a whole refnet checkpoint"),
-    (lambda path: path.write_bytes(b""), "not a whole refnet checkpoint"),
-    (lambda path: path.write_text("hello"), "not a whole refnet checkpoint"),
-    (lambda path: np.savez(path, weights=np.ones(3)), "not a whole refnet checkpoint"),
-    (lambda path: np.savez(path, meta=np.array(7)), "not a whole refnet checkpoint"),
-    (lambda path: path.unlink(), "there is no checkpoint"),
-    (lambda path: edit_meta(path, lambda m: m.update(format=0)), "checkpoint format 0"),
-    (lambda path: edit_meta(path, lambda m: m["position"].update(iteration=8)), "sha256"),
-    (lambda path: rewrite(path, lambda m: m["params/Whh"].__setitem__((0, 0), 9.0)), "sha256"),
-    (lambda path: rewrite(path, lambda m: m.pop("params/f")), "sha256"),
-    (lambda path: checkpoint.save(path, SAVED, {**CONFIG, "rate": 0.2}), "other settings.*rate"),
-])
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (truncate, "not a whole refnet checkpoint"),
+        (flip_bit, "not a whole refnet checkpoint"),
+        (lambda path: path.write_bytes(b""), "not a whole refnet checkpoint"),
+        (lambda path: path.write_text("hello"), "not a whole refnet checkpoint"),
+        (lambda path: np.savez(path, weights=np.ones(3)), "not a whole refnet checkpoint"),
+        (lambda path: np.savez(path, meta=np.array(7)), "not a whole refnet checkpoint"),
+        (lambda path: path.unlink(), "there is no checkpoint"),
+        (lambda path: edit_meta(path, lambda m: m.update(format=0)), "checkpoint format 0"),
+        (lambda path: edit_meta(path, lambda m: m["position"].update(iteration=8)), "sha256"),
+        (lambda path: rewrite(path, lambda m: m["params/Whh"].__setitem__((0, 0), 9.0)), "sha256"),
+        (lambda path: rewrite(path, lambda m: m.pop("params/f")), "sha256"),
+        (
+            lambda path: checkpoint.save(path, SAVED, {**CONFIG, "rate": 0.2}),
+            "other settings.*rate",
+        ),
+    ],
+)
 def test_unusable_checkpoints_are_refused(path, damage, message):
     damage(path)
     with pytest.raises(CheckpointError, match=message):

@@ -11,9 +11,14 @@ import pytest
 from refnet.runs.read import FileError, contents, json_of, reading, toml_of
 from refnet.runs.unpack import npz_of, safetensors_of
 
-ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.asfortranarray(np.ones((3, 2), "f4")),
-          "c": np.array(7), "d": np.zeros((0, 4), bool), "text": np.array("é"),
-          "e": np.arange(3, dtype=">i2")}
+ARRAYS = {
+    "a": np.arange(6.0).reshape(2, 3),
+    "b": np.asfortranarray(np.ones((3, 2), "f4")),
+    "c": np.array(7),
+    "d": np.zeros((0, 4), bool),
+    "text": np.array("é"),
+    "e": np.arange(3, dtype=">i2"),
+}
 
 
 def npz(path, arrays=ARRAYS, save=np.savez):
@@ -24,7 +29,7 @@ def npz(path, arrays=ARRAYS, save=np.savez):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_gives_what_numpy_gives(tmp_path, save):
     path = npz(tmp_path / "x.npz", save=save)
-    found = npz_of(path, 2 ** 20)
+    found = npz_of(path, 2**20)
     with np.load(path) as theirs:
         assert found.keys() == set(theirs.files)
         for name, array in found.items():
@@ -49,26 +54,29 @@ def patch(path, mark, offset, value):
     """Bytes of the first directory record altered."""
     data = bytearray(path.read_bytes())
     place = data.index(mark) + offset
-    data[place:place + len(value)] = value
+    data[place : place + len(value)] = value
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("damage, message", [
-    (lambda p: patch(p, b"PK\1\2", 10, b"\x63\0"), "packed or encrypted"),
-    (lambda p: patch(p, b"PK\1\2", 8, b"\1\0"), "packed or encrypted"),
-    (lambda p: patch(p, b"PK\1\2", 24, b"\xff\xff\xff\x7f"), "packed or encrypted"),
-    (lambda p: patch(p, b"PK\1\2", 42, b"\xff\xff\0\0"), "damaged"),
-    (lambda p: patch(p, b"PK\3\4", 0, b"XX"), "damaged"),
-    (lambda p: p.write_bytes(p.read_bytes()[:-30]), "does not end with a directory"),
-    (lambda p: npz(p, save=np.savez_compressed), "packed or encrypted"),
-    (lambda p: header(p, b"(2, 3)", b"(2,3e)"), "header is malformed"),
-    (lambda p: header(p, b"'<f8'", b"'|O8'"), "allow_pickle"),
-    (lambda p: header(p, b"'<f8'", b"'<f7'"), "does not exist"),
-    (lambda p: header(p, b"(2, 3), }      ", b"(2, 3000000), }"), "do not make shape"),
-    (lambda p: header(p, b"'shape'", b"'shade'"), "does not name"),
-    (lambda p: header(p, b"NUMPY\1", b"NUMPY\7"), "malformed"),
-    (lambda p: header(p, b"\x93NUMPY", b"\x93BUMPY"), "does not begin"),
-])
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda p: patch(p, b"PK\1\2", 10, b"\x63\0"), "packed or encrypted"),
+        (lambda p: patch(p, b"PK\1\2", 8, b"\1\0"), "packed or encrypted"),
+        (lambda p: patch(p, b"PK\1\2", 24, b"\xff\xff\xff\x7f"), "packed or encrypted"),
+        (lambda p: patch(p, b"PK\1\2", 42, b"\xff\xff\0\0"), "damaged"),
+        (lambda p: patch(p, b"PK\3\4", 0, b"XX"), "damaged"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-30]), "does not end with a directory"),
+        (lambda p: npz(p, save=np.savez_compressed), "packed or encrypted"),
+        (lambda p: header(p, b"(2, 3)", b"(2,3e)"), "header is malformed"),
+        (lambda p: header(p, b"'<f8'", b"'|O8'"), "allow_pickle"),
+        (lambda p: header(p, b"'<f8'", b"'<f7'"), "does not exist"),
+        (lambda p: header(p, b"(2, 3), }      ", b"(2, 3000000), }"), "do not make shape"),
+        (lambda p: header(p, b"'shape'", b"'shade'"), "does not name"),
+        (lambda p: header(p, b"NUMPY\1", b"NUMPY\7"), "malformed"),
+        (lambda p: header(p, b"\x93NUMPY", b"\x93BUMPY"), "does not begin"),
+    ],
+)
 def test_damaged_archives_are_refused(tmp_path, damage, message):
     path = npz(tmp_path / "x.npz")
     damage(path)
@@ -88,29 +96,37 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     """300 MB of zeros in 300 kB; the same member named 1,000 times in the directory."""
     path = npz(tmp_path / "x.npz", {"a": np.zeros(300_000_000, "i1")}, np.savez_compressed)
-    assert path.stat().st_size < 2 ** 20
+    assert path.stat().st_size < 2**20
     tracemalloc.start()
     with pytest.raises(ValueError, match="would take 300,000,128 bytes; need at most 1,048,576"):
-        npz_of(path, 2 ** 20)
-    assert tracemalloc.get_traced_memory()[1] < 2 ** 20
+        npz_of(path, 2**20)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
     path = npz(tmp_path / "y.npz", {"a": np.zeros(10_000)})
     data = path.read_bytes()
     start, end = data.index(b"PK\1\2"), data.index(b"PK\5\6")
     many = b"".join(data[start:end].replace(b"a.npy", b"%05d" % n) for n in range(1000))
-    path.write_bytes(data[:start] + many + struct.pack(
-        "<4sHHHHIIH", b"PK\5\6", 0, 0, 1000, 1000, len(many), start, 0))
+    path.write_bytes(
+        data[:start]
+        + many
+        + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1000, 1000, len(many), start, 0)
+    )
     with pytest.raises(ValueError, match="would take 80,128,000 bytes"):
         npz_of(path)
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("text, message", [
-    ("[" * 100_000, "nested more than 30 deep at character 31"),
-    ('{"a":' * 100_000, "nested more than 30 deep"),
-    ('"[[[["' * 20_000, "Extra"),
-    ('"' + '\\"' * 100_000, "Unterminated"),
-    ("{", "line 1 column 2"), ("", "Expecting value"), ("9" * 5000, "digits"),
-])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[" * 100_000, "nested more than 30 deep at character 31"),
+        ('{"a":' * 100_000, "nested more than 30 deep"),
+        ('"[[[["' * 20_000, "Extra"),
+        ('"' + '\\"' * 100_000, "Unterminated"),
+        ("{", "line 1 column 2"),
+        ("", "Expecting value"),
+        ("9" * 5000, "digits"),
+    ],
+)
 def test_json_is_bounded_in_depth(text, message):
     with pytest.raises(ValueError, match=message):
         json_of(text.encode())
@@ -124,10 +140,16 @@ def test_an_object_of_json_has_no_name_twice():
     assert json_of(b'[{"b": 1}, {"b": 1}]') == [{"b": 1}] * 2
 
 
-@pytest.mark.parametrize("text, message", [
-    ("a = " + "[" * 100_000, "more than 30"), ("[a" + ".a" * 20_000 + "]", "more than 500"),
-    ("a = {" * 1000, "more than 30"), ("a =", "Invalid value"), ("\xff", "Invalid"),
-])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a = " + "[" * 100_000, "more than 30"),
+        ("[a" + ".a" * 20_000 + "]", "more than 500"),
+        ("a = {" * 1000, "more than 30"),
+        ("a =", "Invalid value"),
+        ("\xff", "Invalid"),
+    ],
+)
 def test_toml_is_bounded_in_depth(text, message):
     with pytest.raises(ValueError, match=message):
         toml_of(text.encode())
@@ -138,19 +160,42 @@ def safetensors(header, body=b""):
     return len(text).to_bytes(8, "little") + text + body
 
 
-@pytest.mark.parametrize("data, message", [
-    (b"", "truncated, or no"), (b"\xff" * 20, "truncated, or no"), (safetensors([]), "JSON object"),
-    (safetensors(b"[" * 1000), "nested"), (safetensors({"a": 1}), "'a': 1; need a dtype"),
-    (safetensors({"a": {"dtype": ["F32"], "shape": [], "data_offsets": [0, 4]}}, bytes(4)), "need"),
-    (safetensors({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, bytes(4)), "need"),
-    (safetensors({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, bytes(4)), "make"),
-    (safetensors({"a": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}, bytes(4)),
-     "within the 4 bytes after the header: otherwise the file is truncated"),
-    (safetensors({n: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for n in "ab"},
-                 bytes(4)), "overlaps"),
-    (safetensors({"a": {"dtype": "F32", "shape": [0, 10 ** 30], "data_offsets": [0, 0]}}),
-     "dimension|convert|large"),
-])
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"", "truncated, or no"),
+        (b"\xff" * 20, "truncated, or no"),
+        (safetensors([]), "JSON object"),
+        (safetensors(b"[" * 1000), "nested"),
+        (safetensors({"a": 1}), "'a': 1; need a dtype"),
+        (
+            safetensors({"a": {"dtype": ["F32"], "shape": [], "data_offsets": [0, 4]}}, bytes(4)),
+            "need",
+        ),
+        (
+            safetensors({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, bytes(4)),
+            "need",
+        ),
+        (
+            safetensors({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, bytes(4)),
+            "make",
+        ),
+        (
+            safetensors({"a": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}, bytes(4)),
+            "within the 4 bytes after the header: otherwise the file is truncated",
+        ),
+        (
+            safetensors(
+                {n: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for n in "ab"}, bytes(4)
+            ),
+            "overlaps",
+        ),
+        (
+            safetensors({"a": {"dtype": "F32", "shape": [0, 10**30], "data_offsets": [0, 0]}}),
+            "dimension|convert|large",
+        ),
+    ],
+)
 def test_damaged_safetensors_are_refused(data, message):
     with pytest.raises((ValueError, OverflowError), match=message):
         safetensors_of(data)
@@ -160,9 +205,11 @@ def test_sizes_kinds_of_files_and_errors_of_one_line(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(bytes(100))
     assert contents(path, 100) == bytes(100)
-    for damage, message in ((lambda: contents(path, 99), "has 100 bytes; need at most 99"),
-                            (lambda: contents(tmp_path, 99), "is not a regular file"),
-                            (lambda: contents(tmp_path / "y", 9), "No such file or directory")):
+    for damage, message in (
+        (lambda: contents(path, 99), "has 100 bytes; need at most 99"),
+        (lambda: contents(tmp_path, 99), "is not a regular file"),
+        (lambda: contents(tmp_path / "y", 9), "No such file or directory"),
+    ):
         with pytest.raises(FileError, match=f"{tmp_path}.*: {message}; mend it$") as caught:
             with reading(path, "mend it"):
                 damage()

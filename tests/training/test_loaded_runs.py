@@ -30,8 +30,17 @@ KINDS = {
 
 
 def config(kind, **given):
-    return preset(**{**KINDS[kind], "hidden": 6, "batch": 4, "iterations": 4, "evaluate_every": 2,
-                     "backend": "reference", **given})
+    return preset(
+        **{
+            **KINDS[kind],
+            "hidden": 6,
+            "batch": 4,
+            "iterations": 4,
+            "evaluate_every": 2,
+            "backend": "reference",
+            **given,
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +63,7 @@ def test_watched(runs, kind):
     gradients = loss_and_gradients(run.net, run.params, batch).gradients
     for name, value in run.params.items():
         assert seen["gradients"][name] == pytest.approx(np.linalg.norm(gradients[name]), rel=1e-4)
-    total = sum(norm ** 2 for norm in seen["gradients"].values()) ** .5
+    total = sum(norm**2 for norm in seen["gradients"].values()) ** 0.5
     assert seen["gradient_norm"] == pytest.approx(total)
     for name, W in run.experiment.matrices_of(run.params, run.experiment.matrices).items():
         s = np.linalg.svd(W.astype(float), compute_uv=False)
@@ -99,8 +108,11 @@ def test_the_flow_ends_with_the_sequences():
     net = RecurrentNet(2, 4, 3, readout="every")
     rng = np.random.default_rng(0)
     experiment = build(config("plain"))
-    experiment = experiment._replace(net=net) if hasattr(experiment, "_replace") else replace(
-        experiment, net=net)
+    experiment = (
+        experiment._replace(net=net)
+        if hasattr(experiment, "_replace")
+        else replace(experiment, net=net)
+    )
     params = net.init(rng, np.float64)
     x, y = rng.normal(size=(12, 20, 2)), rng.integers(0, 3, (12, 20))
     mask = np.arange(12)[:, None] < np.where(np.arange(20) < SEQUENCES, 5, 12)
@@ -114,11 +126,21 @@ def test_the_flow_ends_with_the_sequences():
 def test_rows_unknown_to_the_checkpoint_are_refused(runs, tmp_path, damage):
     path = shutil.copytree(runs / "plain", tmp_path / "run") / "rows.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    {"empty": lambda: path.write_bytes(b""), "missing": path.unlink,
-     "cut": lambda: path.write_bytes(lines[0]),
-     "changed": lambda: path.write_bytes(b"".join(
-         [lines[0].replace(b'"loss": 0', b'"loss": 9').replace(b'"loss": 1', b'"loss": 9'),
-          *lines[1:]]))}[damage]()
+    {
+        "empty": lambda: path.write_bytes(b""),
+        "missing": path.unlink,
+        "cut": lambda: path.write_bytes(lines[0]),
+        "changed": lambda: path.write_bytes(
+            b"".join(
+                [
+                    lines[0]
+                    .replace(b'"loss": 0', b'"loss": 9')
+                    .replace(b'"loss": 1', b'"loss": 9'),
+                    *lines[1:],
+                ]
+            )
+        ),
+    }[damage]()
     for use in (load, analyse, lambda folder: compare([folder, runs / "plain"])):
         with pytest.raises(FileError, match="rows.jsonl: .*put back a whole copy of it"):
             use(path.parent)
@@ -146,12 +168,17 @@ def test_compare(runs):
 
 def test_commands(runs, tmp_path):
     pytest.importorskip("matplotlib")
-    for arguments in (["analyse", runs / "plain"], ["compare", runs / "plain", runs / "unwatched"],
-                      ["analyse", runs / "lstm"]):
+    for arguments in (
+        ["analyse", runs / "plain"],
+        ["compare", runs / "plain", runs / "unwatched"],
+        ["analyse", runs / "lstm"],
+    ):
         figure = tmp_path / "figure.png"
         result = subprocess.run(
             [sys.executable, "-m", "refnet", *map(str, arguments), "--figure", str(figure)],
-            capture_output=True, text=True)
+            capture_output=True,
+            text=True,
+        )
         assert result.returncode == 0, result.stderr
         assert figure.read_bytes().startswith(b"\x89PNG")
         figure.unlink()

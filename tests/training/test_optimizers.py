@@ -40,9 +40,13 @@ def array(*values):
     return np.array(values, object if isinstance(values[0], F) else float)
 
 
-@given(w=fractions, gradients=st.lists(fractions, min_size=1, max_size=5),
-       rate=st.fractions(0, 1, max_denominator=9), mu=st.fractions(0, 1, max_denominator=9),
-       multiplier=st.fractions(0, 3, max_denominator=9))
+@given(
+    w=fractions,
+    gradients=st.lists(fractions, min_size=1, max_size=5),
+    rate=st.fractions(0, 1, max_denominator=9),
+    mu=st.fractions(0, 1, max_denominator=9),
+    multiplier=st.fractions(0, 3, max_denominator=9),
+)
 def test_exact_recurrences(w, gradients, rate, mu, multiplier):
     """SGD, momentum (Sutskever's form) and Nesterov (look-ahead form), == on rationals."""
     rates = {"W": multiplier}
@@ -89,7 +93,7 @@ def scalar_adam(w, gradients, rate, beta1=0.9, beta2=0.999, eps=1e-8):
     for n, g in enumerate(gradients, 1):
         m = beta1 * m + (1 - beta1) * g
         r = beta2 * r + (1 - beta2) * g * g
-        w -= rate * (m / (1 - beta1 ** n)) / (math.sqrt(r / (1 - beta2 ** n)) + eps)
+        w -= rate * (m / (1 - beta1**n)) / (math.sqrt(r / (1 - beta2**n)) + eps)
     return w
 
 
@@ -115,8 +119,10 @@ def test_rmsprop_forms(form):
     assert abs(params["W"][0] - expected) <= limit
     for other in RMSPROP_FORMS:  # the forms do differ
         if other != form:
-            assert abs(scalar_rmsprop(0.7, GRADIENTS, 0.01, **RMSPROP_FORMS[other])
-                       - expected) > 1e3 * limit
+            assert (
+                abs(scalar_rmsprop(0.7, GRADIENTS, 0.01, **RMSPROP_FORMS[other]) - expected)
+                > 1e3 * limit
+            )
 
 
 def test_adam_recurrence():
@@ -126,13 +132,17 @@ def test_adam_recurrence():
     assert abs(params["W"][0] - scalar_adam(0.7, GRADIENTS, 0.01, eps=1e-6)) > limit
 
 
-@pytest.mark.parametrize("name, rule, options", [
-    ("SGD", SGD(0.01), {"lr": 0.01}),
-    ("SGD", Momentum(0.01, momentum=0.8), {"lr": 0.01, "momentum": 0.8}),
-    ("SGD", Nesterov(0.01, momentum=0.8), {"lr": 0.01, "momentum": 0.8, "nesterov": True}),
-    ("RMSprop", optimizer("rmsprop", 0.01, "torch"), {"lr": 0.01}),
-    ("Adam", Adam(0.01), {"lr": 0.01}),
-], ids=["sgd", "momentum", "nesterov", "rmsprop", "adam"])
+@pytest.mark.parametrize(
+    "name, rule, options",
+    [
+        ("SGD", SGD(0.01), {"lr": 0.01}),
+        ("SGD", Momentum(0.01, momentum=0.8), {"lr": 0.01, "momentum": 0.8}),
+        ("SGD", Nesterov(0.01, momentum=0.8), {"lr": 0.01, "momentum": 0.8, "nesterov": True}),
+        ("RMSprop", optimizer("rmsprop", 0.01, "torch"), {"lr": 0.01}),
+        ("Adam", Adam(0.01), {"lr": 0.01}),
+    ],
+    ids=["sgd", "momentum", "nesterov", "rmsprop", "adam"],
+)
 def test_against_torch(name, rule, options):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
@@ -156,8 +166,9 @@ def test_functional_and_dtype(name):
     going on from a stored state gives the same bits."""
     rng = np.random.default_rng(1)
     params = {"W": rng.normal(size=(2, 3)).astype(np.float32), "U": np.eye(2, dtype=np.float32)}
-    gradients = [{"W": rng.normal(size=(2, 3)).astype(np.float32), "x": np.zeros(4)}
-                 for _ in range(4)]
+    gradients = [
+        {"W": rng.normal(size=(2, 3)).astype(np.float32), "x": np.zeros(4)} for _ in range(4)
+    ]
     rule = optimizer(name, 0.1, rates={"W": 0.5}, skip=("U",))
     copies = {key: value.copy() for key, value in params.items()}
     state = rule.init(params)
@@ -186,17 +197,21 @@ def test_optimizer_errors():
     refused("'sdg' is unknown; choose one of sgd", lambda: optimizer("sdg", 1))
     refused("'adam' has no form 'torch'", lambda: optimizer("adam", 1, "torch"))
     refused("has no form 'jax'", lambda: optimizer("rmsprop", 1, "jax"))
-    refused("'sgd' takes rate, rates, skip, not 'momentum'",
-            lambda: optimizer("sgd", 1, momentum=0.9))
+    refused(
+        "'sgd' takes rate, rates, skip, not 'momentum'", lambda: optimizer("sgd", 1, momentum=0.9)
+    )
     refused("SGD: rate is -1", lambda: SGD(-1))
     refused("SGD: rate is nan", lambda: SGD(math.nan))
     refused("Momentum: momentum is inf", lambda: Momentum(1, momentum=math.inf))
     refused("place 'under' is unknown", lambda: RMSprop(1, place="under"))
-    refused("there is no parameter 'V'; the parameters are W",
-            lambda: SGD(1, rates={"V": 1}).init(params))
+    refused(
+        "there is no parameter 'V'; the parameters are W",
+        lambda: SGD(1, rates={"V": 1}).init(params),
+    )
     for grads in ({}, {"W": np.zeros((3, 2))}):
-        refused("W is .2, 3. and its gradient", lambda: SGD(1).step(params, grads,
-                                                                    SGD(1).init(params)))
+        refused(
+            "W is .2, 3. and its gradient", lambda: SGD(1).step(params, grads, SGD(1).init(params))
+        )
     refused("limit is 0", lambda: clip_by_norm(params, 0))
     refused("limit is nan", lambda: clip_by_value(params, math.nan))
     with pytest.raises(TypeError, match="sqrt of Fraction"):
@@ -204,19 +219,25 @@ def test_optimizer_errors():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name, options", [
-    *((name, {}) for name in OPTIMIZERS), ("rmsprop", {"place": "outside", "decay": F(1, 3)})])
+@pytest.mark.parametrize(
+    "name, options",
+    [*((name, {}) for name in OPTIMIZERS), ("rmsprop", {"place": "outside", "decay": F(1, 3)})],
+)
 def test_large_steps(name, options, dtype, monkeypatch):
     """Compiled, on any number of threads, to the bits that NumPy gives each parameter alone."""
     rng = np.random.default_rng(0)
     shapes = {"W": (300, 700), "none": (0, 3), "V": (513, 257), "b": (77,), "c": ()}
-    params, grads = ({key: rng.standard_normal(shape).astype(dtype) for key, shape in
-                      shapes.items()} for _ in range(2))
+    params, grads = (
+        {key: rng.standard_normal(shape).astype(dtype) for key, shape in shapes.items()}
+        for _ in range(2)
+    )
     params["V"], grads["W"] = np.asfortranarray(params["V"]), np.asfortranarray(grads["W"])
     params["b"].flags.writeable = False
     rule = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)}, **options)
-    state = {key: np.square(rng.standard_normal(value.shape)).astype(dtype) if value.ndim else value
-             for key, value in rule.init(params).items()}
+    state = {
+        key: np.square(rng.standard_normal(value.shape)).astype(dtype) if value.ndim else value
+        for key, value in rule.init(params).items()
+    }
     threads, found = get_threads(), []
     try:
         for count in {1, threads}:
@@ -227,8 +248,9 @@ def test_large_steps(name, options, dtype, monkeypatch):
     monkeypatch.setattr(OPTIMIZERS[name], "large", math.inf)
     for key, value in params.items():
         own = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)} if key == "V" else {}, **options)
-        kept = {place: each for place, each in state.items()
-                if place.split("/")[0] in (key, "steps")}
+        kept = {
+            place: each for place, each in state.items() if place.split("/")[0] in (key, "steps")
+        }
         moved, after = own.step({key: value}, {key: grads[key]}, kept)
         for params_, state_ in found:
             assert (moved[key] == params_[key]).all() and params_[key].shape == shapes[key]
@@ -284,8 +306,8 @@ def test_clip_by_norm():
 def test_clip_by_norm_where_squares_are_no_normal_numbers(size):
     grads = {"A": np.array([size, 0.0]), "B": np.array([-size])}
     found = clip_by_norm(grads, size / 4)
-    assert found.norm == pytest.approx(2 ** 0.5 * size, rel=4 * EPS)
-    assert found.grads["A"] == pytest.approx([size / 32 ** 0.5, 0], rel=4 * EPS)
+    assert found.norm == pytest.approx(2**0.5 * size, rel=4 * EPS)
+    assert found.grads["A"] == pytest.approx([size / 32**0.5, 0], rel=4 * EPS)
     most = np.full(4, 1.5e308)
     clipped = clip_by_norm({"A": most}, 1)
     assert clipped.norm == np.inf and clipped.grads["A"] == pytest.approx([0.5] * 4, rel=4 * EPS)
@@ -370,7 +392,8 @@ def test_clip_inside_the_recursion():
     # 9 steps of sums of 12 terms below limit, and as many inside the carried values
     for name, value in expected.items():
         assert abs(clipped[name] - value).max() <= 9 * 9 * 24 * EPS * limit * max(
-            1, abs(p["Whh"]).sum(axis=0).max())
+            1, abs(p["Whh"]).sum(axis=0).max()
+        )
 
     plain = rnn.backward(p, tape, dh, act)
     assert "clipped" not in plain
@@ -385,8 +408,10 @@ def test_a_state_that_lacks_something_or_is_of_another_type_is_refused():
     params = {"W": np.ones((2, 2), np.float32)}
     rule = optimizer("momentum", rate=0.1)
     state = rule.init(params)
-    for wrong, says in (({}, "the state has no W/velocity"), ({"W/velocity": state["W/velocity"]},
-                        "the state has no steps"),
-                        ({**state, "W/velocity": np.zeros((2, 2))}, "is float64 .* float32")):
+    for wrong, says in (
+        ({}, "the state has no W/velocity"),
+        ({"W/velocity": state["W/velocity"]}, "the state has no steps"),
+        ({**state, "W/velocity": np.zeros((2, 2))}, "is float64 .* float32"),
+    ):
         with pytest.raises(ValueError, match=says):
             rule.step(params, params, wrong)

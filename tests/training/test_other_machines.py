@@ -19,15 +19,18 @@ from refnet.training.experiment import build
 from refnet.training.loop import ROOM, STEPS, Run, identity, resume, rounding, train
 from support.runs import arrays, rows
 
-OLD = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse,+sse2",
-       "OPENBLAS_CORETYPE": "Prescott"}
+OLD = {
+    "NUMBA_CPU_NAME": "x86-64",
+    "NUMBA_CPU_FEATURES": "+sse,+sse2",
+    "OPENBLAS_CORETYPE": "Prescott",
+}
 """An x86-64 of 2004, without AVX and FMA: other orders of summation in every product."""
 KINDS = {
     "rnn": {"dtype": "float32"},
     "float64": {"dtype": "float64"},
-    "large rate": {"dtype": "float32", "optimizer": "sgd", "rate": .1},
+    "large rate": {"dtype": "float32", "optimizer": "sgd", "rate": 0.1},
     "manifold": {"dtype": "float32", "transition": "svd:margin=0.1", "recurrent": "orthogonal"},
-    "lstm": {"dtype": "float32", "cell": "lstm", "optimizer": "adam", "rate": .001},
+    "lstm": {"dtype": "float32", "cell": "lstm", "optimizer": "adam", "rate": 0.001},
 }
 ELSEWHERE = """
 import json, sys
@@ -39,9 +42,19 @@ for folder, settings in json.loads(sys.argv[1]):
 
 
 def config(kind):
-    return Config(**{"task": "temporal-order:samples=40", "length": 20, "hidden": 20, "batch": 10,
-                     "iterations": 20, "evaluate_every": 10, "rate": .01, "optimizer": "rmsprop",
-                     **KINDS[kind]})
+    return Config(
+        **{
+            "task": "temporal-order:samples=40",
+            "length": 20,
+            "hidden": 20,
+            "batch": 10,
+            "iterations": 20,
+            "evaluate_every": 10,
+            "rate": 0.01,
+            "optimizer": "rmsprop",
+            **KINDS[kind],
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +66,22 @@ def moved(tmp_path_factory):
         train(config(kind), folder / kind / "here")
         shutil.copytree(folder / kind / "here", folder / kind / "there")
         resume(replace(config(kind), iterations=20 + STEPS), folder / kind / "here")
-        wanted.append((str(folder / kind / "there"),
-                       vars(replace(config(kind), iterations=20 + STEPS))))
-    subprocess.run([sys.executable, "-c", ELSEWHERE, json.dumps(wanted)], check=True,
-                   env=os.environ | OLD)
+        wanted.append(
+            (str(folder / kind / "there"), vars(replace(config(kind), iterations=20 + STEPS)))
+        )
+    subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, json.dumps(wanted)], check=True, env=os.environ | OLD
+    )
     return folder
 
 
 def difference(one, other):
     """As rows state it: of the parameter that is most apart, relative to its norm."""
-    return max(np.linalg.norm(one[name] - other[name]) / (np.linalg.norm(one[name]) or 1)
-               for name in one if name.startswith("params/"))
+    return max(
+        np.linalg.norm(one[name] - other[name]) / (np.linalg.norm(one[name]) or 1)
+        for name in one
+        if name.startswith("params/")
+    )
 
 
 def held(folder):
@@ -86,7 +104,7 @@ def test_another_machine_stays_within_what_the_row_states(moved, kind):
 def test_what_is_no_rounding_is_beyond_what_is_stated(moved, tmp_path):
     """A machine with a fault: the rate is off by a thousandth."""
     here = moved / "rnn" / "here"
-    settings = replace(config("rnn"), rate=.01001)
+    settings = replace(config("rnn"), rate=0.01001)
     train(config("rnn"), tmp_path / "run")
     experiment = build(config("rnn"))
     saved = checkpoint.load(tmp_path / "run" / "checkpoint.npz", identity(config("rnn")))
@@ -120,10 +138,13 @@ def test_threads_of_blas_are_of_the_kind_of_machine(monkeypatch):
 def test_an_environment_names_what_changes_bits(monkeypatch):
     """A processor with some of its features masked is another one under the same name."""
     before, kind = environment(), machine()
-    for features, named in (({"fma": True, "avx2": True, "avx512f": False, "sse": True},
-                             "fma avx2"), ({}, "")):
-        monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features",
-                            lambda: llvmlite.binding.FeatureMap(features))
+    for features, named in (
+        ({"fma": True, "avx2": True, "avx512f": False, "sse": True}, "fma avx2"),
+        ({}, ""),
+    ):
+        monkeypatch.setattr(
+            llvmlite.binding, "get_host_cpu_features", lambda: llvmlite.binding.FeatureMap(features)
+        )
         assert environment() == {**before, "features": named}
         assert machine() != kind and machine().split()[0] == kind.split()[0]
 
@@ -136,8 +157,11 @@ def test_an_environment_names_what_changes_bits(monkeypatch):
 
 def test_an_environment_names_what_blas_computes_for():
     threadpoolctl = pytest.importorskip("threadpoolctl")
-    known = [library.get("architecture") for library in threadpoolctl.threadpool_info()
-             if "numpy" in library["filepath"]]
+    known = [
+        library.get("architecture")
+        for library in threadpoolctl.threadpool_info()
+        if "numpy" in library["filepath"]
+    ]
     assert environment()["blas"] == (known[0] if known else "")
 
 

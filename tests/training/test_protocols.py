@@ -41,22 +41,35 @@ def test_every_cell_of_every_protocol_is_a_run():
             read_spec(name, getattr(config, name))
 
 
-@pytest.mark.parametrize("task, method, rate, strength", [
-    ("temporal-order", "plain", .01, None), ("temporal-order", "open", .001, 1.0),
-    ("temporal-order", "oinit", .0001, None), ("temporal-order-3bit", "plain", .1, None),
-    ("temporal-order-3bit", "open", .001, 1.0), ("temporal-order-3bit", "oinit", .0001, None),
-    ("adding", "plain", .01, None), ("adding", "open", .01, .0001),
-    ("adding", "oinit", .01, None), ("random-permutation", "plain", .0001, None),
-    ("random-permutation", "open", .1, .01), ("random-permutation", "oinit", .1, None),
-    ("sequential-mnist", "oinit", 1e-5, None), ("sequential-mnist", "open", 1e-4, .1),
-    ("mnist", "open", .01, .01), ("mnist", "oinit", .01, None)])
+@pytest.mark.parametrize(
+    "task, method, rate, strength",
+    [
+        ("temporal-order", "plain", 0.01, None),
+        ("temporal-order", "open", 0.001, 1.0),
+        ("temporal-order", "oinit", 0.0001, None),
+        ("temporal-order-3bit", "plain", 0.1, None),
+        ("temporal-order-3bit", "open", 0.001, 1.0),
+        ("temporal-order-3bit", "oinit", 0.0001, None),
+        ("adding", "plain", 0.01, None),
+        ("adding", "open", 0.01, 0.0001),
+        ("adding", "oinit", 0.01, None),
+        ("random-permutation", "plain", 0.0001, None),
+        ("random-permutation", "open", 0.1, 0.01),
+        ("random-permutation", "oinit", 0.1, None),
+        ("sequential-mnist", "oinit", 1e-5, None),
+        ("sequential-mnist", "open", 1e-4, 0.1),
+        ("mnist", "open", 0.01, 0.01),
+        ("mnist", "oinit", 0.01, None),
+    ],
+)
 def test_tables_i_to_iii_of_manchev_and_spratling(task, method, rate, strength):
     """As printed; where the table has no lambda there is none in the run."""
     for kind in ("text", "code"):
         found = applicable(preset(task, method=method, protocol=f"manchev-spratling/{kind}"))
         assert (found["rate"], found.get("strength")) == (rate, strength)
         assert found["optimizer"].startswith(
-            "sgd" if kind == "text" or task == "mnist" else "rmsprop")
+            "sgd" if kind == "text" or task == "mnist" else "rmsprop"
+        )
 
 
 def test_what_the_text_of_vorontsov_et_al_prints():
@@ -64,7 +77,8 @@ def test_what_the_text_of_vorontsov_et_al_prints():
         config = preset(task, protocol="vorontsov/text")
         ptb = task == "ptb"
         assert (config.hidden, config.rate, config.clip_at) == (
-            (512, 1e-3, 30) if ptb else (128, 1e-4, 100))
+            (512, 1e-3, 30) if ptb else (128, 1e-4, 100)
+        )
         assert (config.batch, config.manifold_rate, config.weight_decay) == (50, 1e-6, 1e-4)
         assert read_spec("transition", config.transition)[1]["spectrum_rate"] == "printed"
     for task in ("sequential-mnist", "permuted-mnist"):
@@ -79,8 +93,9 @@ def test_what_the_text_of_vorontsov_et_al_prints():
 def given_by(protocol, config):
     """The settings that the protocol's rules give this run."""
     facts = _facts(asdict(config))
-    return {name for rule in PROTOCOLS[protocol][1] if _holds(rule, facts)
-            for name in rule.settings}
+    return {
+        name for rule in PROTOCOLS[protocol][1] if _holds(rule, facts) for name in rule.settings
+    }
 
 
 def test_no_default_follows_neither_text_nor_code():
@@ -99,24 +114,37 @@ def test_no_default_follows_neither_text_nor_code():
     told = {action.dest: action.help for action in train._actions}
     for entry in fields(Config):
         if entry.name not in ("task", "protocol"):
-            assert told[entry.name].endswith(f"(default: {entry.default!r})" if entry.name in OWN
-                                             else "(default: the protocol's)"), entry.name
+            assert told[entry.name].endswith(
+                f"(default: {entry.default!r})"
+                if entry.name in OWN
+                else "(default: the protocol's)"
+            ), entry.name
     # a setting that no rule gives is noticed
-    lacking = [rule._replace(settings={name: value for name, value in rule.settings.items()
-                                       if name != "weight_decay"})
-               for rule in PROTOCOLS["manchev-spratling/text"][1]]
+    lacking = [
+        rule._replace(
+            settings={
+                name: value for name, value in rule.settings.items() if name != "weight_decay"
+            }
+        )
+        for rule in PROTOCOLS["manchev-spratling/text"][1]
+    ]
     tasks = PROTOCOLS["manchev-spratling/text"][0]
     config = preset("mnist", protocol="manchev-spratling/text")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "manchev-spratling/text", (tasks, lacking))
-        assert set(applicable(config)) - set(OWN) - given_by(
-            "manchev-spratling/text", config) == {"weight_decay"}
+        assert set(applicable(config)) - set(OWN) - given_by("manchev-spratling/text", config) == {
+            "weight_decay"
+        }
 
 
 def test_a_spec_given_keeps_the_protocols_other_options():
     config = preset("ptb", protocol="vorontsov/code", transition="svd:margin=100")
     assert read_spec("transition", config.transition)[1] == {
-        "margin": 100, "spectrum_rate": "printed", "negative": "relu", "spectrum_factor": .1}
+        "margin": 100,
+        "spectrum_rate": "printed",
+        "negative": "relu",
+        "spectrum_factor": 0.1,
+    }
 
 
 def test_a_length_in_the_tasks_spec_replaces_the_protocols():
@@ -129,6 +157,7 @@ def test_a_length_in_the_tasks_spec_replaces_the_protocols():
 
 def test_the_default_of_every_task_is_a_protocol_of_it():
     from refnet.tasks import TASKS
+
     assert set(DEFAULTS) == set(TASKS)
     for task, protocol in DEFAULTS.items():
         assert task in PROTOCOLS[protocol][0]
@@ -142,10 +171,12 @@ def test_the_differences_follow_from_the_rules(monkeypatch):
         assert row in text
     assert "| gain " not in text
     tasks, rules = PROTOCOLS["vorontsov/code"]
-    monkeypatch.setitem(PROTOCOLS, "vorontsov/code",
-                        (tasks, [*rules, Rule({"task": "copy"}, {"gain": .5})]))
+    monkeypatch.setitem(
+        PROTOCOLS, "vorontsov/code", (tasks, [*rules, Rule({"task": "copy"}, {"gain": 0.5})])
+    )
     assert [line.split()[1:8] for line in differences().splitlines() if "| gain " in line] == [
-        "vorontsov | gain | 1.0 | 0.5".split()]
+        "vorontsov | gain | 1.0 | 0.5".split()
+    ]
 
 
 def test_the_penn_treebanks_steps_are_those_of_a_loss_in_bits():
@@ -160,20 +191,31 @@ def test_the_penn_treebanks_steps_are_those_of_a_loss_in_bits():
     for size in (1e-4, 1e-3, 1, 100):  # below the root of eps and above it, and clipped
         nats = size * rng.normal(size=(6, 50))
         bits = np.clip(nats / log(2), -30, 30) + 2e-4 * theirs
-        squares = .9 * squares + .1 * bits ** 2
+        squares = 0.9 * squares + 0.1 * bits**2
         theirs = theirs - 1e-3 * bits / np.sqrt(squares + 1e-6)
-        ours = (np.clip(nats, -config.clip_at, config.clip_at)
-                + 2 * config.weight_decay * W["W"])
+        ours = np.clip(nats, -config.clip_at, config.clip_at) + 2 * config.weight_decay * W["W"]
         W, state = rule.step(W, {"W": ours}, state)
         assert abs(W["W"] - theirs).max() <= 1e-14
         assert abs(bits - ours).max() > min(size, 30) / 10  # the gradients themselves differ
 
 
-@pytest.mark.parametrize("given, says", [
-    ({}, "no task is given"), ({"task": None}, "task is None; need a str"),
-    *[({"task": "copy", name: value}, f"{name} is .*; need a ")
-      for name, value in (("transition", 3), ("cell", None), ("method", None),
-                          ("activation", ["tanh"]), ("rate", "1"))]])
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        ({}, "no task is given"),
+        ({"task": None}, "task is None; need a str"),
+        *[
+            ({"task": "copy", name: value}, f"{name} is .*; need a ")
+            for name, value in (
+                ("transition", 3),
+                ("cell", None),
+                ("method", None),
+                ("activation", ["tanh"]),
+                ("rate", "1"),
+            )
+        ],
+    ],
+)
 def test_a_setting_of_another_type_is_said(given, says):
     with pytest.raises(ValueError, match=says):
         configure(given)

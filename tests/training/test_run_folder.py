@@ -52,8 +52,12 @@ def files(folder):
 
 
 def test_the_second_process_learns_who_has_the_folder_and_a_kill_frees_it(run):
-    other = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE,
-                             env=os.environ | {"PYTHONPATH": os.getcwd()}, text=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        text=True,
+    )
     try:
         assert other.stdout.readline() == "held\n"
         before = files(run)
@@ -97,8 +101,11 @@ def test_who_may_only_read_a_folder_sees_its_holder(run):
             (run / ".lock").chmod(0o444)
             os.waitpid(child(run.parent, look), 0)
             (run / ".lock").chmod(0o666)
-        assert (run.parent / "seen").read_text().startswith(
-            f"running: process {os.getpid()} on " if busy else "finished")
+        assert (
+            (run.parent / "seen")
+            .read_text()
+            .startswith(f"running: process {os.getpid()} on " if busy else "finished")
+        )
 
 
 def test_threads_and_forked_children_do_not_share_a_folder(run):
@@ -122,8 +129,10 @@ def test_threads_and_forked_children_do_not_share_a_folder(run):
 def test_the_kind_of_file_system_is_found_whatever_mounts_are_called(tmp_path, monkeypatch):
     """With a space in the name, which the system writes as an octal number, and beside a name that
     is not UTF-8."""
-    table = (b"36 35 98:0 / / rw - ext4 /dev/root rw\n37 36 0:5 / /media/B\xfccher rw - vfat x rw\n"
-             b"38 36 0:5 / " + os.fsencode(tmp_path) + b"/my\\040share rw - cifs //server/x rw\n")
+    table = (
+        b"36 35 98:0 / / rw - ext4 /dev/root rw\n37 36 0:5 / /media/B\xfccher rw - vfat x rw\n"
+        b"38 36 0:5 / " + os.fsencode(tmp_path) + b"/my\\040share rw - cifs //server/x rw\n"
+    )
     monkeypatch.setattr(Path, "read_bytes", lambda path: table)
     assert _file_system(tmp_path / "my share" / "run") == "cifs"
     assert _file_system(tmp_path / "my") == "ext4"
@@ -140,8 +149,11 @@ def test_a_checkpoint_is_never_replaced_by_an_older_one(run):
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path):
-    for config in (replace(TINY, weights="x"), replace(TINY, optimizer="x"),
-                   replace(TINY, transition="svd:margin=-1")):
+    for config in (
+        replace(TINY, weights="x"),
+        replace(TINY, optimizer="x"),
+        replace(TINY, transition="svd:margin=-1"),
+    ):
         with pytest.raises(ValueError):
             train(config, tmp_path / "deep" / "run")
         assert not (tmp_path / "deep").exists() or not list((tmp_path / "deep").iterdir())
@@ -152,7 +164,8 @@ def test_a_limit_below_the_iterations_done_is_refused(run, capsys):
     before = files(run)
     assert main(["train", "--resume", str(run), "--iterations", "29"]) == 2
     assert capsys.readouterr().err == (
-        f"refnet train: iterations is 29; need at least the 30 that the run in {run} has done\n")
+        f"refnet train: iterations is 29; need at least the 30 that the run in {run} has done\n"
+    )
     assert files(run) == before
     assert resume(TINY, run).iteration == 30
 
@@ -161,8 +174,12 @@ def test_a_limit_where_the_run_was_interrupted_between_evaluations_is_refused(tm
     """It would end without a row there, which a run that was not interrupted has."""
     steps = []
     config = replace(TINY, evaluate_every=10)
-    train(config, tmp_path / "run", lambda kind, facts: steps.append(kind),
-          lambda: steps.count("step") == 15)
+    train(
+        config,
+        tmp_path / "run",
+        lambda kind, facts: steps.append(kind),
+        lambda: steps.count("step") == 15,
+    )
     with pytest.raises(ValueError, match="is 15, where the run in .* last evaluation at 10"):
         resume(replace(config, iterations=15), tmp_path / "run")
     assert resume(replace(config, iterations=16), tmp_path / "run").final["iteration"] == 16
@@ -171,7 +188,8 @@ def test_a_limit_where_the_run_was_interrupted_between_evaluations_is_refused(tm
 def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
     assert train(TINY, tmp_path / "run", stop=lambda: True).iteration == 0
     assert {"config.toml", "rows.jsonl", "checkpoint.npz", "environment.json"} <= set(
-        files(tmp_path / "run"))
+        files(tmp_path / "run")
+    )
     resume(TINY, tmp_path / "run")
     train(TINY, tmp_path / "whole")
     assert arrays(tmp_path / "run") == arrays(tmp_path / "whole")
@@ -186,8 +204,13 @@ def test_a_file_is_no_run_folder(tmp_path, capsys):
 
 def test_a_run_that_has_lost_its_limit_is_not_resumed(run, capsys):
     path = run / "config.toml"
-    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True)
-                            if not line.startswith("iterations")))
+    path.write_text(
+        "".join(
+            line
+            for line in path.read_text().splitlines(keepends=True)
+            if not line.startswith("iterations")
+        )
+    )
     assert main(["train", "--resume", str(run)]) == 2
     assert "config.toml: has no iterations; put back a whole copy" in capsys.readouterr().err
 
@@ -237,22 +260,31 @@ def change(path, number, by):
     path.write_bytes(b"".join(lines))
 
 
-@pytest.mark.parametrize("damage, message", [
-    (lambda path: change(path, 2, lambda line: b"#" + line), r"rows.jsonl: line 2: Expecting"),
-    (lambda path: change(path, 2, lambda line: line.replace(b'"loss": ', b'"loss": 1')), "changed"),
-    (lambda path: change(path, 3, lambda line: line[:-9]), "line 3: "),
-    (lambda path: change(path, 1, lambda line: b""), "line 3: is missing"),
-    (lambda path: change(path, 1, lambda line: b"{}\n"), "line 1: not a complete row"),
-    (lambda path: change(path, 1, lambda line: b"[" * 100_000 + b"\n"), "line 1: brackets"),
-    (lambda path: path.unlink(), "line 1: is missing; the checkpoint counts 3 rows"),
-    (lambda path: path.write_bytes(b""), "line 1: is missing"),
-    (lambda path: path.write_bytes(b"\xff" + path.read_bytes()), "line 1: 'utf-8' codec"),
-])
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda path: change(path, 2, lambda line: b"#" + line), r"rows.jsonl: line 2: Expecting"),
+        (
+            lambda path: change(path, 2, lambda line: line.replace(b'"loss": ', b'"loss": 1')),
+            "changed",
+        ),
+        (lambda path: change(path, 3, lambda line: line[:-9]), "line 3: "),
+        (lambda path: change(path, 1, lambda line: b""), "line 3: is missing"),
+        (lambda path: change(path, 1, lambda line: b"{}\n"), "line 1: not a complete row"),
+        (lambda path: change(path, 1, lambda line: b"[" * 100_000 + b"\n"), "line 1: brackets"),
+        (lambda path: path.unlink(), "line 1: is missing; the checkpoint counts 3 rows"),
+        (lambda path: path.write_bytes(b""), "line 1: is missing"),
+        (lambda path: path.write_bytes(b"\xff" + path.read_bytes()), "line 1: 'utf-8' codec"),
+    ],
+)
 def test_rows_that_the_checkpoint_counts_are_never_dropped(run, damage, message):
     damage(run / "rows.jsonl")
     before = files(run)
-    with pytest.raises(FileError, match=message + ".*; put back a whole copy of it, or train "
-                                                  "again with: refnet train --config"):
+    with pytest.raises(
+        FileError,
+        match=message + ".*; put back a whole copy of it, or train "
+        "again with: refnet train --config",
+    ):
         resume(replace(TINY, iterations=50), run)
     assert files(run) == before
 
@@ -352,8 +384,11 @@ def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
     assert [cell[0] for cell in cells] == [str(below / n) for n in ("a", "c", "deep down/b", "run")]
     assert cells[0][1].startswith(f"running: process {os.getpid()} on ") and cells[0][2] == "0/30"
     assert cells[1][1] == "damaged" and "checkpoint.npz" in cells[1][3]
-    assert cells[2][1:] == ["stopped", "0/30",
-                            f"refnet train --resume '{below / 'deep down' / 'b'}'"]
+    assert cells[2][1:] == [
+        "stopped",
+        "0/30",
+        f"refnet train --resume '{below / 'deep down' / 'b'}'",
+    ]
     assert cells[3][1:] == ["finished", "30/30", f"refnet train --resume {run} --iterations N"]
     assert main(["runs", str(below / "nowhere")]) == 2
     links = below / "links"
@@ -399,8 +434,9 @@ def test_a_later_version_may_have_more_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "load", older)
     config = Config(**from_toml(run / "config.toml"))
     resume(config, run, stop=lambda: True)
-    monkeypatch.setattr(checkpoint, "load", lambda path, settings: older(
-        path, {**settings, "gain": 1.0}))
+    monkeypatch.setattr(
+        checkpoint, "load", lambda path, settings: older(path, {**settings, "gain": 1.0})
+    )
     with pytest.raises(CheckpointError, match="before there were the settings gain"):
         resume(replace(config, gain=2.0), run)
 
@@ -411,8 +447,14 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
     """The folder is moved, or removed, while a run goes on, and another run is made in its place:
     the first one ends with a word, and the second one can be resumed."""
     folder, other = tmp_path / "run", tmp_path / "moved"
-    config = Config("temporal-order:samples=20", length=20, hidden=4, iterations=30,
-                    evaluate_every=10, backend="reference")
+    config = Config(
+        "temporal-order:samples=20",
+        length=20,
+        hidden=4,
+        iterations=30,
+        evaluate_every=10,
+        backend="reference",
+    )
     second = replace(config, seed=1, iterations=20)
 
     def replaced(kind, facts):
@@ -424,8 +466,9 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
 
     with pytest.raises(BusyError, match="was moved, removed or replaced while this run"):
         train(config, folder, replaced)
-    assert [json.loads(line)["iteration"]
-            for line in (folder / "rows.jsonl").read_text().splitlines()] == [10, 20]
+    assert [
+        json.loads(line)["iteration"] for line in (folder / "rows.jsonl").read_text().splitlines()
+    ] == [10, 20]
     assert resume(replace(second, iterations=30), folder).iteration == 30
     if moved:
         assert resume(config, other).iteration == 30
@@ -433,10 +476,29 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
 
 def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
     """A sweep in a shell's background, without --out."""
-    command = [sys.executable, "-m", "refnet", "train", "temporal-order:samples=20", "--quiet",
-               "--length", "10", "--hidden", "4", "--iterations", "2"]
-    made = [subprocess.Popen([*command, "--rate", rate], cwd=tmp_path, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE) for rate in ("1e-3", "1e-4", "1e-5")]
+    command = [
+        sys.executable,
+        "-m",
+        "refnet",
+        "train",
+        "temporal-order:samples=20",
+        "--quiet",
+        "--length",
+        "10",
+        "--hidden",
+        "4",
+        "--iterations",
+        "2",
+    ]
+    made = [
+        subprocess.Popen(
+            [*command, "--rate", rate],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for rate in ("1e-3", "1e-4", "1e-5")
+    ]
     said = [one.communicate()[1] for one in made]
     assert [one.returncode for one in made] == [0] * 3 and said == [b""] * 3
     assert len(list((tmp_path / "runs").iterdir())) == 3

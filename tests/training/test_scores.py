@@ -36,6 +36,7 @@ def test_perfect_is_solved_and_not_a_number_is_not(name):
 
     def nan(outputs):
         outputs[...] = np.nan
+
     assert not task.solved(judged(task, nan))
     assert task.metric in judged(task) and "loss" not in judged(task)
 
@@ -47,12 +48,13 @@ def test_one_error_in_ten_thousand_is_not_solved(name):
     def spoil(outputs):
         if left:
             outputs[0] = np.roll(outputs[0], left.pop())
+
     metrics = judged(make_task(name, length=10), spoil)
     assert metrics["errors"] == 1 and metrics["accuracy"] == 1 - 1 / 10_000
     assert not make_task(name).solved(metrics)
 
 
-@pytest.mark.parametrize("large", [0, 10 ** 9])
+@pytest.mark.parametrize("large", [0, 10**9])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_classified(dtype, large, monkeypatch):
     """Errors as by argmax row by row, ties, extremes and what is not finite included; the loss as
@@ -71,7 +73,7 @@ def test_classified(dtype, large, monkeypatch):
     outputs = np.array([[most, -most], [np.inf, 0], [0, -np.inf], [np.nan, 0], [0, 0]], dtype)
     assert [classified(row[None], np.array([0]))["errors"] for row in outputs] == [0, 1, 1, 1, 0]
     assert classified(outputs[-1:], np.array([1]))["errors"] == 1
-    for wrong in (np.array([2]), np.array([-1]), np.array([0, 0]), np.array([.5])):
+    for wrong in (np.array([2]), np.array([-1]), np.array([0, 0]), np.array([0.5])):
         with pytest.raises(ValueError, match="labels"):
             classified(outputs[:1], wrong)
 
@@ -83,6 +85,7 @@ def test_one_output_that_is_not_finite_is_an_error(value):
 
     def spoil(outputs):
         outputs[::2, 1] = value
+
     assert judged(task, spoil)["errors"] == 25
 
 
@@ -92,22 +95,30 @@ def test_the_three_definitions_of_an_error_in_adding():
         batch = Batch(np.zeros((10, 1, 2)), np.ones((1, 1)))
         score = task.score(batch.y + off, batch)
         return [score[f"errors_{name}"] for name in ("text", "code", "hs97")]
+
     assert errors(TEXT, 9e-5) == [0, 0, 0]
     assert errors(TEXT, 2e-4) == errors(CODE, -2e-4) == [1, 0, 0]
-    assert errors(TEXT, .041) == errors(CODE, -.041) == [1, 0, 1]
-    assert errors(TEXT, .39) == [1, 0, 1] and errors(TEXT, .41) == [1, 1, 1]
-    assert errors(CODE, .19) == [1, 0, 1] and errors(CODE, .21) == [1, 1, 1]
+    assert errors(TEXT, 0.041) == errors(CODE, -0.041) == [1, 0, 1]
+    assert errors(TEXT, 0.39) == [1, 0, 1] and errors(TEXT, 0.41) == [1, 1, 1]
+    assert errors(CODE, 0.19) == [1, 0, 1] and errors(CODE, 0.21) == [1, 1, 1]
     assert errors(TEXT, np.nan) == [1, 1, 1]
     paper, code = make_task("adding"), make_task("adding", protocol="manchev-spratling-code")
-    found = {"mse": .01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
+    found = {"mse": 0.01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
     assert code.solved(found) and not paper.solved(found)
     assert not code.solved({**found, "errors_code": 1})
     assert paper.solved({**found, "errors_text": 0})
 
 
-@pytest.mark.parametrize("protocol, baseline", [
-    ("vorontsov", 1 / 6), ("vorontsov-code", 1 / 24), ("orhan-pitkow", 1 / 6),
-    ("manchev-spratling", 1 / 6), ("manchev-spratling-code", 1 / 24)])
+@pytest.mark.parametrize(
+    "protocol, baseline",
+    [
+        ("vorontsov", 1 / 6),
+        ("vorontsov-code", 1 / 24),
+        ("orhan-pitkow", 1 / 6),
+        ("manchev-spratling", 1 / 6),
+        ("manchev-spratling-code", 1 / 24),
+    ],
+)
 def test_the_baseline_of_adding(protocol, baseline):
     """Always answering the mean of the sum, 1. With S = sum - 1, E S^2 = 1/6 and
     E S^4 = 1/15, so 10,000 squares have a standard deviation of .2 in their mean / 100;
@@ -116,11 +127,12 @@ def test_the_baseline_of_adding(protocol, baseline):
     assert task.baseline == baseline
 
     def constant(outputs):
-        outputs[...] = .5 if protocol.endswith("code") else 1
-    assert abs(judged(task, constant)["mse"] - baseline) < 5 * .2 / 100 * (6 * baseline)
+        outputs[...] = 0.5 if protocol.endswith("code") else 1
+
+    assert abs(judged(task, constant)["mse"] - baseline) < 5 * 0.2 / 100 * (6 * baseline)
     if not protocol.startswith("manchev"):
-        limit = .0025 if protocol == "orhan-pitkow" else baseline / 10
-        assert task.solved({"mse": .99 * limit}) and not task.solved({"mse": 1.01 * limit})
+        limit = 0.0025 if protocol == "orhan-pitkow" else baseline / 10
+        assert task.solved({"mse": 0.99 * limit}) and not task.solved({"mse": 1.01 * limit})
         assert f"{limit:.4g}".lstrip("0") in task.criterion
 
 
@@ -131,15 +143,18 @@ def test_copy_counts_the_last_ten_steps_alone():
     def blank(outputs):
         outputs[...] = 0
         outputs[..., 0] = 100
+
     assert judged(task, blank)["accuracy"] == 0 and judged(task)["accuracy"] == 1
 
     def wrong_before(outputs):
         outputs[:-10] = np.nan
+
     assert judged(task, wrong_before)["accuracy"] == 1
 
     def no_memory(outputs):
         outputs[...] = np.where(np.arange(9) == 0, 100, 0)
         outputs[-10:] = np.where(np.arange(9) == 0, -100, 0)
+
     found = judged(task, no_memory)["cross_entropy"]
     # float32 sums of ten log 8 are off by a few eps each
     assert abs(found - task.baseline) < 20 * np.finfo(np.float32).eps * task.baseline

@@ -30,15 +30,23 @@ def test_a_run_folder_holds_everything(tmp_path):
     folder = tmp_path / "run"
     summary = loop.train(TINY, folder)
     assert summary.state == "finished" and summary.iteration == 30
-    everything = {"config.toml", "rows.jsonl", "checkpoint.npz", "summary.md", "summary.json",
-                  "environment.json", ".lock"}
+    everything = {
+        "config.toml",
+        "rows.jsonl",
+        "checkpoint.npz",
+        "summary.md",
+        "summary.json",
+        "environment.json",
+        ".lock",
+    }
     figure = {"curves.png"} if find_spec("matplotlib") else set()
     assert {file.name for file in folder.iterdir()} == everything | figure
     train(TINY, tmp_path / "bare")
     assert {file.name for file in (tmp_path / "bare").iterdir()} == everything
     assert [row["iteration"] for row in rows(folder)] == [10, 20, 30]
     assert {"loss", "accuracy", "spectral_radius", "defect", "gradient_norm"} <= set(
-        rows(folder)[0])
+        rows(folder)[0]
+    )
     assert Config(**from_toml(folder / "config.toml")) == TINY
 
 
@@ -59,11 +67,11 @@ def test_the_norm_is_that_of_the_parameters(learnt):
     batch = experiment.task.batch(0, 5, 0)
     gradients = loss_and_gradients(experiment.net, params, batch, inputs=False).gradients
     found, norm, _ = experiment.clip(gradients, params)
-    total = sum(float(np.square(gradients[name], dtype=float).sum()) for name in params) ** .5
-    h0 = float(np.square(gradients["h0"], dtype=float).sum()) ** .5
-    assert abs(norm - total) <= 1e-6 * total and (total ** 2 + h0 ** 2) ** .5 > total * (1 + 1e-5)
+    total = sum(float(np.square(gradients[name], dtype=float).sum()) for name in params) ** 0.5
+    h0 = float(np.square(gradients["h0"], dtype=float).sum()) ** 0.5
+    assert abs(norm - total) <= 1e-6 * total and (total**2 + h0**2) ** 0.5 > total * (1 + 1e-5)
     assert set(found) == set(params) and ("h0" in found) == learnt
-    left = sum(float(np.square(value, dtype=float).sum()) for value in found.values()) ** .5
+    left = sum(float(np.square(value, dtype=float).sum()) for value in found.values()) ** 0.5
     assert abs(left - 1e-3) <= 1e-9
 
 
@@ -73,8 +81,9 @@ def test_both_methods_act_as_in_the_released_code(net, penalised, monkeypatch):
     if net == "mnist":
         monkeypatch.setenv("REFNET_DATA", str(real_data("mnist")))
     experiment = build(preset(net, method="oinit+open", hidden=5, backend="reference"))
-    params = {name: np.ones(shapes[0]) for name, shapes in experiment.net.shapes.items()
-              if name != "h0"}
+    params = {
+        name: np.ones(shapes[0]) for name, shapes in experiment.net.shapes.items() if name != "h0"
+    }
     assert set(experiment.pretrained) == set(experiment.matrices)
     assert set(experiment.penalty(params)[1]) == (penalised or set(experiment.matrices))
     assert (experiment.config.orthogonal == "all") == (penalised is None)
@@ -94,19 +103,30 @@ def test_resuming_gives_the_same_bits(tmp_path, method, cut):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
-COPY = replace(preset("copy:samples=20"), length=12, hidden=6, batch=4, iterations=25,
-               evaluate_every=10, backend="reference")
+COPY = replace(
+    preset("copy:samples=20"),
+    length=12,
+    hidden=6,
+    batch=4,
+    iterations=25,
+    evaluate_every=10,
+    backend="reference",
+)
 
 
-@pytest.mark.parametrize("config", [
-    COPY,
-    replace(COPY, transition="orthogonal"),
-    replace(COPY, transition="svd:margin=none", optimizer="adam"),
-    replace(COPY, cell="lstm:peepholes=true", transition="dense", activation="tanh"),
-    replace(COPY, cell="gru", transition="scaled_cayley", activation="tanh", dtype="float64"),
-    replace(COPY, layers=2, bidirectional=True, transition="orthogonal", learn_h0=True),
-    replace(COPY, layers=3, cell="cifg", transition="dense", activation="tanh", clip="step"),
-], ids=lambda config: f"{config.layers} {config.cell} {config.transition}")
+@pytest.mark.parametrize(
+    "config",
+    [
+        COPY,
+        replace(COPY, transition="orthogonal"),
+        replace(COPY, transition="svd:margin=none", optimizer="adam"),
+        replace(COPY, cell="lstm:peepholes=true", transition="dense", activation="tanh"),
+        replace(COPY, cell="gru", transition="scaled_cayley", activation="tanh", dtype="float64"),
+        replace(COPY, layers=2, bidirectional=True, transition="orthogonal", learn_h0=True),
+        replace(COPY, layers=3, cell="cifg", transition="dense", activation="tanh", clip="step"),
+    ],
+    ids=lambda config: f"{config.layers} {config.cell} {config.transition}",
+)
 def test_resuming_gives_the_same_bits_with_every_kind_of_part(tmp_path, config):
     train(config, tmp_path / "whole")
     asked = iter(range(1000))
@@ -155,9 +175,21 @@ def test_signals_lose_nothing_past_the_last_checkpoint(tmp_path, number):
     folder = tmp_path / "run"
     (tmp_path / "config.toml").write_text(to_toml(config))
     process = subprocess.Popen(
-        [sys.executable, "-m", "refnet", "train", "--config", str(tmp_path / "config.toml"),
-         "--out", str(folder), "--quiet"], env=os.environ | {"PYTHONPATH": os.getcwd()},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        [
+            sys.executable,
+            "-m",
+            "refnet",
+            "train",
+            "--config",
+            str(tmp_path / "config.toml"),
+            "--out",
+            str(folder),
+            "--quiet",
+        ],
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     deadline = time.monotonic() + 60
     while not (folder / "checkpoint.npz").exists():
         assert process.poll() is None and time.monotonic() < deadline
@@ -186,7 +218,8 @@ def test_an_unusable_checkpoint_leaves_the_folder_as_it_was(tmp_path):
 
 
 def test_a_signal_after_the_last_step_does_not_make_the_run_an_interrupted_one(
-        tmp_path, monkeypatch, capsys):
+    tmp_path, monkeypatch, capsys
+):
     write = loop.write_reports
 
     def late(*arguments):
@@ -194,8 +227,25 @@ def test_a_signal_after_the_last_step_does_not_make_the_run_an_interrupted_one(
         write(*arguments)
 
     monkeypatch.setattr(loop, "write_reports", late)
-    assert main(["train", "adding:samples=9", "--length", "10", "--hidden", "2", "--iterations",
-                 "1", "--backend", "reference", "--out", str(tmp_path / "run")]) == 143
+    assert (
+        main(
+            [
+                "train",
+                "adding:samples=9",
+                "--length",
+                "10",
+                "--hidden",
+                "2",
+                "--iterations",
+                "1",
+                "--backend",
+                "reference",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 143
+    )
     said = capsys.readouterr().out
     assert "| finished" in said and "go on with" not in said
 
@@ -216,14 +266,16 @@ def test_a_loss_that_is_not_finite_names_step_and_array(tmp_path):
 
 @pytest.mark.parametrize("rate, moves", [(0.0, False), (1e-3, True)])
 def test_bases_stay_where_they_are_at_a_rate_of_0(tmp_path, rate, moves):
-    config = replace(TINY, transition="svd:margin=0.5", recurrent="orthogonal",
-                     manifold_rate=rate)
+    config = replace(TINY, transition="svd:margin=0.5", recurrent="orthogonal", manifold_rate=rate)
     train(config, tmp_path / "run")
     start, _ = build(config).start()
     path = tmp_path / "run" / "checkpoint.npz"
     params = checkpoint.load(path, loop.identity(config)).groups["params"]
     assert [(params[f"Whh.{part}"] != start[f"Whh.{part}"]).any() for part in "UVp"] == [
-        moves, moves, True]
+        moves,
+        moves,
+        True,
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
@@ -248,24 +300,37 @@ def test_a_figure_that_cannot_be_drawn_does_not_fail_the_run(tmp_path, monkeypat
 
 
 def test_a_solved_task_stops(tmp_path, monkeypatch):
-    summary = train(replace(TINY, rate=0.003, hidden=20, iterations=4000, evaluate_every=50,
-                            method="oinit", batch=20), tmp_path / "run")
+    summary = train(
+        replace(
+            TINY,
+            rate=0.003,
+            hidden=20,
+            iterations=4000,
+            evaluate_every=50,
+            method="oinit",
+            batch=20,
+        ),
+        tmp_path / "run",
+    )
     assert summary.state == "solved" and summary.iteration < 4000
     assert rows(tmp_path / "run")[-1]["errors"] == 0
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"task": "temporal-disorder"}, "temporal-disorder"),
-    ({"method": "magic"}, "method 'magic' is unknown; choose one of plain, oinit"),
-    ({"net": "feedforward", "backend": "compiled"}, "use --net recurrent"),
-    ({"optimizer": "sgdd"}, "optimizer 'sgdd' is unknown"),
-    ({"weights": "gauss"}, "'gauss' is unknown"),
-    ({"activation": "oplu", "hidden": 7}, "even width"),
-    ({"batch": 0}, "batch is 0; need at least 1"),
-    ({"rate": float("nan")}, "rate is nan"),
-    ({"length": 3}, "length"),
-    ({"dtype": "float16"}, "dtype 'float16' is unknown"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"task": "temporal-disorder"}, "temporal-disorder"),
+        ({"method": "magic"}, "method 'magic' is unknown; choose one of plain, oinit"),
+        ({"net": "feedforward", "backend": "compiled"}, "use --net recurrent"),
+        ({"optimizer": "sgdd"}, "optimizer 'sgdd' is unknown"),
+        ({"weights": "gauss"}, "'gauss' is unknown"),
+        ({"activation": "oplu", "hidden": 7}, "even width"),
+        ({"batch": 0}, "batch is 0; need at least 1"),
+        ({"rate": float("nan")}, "rate is nan"),
+        ({"length": 3}, "length"),
+        ({"dtype": "float16"}, "dtype 'float16' is unknown"),
+    ],
+)
 def test_settings_that_do_not_fit_are_refused(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         build(replace(TINY, **change)).start()
@@ -273,7 +338,9 @@ def test_settings_that_do_not_fit_are_refused(tmp_path, change, message):
 
 def test_spec_syntax():
     assert parse_spec("svd:margin=0.1,start=identity,n=3,ok=true") == (
-        "svd", {"margin": "0.1", "start": "identity", "n": "3", "ok": "true"})
+        "svd",
+        {"margin": "0.1", "start": "identity", "n": "3", "ok": "true"},
+    )
     with pytest.raises(ValueError, match="is not key=value"):
         parse_spec("svd:0.1")
 
@@ -283,8 +350,11 @@ def test_toml_round_trip_and_errors(tmp_path):
     config = replace(preset("adding"), weights='a"b\\c', gain=1e-7, learn_h0=True)
     path.write_text(to_toml(config))
     assert Config(**from_toml(path)) == config
-    for text, message in (("rat = 1", "setting 'rat' is unknown"), ("rate = 'x'", "need a float"),
-                          ("rate = ", "not a readable TOML file")):
+    for text, message in (
+        ("rat = 1", "setting 'rat' is unknown"),
+        ("rate = 'x'", "need a float"),
+        ("rate = ", "not a readable TOML file"),
+    ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             from_toml(path)
@@ -292,11 +362,28 @@ def test_toml_round_trip_and_errors(tmp_path):
         from_toml(Path(tmp_path / "absent.toml"))
 
 
-@pytest.mark.parametrize("config", [
-    Config("copy:samples=30", length=12, hidden=6, net="recurrent", transition="svd:margin=0.5",
-           recurrent="orthogonal", embedding=3),
-    Config("temporal-order:samples=30", length=12, hidden=6, cell="gru", transition="orthogonal",
-           layers=2)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(
+            "copy:samples=30",
+            length=12,
+            hidden=6,
+            net="recurrent",
+            transition="svd:margin=0.5",
+            recurrent="orthogonal",
+            embedding=3,
+        ),
+        Config(
+            "temporal-order:samples=30",
+            length=12,
+            hidden=6,
+            cell="gru",
+            transition="orthogonal",
+            layers=2,
+        ),
+    ],
+)
 def test_an_evaluation_makes_its_matrices_once(config, monkeypatch):
     """And gives the bits of the net that makes new ones for every batch."""
     e = build(config)
@@ -304,13 +391,15 @@ def test_an_evaluation_makes_its_matrices_once(config, monkeypatch):
     net, made = e.assembled(params)
     batches = list(e.task.evaluation(0, 0))
     for batch in batches:
-        assert np.array_equal(net.forward(made, batch.x, batch.mask)[0],
-                              e.net.forward(params, batch.x, batch.mask)[0])
+        assert np.array_equal(
+            net.forward(made, batch.x, batch.mask)[0], e.net.forward(params, batch.x, batch.mask)[0]
+        )
     called = []
     kind = type(e.net.transition)
     original = kind.matrix
-    monkeypatch.setattr(kind, "matrix",
-                        lambda self, parts: called.append(0) or original(self, parts))
+    monkeypatch.setattr(
+        kind, "matrix", lambda self, parts: called.append(0) or original(self, parts)
+    )
     loop._outputs(e, params, iter(batches * 3))
     assert len(called) == len(e.hidden)
 

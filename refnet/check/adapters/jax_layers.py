@@ -35,19 +35,30 @@ def _module(name: str) -> Any:
         raise ImportError(f"this needs {extra}: pip install 'refnet[{extra}]'") from None
 
 
-def _flax(net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant: str
-          ) -> tuple[Any, list[Any]]:
+def _flax(
+    net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant: str
+) -> tuple[Any, list[Any]]:
     nnx, H = _module("flax.nnx"), net.hidden
-    kind = {"rnn": nnx.SimpleCell, "gru": nnx.GRUCell,
-            "lstm": nnx.LSTMCell if variant == "LSTMCell" else nnx.OptimizedLSTMCell}[net.cell]
+    kind = {
+        "rnn": nnx.SimpleCell,
+        "gru": nnx.GRUCell,
+        "lstm": nnx.LSTMCell if variant == "LSTMCell" else nnx.OptimizedLSTMCell,
+    }[net.cell]
     options = {"activation_fn": _jax().nn.relu} if net.activation.name == "relu" else {}
     major = variant != "batch_first"
     runs, starts = [], []
     for p in own.values():
         cell = kind(x.shape[2], H, dtype=x.dtype, param_dtype=x.dtype, rngs=nnx.Rngs(0), **options)
-        parts = [(cell, "dense_i", "dense_h", slice(None))] if variant != "LSTMCell" else [
-            (cell, name_i, name_h, slice(n * H, (n + 1) * H)) for n, (name_i, name_h) in enumerate(
-                (("ii", "hi"), ("if_", "hf"), ("ig", "hg"), ("io", "ho")))]
+        parts = (
+            [(cell, "dense_i", "dense_h", slice(None))]
+            if variant != "LSTMCell"
+            else [
+                (cell, name_i, name_h, slice(n * H, (n + 1) * H))
+                for n, (name_i, name_h) in enumerate(
+                    (("ii", "hi"), ("if_", "hf"), ("ig", "hg"), ("io", "ho"))
+                )
+            ]
+        )
         for cell, name_i, name_h, rows in parts:
             i, h = getattr(cell, name_i), getattr(cell, name_h)
             i.kernel, h.kernel = nnx.Param(p["Wxh"][rows].T), nnx.Param(p["Whh"][rows].T)
@@ -61,21 +72,30 @@ def _flax(net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant: s
     else:
         both = nnx.Bidirectional(*runs, time_major=major, return_carry=True)
         ends, h = both(x, initial_carry=tuple(starts), seq_lengths=lengths)
-    return (h if major else h.swapaxes(0, 1),
-            [end[1] if net.cell == "lstm" else end for end in ends])
+    return (
+        h if major else h.swapaxes(0, 1),
+        [end[1] if net.cell == "lstm" else end for end in ends],
+    )
 
 
-def _equinox(net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant: str
-             ) -> tuple[Any, list[Any]]:
+def _equinox(
+    net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant: str
+) -> tuple[Any, list[Any]]:
     jax, eqx = _jax(), _module("equinox")
     (p,) = own.values()
     lstm = net.cell == "lstm"
     cell = (eqx.nn.LSTMCell if lstm else eqx.nn.GRUCell)(
-        x.shape[2], net.hidden, dtype=x.dtype, key=jax.random.key(0))
-    weights = {"weight_ih": p["Wxh"], "weight_hh": p["Whh"], "bias": p["bh"],
-               **({} if lstm else {"bias_n": p["bhn"]})}
-    cell = eqx.tree_at(lambda c: [getattr(c, name) for name in weights], cell,
-                       list(weights.values()))
+        x.shape[2], net.hidden, dtype=x.dtype, key=jax.random.key(0)
+    )
+    weights = {
+        "weight_ih": p["Wxh"],
+        "weight_hh": p["Whh"],
+        "bias": p["bh"],
+        **({} if lstm else {"bias_n": p["bhn"]}),
+    }
+    cell = eqx.tree_at(
+        lambda c: [getattr(c, name) for name in weights], cell, list(weights.values())
+    )
 
     def step(carry: Any, at: Any) -> Any:
         new = jax.vmap(cell)(at, carry)
@@ -85,28 +105,43 @@ def _equinox(net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant
     return h, [h[-1]]
 
 
-def _keras(net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant: str
-           ) -> tuple[Any, list[Any]]:
+def _keras(
+    net: RecurrentNet, own: Own, x: Any, lengths: Array | None, variant: str
+) -> tuple[Any, list[Any]]:
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when Keras is first imported
     keras = _module("keras")
     if keras.backend.backend() != "jax":
-        raise ValueError(f"Keras runs on {keras.backend.backend()} in this process; need jax: set "
-                         "KERAS_BACKEND=jax before it is first imported")
+        raise ValueError(
+            f"Keras runs on {keras.backend.backend()} in this process; need jax: set "
+            "KERAS_BACKEND=jax before it is first imported"
+        )
     kind = {"rnn": keras.layers.SimpleRNN, "lstm": keras.layers.LSTM}.get(
-        net.cell, keras.layers.GRU)
-    options: dict[str, Any] = {"activation": net.activation.name, "dtype": str(x.dtype),
-                               "return_sequences": True, "return_state": True,
-                               "use_bias": variant != "no bias", "kernel_initializer": "zeros",
-                               "recurrent_initializer": "zeros"}
+        net.cell, keras.layers.GRU
+    )
+    options: dict[str, Any] = {
+        "activation": net.activation.name,
+        "dtype": str(x.dtype),
+        "return_sequences": True,
+        "return_state": True,
+        "use_bias": variant != "no bias",
+        "kernel_initializer": "zeros",
+        "recurrent_initializer": "zeros",
+    }
     if net.cell in ("gru", "gru_before"):
         options["reset_after"] = net.cell == "gru"
     backwards = variant == "go_backwards"
     given = (x[::-1] if backwards else x).swapaxes(0, 1)
     with _jax().ensure_compile_time_eval():  # their own weights are not part of the function
-        layers = [kind(net.hidden, go_backwards=backwards or bool(n), **options)
-                  for n in range(len(own))]
-        layer = layers[0] if len(own) == 1 else keras.layers.Bidirectional(
-            layers[0], backward_layer=layers[1], dtype=options["dtype"])
+        layers = [
+            kind(net.hidden, go_backwards=backwards or bool(n), **options) for n in range(len(own))
+        ]
+        layer = (
+            layers[0]
+            if len(own) == 1
+            else keras.layers.Bidirectional(
+                layers[0], backward_layer=layers[1], dtype=options["dtype"]
+            )
+        )
         layer.build(given.shape)
     weights = [value for p in own.values() for value in _keras_weights(net, p, variant)]
     starts = [h for p in own.values() for h in (p["h0"] if net.cell == "lstm" else [p["h0"]])]
@@ -120,8 +155,13 @@ def _keras_weights(net: RecurrentNet, p: dict[str, Any], variant: str) -> list[A
     """kernel, recurrent_kernel and bias; of a GRU that resets after the product two biases."""
     jnp, H = _jax().numpy, net.hidden
     if net.cell in ("gru", "gru_before"):
-        p = {**p, **{name: jnp.concatenate([p[name][H:2 * H], p[name][:H], p[name][2 * H:]])
-                     for name in ("Wxh", "Whh", "bh")}}
+        p = {
+            **p,
+            **{
+                name: jnp.concatenate([p[name][H : 2 * H], p[name][:H], p[name][2 * H :]])
+                for name in ("Wxh", "Whh", "bh")
+            },
+        }
         if net.cell == "gru":
             r, z = jnp.split(p.get("bhh", jnp.zeros(2 * H, p["bh"].dtype)), 2)
             p["bh"] = jnp.stack([p["bh"], jnp.concatenate([z, r, p["bhn"]])])
@@ -143,8 +183,9 @@ def _loss(net: StackedNet, outputs: Any, batch: Batch) -> Any:
     return total if net.reduction == "sum" else total / counted.sum()
 
 
-def layer_results(framework: str, net: StackedNet, params: Params, batch: Batch,
-                  variant: str = "") -> Params:
+def layer_results(
+    framework: str, net: StackedNet, params: Params, batch: Batch, variant: str = ""
+) -> Params:
     """Loss, outputs and gradients of a framework's own layers, by refnet's names.
 
     ``framework``: one of LAYERS. A mask becomes what the framework takes for it: lengths (Flax)
@@ -153,8 +194,10 @@ def layer_results(framework: str, net: StackedNet, params: Params, batch: Batch,
     jax = _jax()
     with jax.enable_x64(batch.x.dtype == np.float64):
         lengths = None if batch.mask is None else last_steps(batch.mask)
-        starts = {f"h0{suffix}": cell.initial_state(net.of(params, suffix), batch.x)
-                  for suffix, cell in net.every_cell.items()}
+        starts = {
+            f"h0{suffix}": cell.initial_state(net.of(params, suffix), batch.x)
+            for suffix, cell in net.every_cell.items()
+        }
 
         def loss(p: Any, x: Any) -> Any:
             for layer in net.cells:
@@ -170,8 +213,12 @@ def layer_results(framework: str, net: StackedNet, params: Params, batch: Batch,
         derive = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
         given = {name: jax.numpy.asarray(value) for name, value in {**params, **starts}.items()}
         (value, outputs), (dp, dx) = derive(given, jax.numpy.asarray(batch.x))
-        found = {"loss": np.asarray(value), "outputs": np.asarray(outputs), "dx": np.asarray(dx),
-                 **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
+        found = {
+            "loss": np.asarray(value),
+            "outputs": np.asarray(outputs),
+            "dx": np.asarray(dx),
+            **{f"d{name}": np.asarray(grad) for name, grad in dp.items()},
+        }
     for name in starts:  # a shared h0 has the sum of the sequences' gradients
         if name in params and params[name].ndim < found[f"d{name}"].ndim:
             found[f"d{name}"] = found[f"d{name}"].sum(axis=-2)

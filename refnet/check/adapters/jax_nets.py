@@ -38,14 +38,16 @@ def use_device(name: str) -> str:
     try:
         device = jax.devices(name)[0]
     except RuntimeError as error:
-        raise ValueError(f"JAX cannot use the device {name}: {str(error).splitlines()[0]}"
-                         ) from None
+        raise ValueError(
+            f"JAX cannot use the device {name}: {str(error).splitlines()[0]}"
+        ) from None
     jax.config.update("jax_default_device", device)
     return str(device.device_kind)
 
 
-def gradients(loss: Callable[[Any, Any, Any], Any], params: Params, batch: Batch,
-              jit: bool = True) -> Params:
+def gradients(
+    loss: Callable[[Any, Any, Any], Any], params: Params, batch: Batch, jit: bool = True
+) -> Params:
     """The loss and its gradients in every parameter and x, by ``jax.value_and_grad``.
 
     ``loss(p, x, y)``, or ``loss(p, x, y, mask)`` if the batch has a mask: p has the parameters by
@@ -55,7 +57,8 @@ def gradients(loss: Callable[[Any, Any, Any], Any], params: Params, batch: Batch
     with _jax().enable_x64(any(value.dtype == np.float64 for value in params.values())):
         derive = jax.value_and_grad(loss, argnums=(0, 1))
         value, (dp, dx) = (jax.jit(derive) if jit else derive)(
-            params, *(part for part in batch if part is not None))
+            params, *(part for part in batch if part is not None)
+        )
         found = {"loss": np.asarray(value), "dx": np.asarray(dx)}
         return {**found, **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
 
@@ -64,9 +67,15 @@ def step(cell: str, activation: str, H: int) -> Callable[..., Any]:
     """One step of a cell as a JAX user would write it; the carry is h, or (h, c)."""
     jax = _jax()
     s = jax.nn.sigmoid
-    f = {"identity": lambda a: a, "softsign": jax.nn.soft_sign, "sigmoid": s,
-         "tanh": jax.numpy.tanh, "relu": jax.nn.relu, "elu": jax.nn.elu,
-         "leaky_relu": jax.nn.leaky_relu}[activation]
+    f = {
+        "identity": lambda a: a,
+        "softsign": jax.nn.soft_sign,
+        "sigmoid": s,
+        "tanh": jax.numpy.tanh,
+        "relu": jax.nn.relu,
+        "elu": jax.nn.elu,
+        "leaky_relu": jax.nn.leaky_relu,
+    }[activation]
 
     def rnn(p: Any, h: Any, z: Any) -> Any:
         return f(z + h @ p["Whh"].T)
@@ -79,8 +88,8 @@ def step(cell: str, activation: str, H: int) -> Callable[..., Any]:
 
     def gru(p: Any, h: Any, z: Any) -> Any:
         u = h @ p["Whh"].T
-        r, k = s(z[:, :H] + u[:, :H]), s(z[:, H:2 * H] + u[:, H:2 * H])
-        n = f(z[:, 2 * H:] + r * (u[:, 2 * H:] + p["bhn"]))
+        r, k = s(z[:, :H] + u[:, :H]), s(z[:, H : 2 * H] + u[:, H : 2 * H])
+        n = f(z[:, 2 * H :] + r * (u[:, 2 * H :] + p["bhn"]))
         return (1 - k) * n + k * h
 
     return {"rnn": rnn, "lstm": lstm, "gru": gru}[cell]
@@ -90,8 +99,10 @@ def scan_loss(net: RecurrentNet) -> Callable[[Any, Any, Any], Any]:
     """The net's loss written for JAX with ``jax.lax.scan``."""
     jax = _jax()
     if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
-        raise ValueError(f"scan_loss: there is no scan for the cell {net.cell} with this "
-                         "transition and gain; write the loss and use gradients()")
+        raise ValueError(
+            f"scan_loss: there is no scan for the cell {net.cell} with this "
+            "transition and gain; write the loss and use gradients()"
+        )
     advance = step(net.cell, net.activation.name, net.hidden)
 
     def loss(p: Any, x: Any, y: Any) -> Any:
@@ -109,8 +120,9 @@ def scan_loss(net: RecurrentNet) -> Callable[[Any, Any, Any], Any]:
             each = -jax.numpy.take_along_axis(logs, y[..., None], axis=-1)[..., 0]
         else:
             each = ((v - y) ** 2).mean(axis=-1)
-        return {"sum": each.sum(), "mean": each.mean(),
-                "batch_mean": each.sum() / x.shape[1]}[net.reduction]
+        return {"sum": each.sum(), "mean": each.mean(), "batch_mean": each.sum() / x.shape[1]}[
+            net.reduction
+        ]
 
     return loss
 

@@ -22,15 +22,23 @@ from refnet.nets.stacked import StackedNet, kept, turned
 
 __all__ = ["LayerCase", "cases", "layer_model", "layer_results", "views"]
 
-ORDER = {"rnn": (0,), "lstm": (0, 3, 1, 2), "cifg": (0, 2, 0, 1), "gru": (1, 0, 2),
-         "gru_before": (1, 0, 2)}
+ORDER = {
+    "rnn": (0,),
+    "lstm": (0, 3, 1, 2),
+    "cifg": (0, 2, 0, 1),
+    "gru": (1, 0, 2),
+    "gru_before": (1, 0, 2),
+}
 """The gates as ONNX stacks them. With input_forget it reads no forget gate: that of i stands
 there."""
 
 
 def _affine(alpha: float, beta: float) -> Activation:
-    return Activation("Affine", lambda a, p, _: times(alpha, a) + constant(beta, a),
-                      lambda a, h, dh, p, _: (times(alpha, dh), {}))
+    return Activation(
+        "Affine",
+        lambda a, p, _: times(alpha, a) + constant(beta, a),
+        lambda a, h, dh, p, _: (times(alpha, dh), {}),
+    )
 
 
 def _scaled_tanh(alpha: float, beta: float) -> Activation:
@@ -54,8 +62,12 @@ def _hard_sigmoid(alpha: float, beta: float) -> Activation:
 
 
 CONSTANTS: dict[str, tuple[float, ...]] = {
-    "Affine": (0.75, 0.125), "ScaledTanh": (0.875, 0.75), "HardSigmoid": (0.25, 0.5),
-    "leaky_relu": (0.125,), "elu": (0.75,)}
+    "Affine": (0.75, 0.125),
+    "ScaledTanh": (0.875, 0.75),
+    "HardSigmoid": (0.25, 0.5),
+    "leaky_relu": (0.125,),
+    "elu": (0.75,),
+}
 """alpha, and beta if there is one; none is the operator's default, and all are exact in float32."""
 NAMES = {**ACTIVATIONS, "identity": "Affine", "leaky_relu": "LeakyRelu", "elu": "Elu"}
 
@@ -66,6 +78,7 @@ def _activation(name: str) -> Activation | str:
         return made[name](*CONSTANTS[name])
     if name in CONSTANTS:
         from refnet.maths.activations import activation
+
         return activation(name, CONSTANTS[name][0])
     return name
 
@@ -92,20 +105,25 @@ def _stacked(value: Array, net: StackedNet) -> Array:
 def _weights(case: LayerCase) -> Params:
     """X's companions by the names of ONNX's inputs: those that are given."""
     net, H, B = case.net, case.net.hidden, case.batch.x.shape[1]
-    found: dict[str, list[Array]] = {name: [] for name in ("W", "R", "B", "initial_h",
-                                                           "initial_c", "P")}
+    found: dict[str, list[Array]] = {
+        name: [] for name in ("W", "R", "B", "initial_h", "initial_c", "P")
+    }
     for suffix in net.every_cell:
         own = net.of(case.params, suffix)
-        second = own.get("bhh", np.zeros_like(own["bh"][:2 * H] if net.cell == "gru"
-                                              else own["bh"]))
+        second = own.get(
+            "bhh", np.zeros_like(own["bh"][: 2 * H] if net.cell == "gru" else own["bh"])
+        )
         if net.cell == "gru":
             second = np.concatenate([second, own["bhn"]])
         found["W"].append(_stacked(own["Wxh"], net))
         found["R"].append(_stacked(own["Whh"], net))
         found["B"].append(np.concatenate([_stacked(own["bh"], net), _stacked(second, net)]))
         if "h0" in own:
-            h0 = np.broadcast_to(own["h0"], (own["h0"].shape[0], B, H)) if own[
-                "h0"].ndim == 3 else own["h0"]
+            h0 = (
+                np.broadcast_to(own["h0"], (own["h0"].shape[0], B, H))
+                if own["h0"].ndim == 3
+                else own["h0"]
+            )
             found["initial_h"].append(h0[0] if h0.ndim == 3 else h0)
             if h0.ndim == 3:
                 found["initial_c"].append(h0[1])
@@ -113,8 +131,11 @@ def _weights(case: LayerCase) -> Params:
             found["P"].append(np.concatenate([own["Wpi"], own["Wpo"], own.get("Wpf", own["Wpi"])]))
     weights = {name: np.stack(values) for name, values in found.items() if values}
     if case.layout:
-        weights |= {name: weights[name].swapaxes(0, 1) for name in ("initial_h", "initial_c")
-                    if name in weights}
+        weights |= {
+            name: weights[name].swapaxes(0, 1)
+            for name in ("initial_h", "initial_c")
+            if name in weights
+        }
     if case.batch.mask is not None:
         weights["sequence_lens"] = last_steps(case.batch.mask).astype(np.int32)
     return weights
@@ -130,30 +151,45 @@ def layer_model(case: LayerCase) -> Any:
     plain: RecurrentNet = net  # mypy takes the fields of a subclass for what may be assigned
     act, gate = (NAMES.get(name, name) for name in (plain.activation.name, plain.gate.name))
     kinds = {1: [act], 2: [gate, act], 3: [gate, act, act]}[
-        1 if net.cell == "rnn" else 3 if lstm else 2]
+        1 if net.cell == "rnn" else 3 if lstm else 2
+    ]
     kinds = kinds * len(net.every_cell)
     back = {shown: name for name, shown in NAMES.items()} | {"Affine": "Affine"}
     constants = [CONSTANTS.get(back.get(kind, kind), ()) for kind in kinds]
     options: dict[str, Any] = {
-        "hidden_size": net.hidden, "direction": case.direction, "activations": kinds,
+        "hidden_size": net.hidden,
+        "direction": case.direction,
+        "activations": kinds,
         **({"layout": 1} if case.layout else {}),
         **({"clip": float(net.clip_forward)} if net.clip_forward is not None else {}),
         **({"input_forget": 1} if net.cell == "cifg" else {}),
         **({"linear_before_reset": int(net.cell == "gru")} if net.cell.startswith("gru") else {}),
         **({"activation_alpha": [each[0] for each in constants if each]} if any(constants) else {}),
-        **({"activation_beta": [each[1] for each in constants if len(each) > 1]}
-           if any(len(each) > 1 for each in constants) else {})}
+        **(
+            {"activation_beta": [each[1] for each in constants if len(each) > 1]}
+            if any(len(each) > 1 for each in constants)
+            else {}
+        ),
+    }
     outputs = ["Y", "Y_h", *(["Y_c"] if lstm else [])]
     kind = onnx.helper.np_dtype_to_tensor_dtype(case.batch.x.dtype)
     node = onnx.helper.make_node(OPERATORS.get(net.cell, "LSTM"), inputs, outputs, **options)
     graph = onnx.helper.make_graph(
-        [node], "layer", [onnx.helper.make_tensor_value_info("X", kind, [None, None, net.inputs])],
-        [onnx.helper.make_tensor_value_info(name, kind, [None] * (4 if name == "Y" else 3))
-         for name in outputs],
-        [onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
-         for name, value in weights.items()])
-    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)],
-                                  ir_version=10)
+        [node],
+        "layer",
+        [onnx.helper.make_tensor_value_info("X", kind, [None, None, net.inputs])],
+        [
+            onnx.helper.make_tensor_value_info(name, kind, [None] * (4 if name == "Y" else 3))
+            for name in outputs
+        ],
+        [
+            onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
+            for name, value in weights.items()
+        ],
+    )
+    made = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10
+    )
     onnx.checker.check_model(made)
     return made
 
@@ -172,8 +208,10 @@ def layer_results(case: LayerCase, runtime: str) -> Params:
     found = session_run(made, names, {"X": x.swapaxes(0, 1) if case.layout else x}, runtime)
     results: Params = dict(zip(names, found))
     if case.layout:
-        results = {name: np.moveaxis(value, (1, 2, 0), (0, 1, 2)) if name == "Y"
-                   else value.swapaxes(0, 1) for name, value in results.items()}
+        results = {
+            name: np.moveaxis(value, (1, 2, 0), (0, 1, 2)) if name == "Y" else value.swapaxes(0, 1)
+            for name, value in results.items()
+        }
     return results
 
 
@@ -183,28 +221,39 @@ def views(case: LayerCase, states: Params) -> Params:
     mask = case.batch.mask
     steps = np.full(B, len(case.batch.x)) if mask is None else last_steps(mask)
     suffixes = tuple(case.net.every_cell)
-    found = {"Y": np.stack([kept(_own_time(case, states[f"h{suffix}"][1:], suffix), steps)
-                            for suffix in suffixes], axis=1)}
+    found = {
+        "Y": np.stack(
+            [kept(_own_time(case, states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes],
+            axis=1,
+        )
+    }
     for name, state in (("Y_h", "h"), ("Y_c", "c")):
         if f"{state}{suffixes[0]}" in states:
-            found[name] = np.stack([states[f"{state}{suffix}"][steps, np.arange(B)]
-                                    for suffix in suffixes])
+            found[name] = np.stack(
+                [states[f"{state}{suffix}"][steps, np.arange(B)] for suffix in suffixes]
+            )
     return found
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "RNN": {"cell": "rnn"}, "LSTM": {"cell": "lstm"}, "LSTM input_forget": {"cell": "cifg"},
-    "GRU linear_before_reset=1": {"cell": "gru"}, "GRU": {"cell": "gru_before"}}
+    "RNN": {"cell": "rnn"},
+    "LSTM": {"cell": "lstm"},
+    "LSTM input_forget": {"cell": "cifg"},
+    "GRU linear_before_reset=1": {"cell": "gru"},
+    "GRU": {"cell": "gru_before"},
+}
 VARIANTS = ("", "layout 1", "clip", "sequence_lens", "initial states", "two biases", "peepholes")
 
 
-def cases(dtype: Any, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
-          ) -> Iterator[LayerCase]:
+def cases(
+    dtype: Any, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
+) -> Iterator[LayerCase]:
     """Every operator in every direction and form, then every activation. ``sizes``: T, H, B."""
     turn = 0
     make = partial(_case, dtype, sizes)
     for (name, options), direction, variant in product(
-            KINDS.items(), ("forward", "reverse", "bidirectional"), VARIANTS):
+        KINDS.items(), ("forward", "reverse", "bidirectional"), VARIANTS
+    ):
         if variant == "peepholes" and options["cell"] not in ("lstm", "cifg"):
             continue
         turn += 1
@@ -212,19 +261,44 @@ def cases(dtype: Any, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
     for name in ("relu", "sigmoid", "softsign", "leaky_relu", "elu", *list(CONSTANTS)[:3]):
         for kind, cell in (("RNN", "rnn"), ("LSTM", "lstm"), ("GRU", "gru_before")):
             turn += 1
-            yield make([seed, turn], f"{kind} {NAMES.get(name, name)}", "forward", "",
-                       {"cell": cell, "activation": _activation(name)})
-    yield make([seed, 0], "LSTM, gates HardSigmoid", "bidirectional", "",
-               {"cell": "lstm", "gate": _activation("HardSigmoid")})
+            yield make(
+                [seed, turn],
+                f"{kind} {NAMES.get(name, name)}",
+                "forward",
+                "",
+                {"cell": cell, "activation": _activation(name)},
+            )
+    yield make(
+        [seed, 0],
+        "LSTM, gates HardSigmoid",
+        "bidirectional",
+        "",
+        {"cell": "lstm", "gate": _activation("HardSigmoid")},
+    )
 
 
-def _case(dtype: Any, sizes: tuple[int, int, int], seed: list[int], name: str, direction: str,
-          variant: str, options: dict[str, Any]) -> LayerCase:
+def _case(
+    dtype: Any,
+    sizes: tuple[int, int, int],
+    seed: list[int],
+    name: str,
+    direction: str,
+    variant: str,
+    options: dict[str, Any],
+) -> LayerCase:
     T, H, B = sizes
     both = direction == "bidirectional"
-    net = StackedNet(3, H, (1 + both) * H, **options, readout="none", loss="none",
-                     reduction="sum", bidirectional=both,
-                     clip_forward=0.5 if variant == "clip" else None)
+    net = StackedNet(
+        3,
+        H,
+        (1 + both) * H,
+        **options,
+        readout="none",
+        loss="none",
+        reduction="sum",
+        bidirectional=both,
+        clip_forward=0.5 if variant == "clip" else None,
+    )
     rng = np.random.default_rng(seed)
     params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
     added = {"initial states": ("h0",), "two biases": ("bhh",), "peepholes": ("Wp",)}

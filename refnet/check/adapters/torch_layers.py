@@ -18,8 +18,9 @@ __all__ = ["layer_results", "layer_state_dict"]
 
 def _biases(net: StackedNet, own: Params) -> tuple[Array, Array]:
     """bias_ih and bias_hh of one cell."""
-    second = own.get("bhh", np.zeros_like(own["bh"][:2 * net.hidden] if net.cell == "gru"
-                                          else own["bh"]))
+    second = own.get(
+        "bhh", np.zeros_like(own["bh"][: 2 * net.hidden] if net.cell == "gru" else own["bh"])
+    )
     return own["bh"], np.concatenate([second, own["bhn"]]) if net.cell == "gru" else second
 
 
@@ -39,18 +40,27 @@ def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict
 
 def _starts(net: StackedNet, params: Params, x: Array, kind: Any) -> tuple[dict[str, Any], Any]:
     """The initial states by refnet's names, and as torch takes them."""
-    tensors = {f"h0{suffix}": _tensor(cell.initial_state(net.of(params, suffix), x)
-                                      ).to(kind).requires_grad_()
-               for suffix, cell in net.every_cell.items()}
+    tensors = {
+        f"h0{suffix}": _tensor(cell.initial_state(net.of(params, suffix), x))
+        .to(kind)
+        .requires_grad_()
+        for suffix, cell in net.every_cell.items()
+    }
     stacked = _torch().stack(list(tensors.values()))
     if stacked.ndim == 3:
         return tensors, stacked
     h, c = stacked.unbind(1)
-    return tensors, (h[..., :net.projection or net.hidden].contiguous(), c.contiguous())
+    return tensors, (h[..., : net.projection or net.hidden].contiguous(), c.contiguous())
 
 
-def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bool = False,
-                  bias: bool = True, dtype: Any = None) -> Params:
+def layer_results(
+    net: StackedNet,
+    params: Params,
+    batch: Batch,
+    batch_first: bool = False,
+    bias: bool = True,
+    dtype: Any = None,
+) -> Params:
     """Loss, outputs and gradients of torch's own layer, by refnet's names.
 
     A mask becomes a packed sequence; each sequence needs a step. ``bias``: False makes the layer
@@ -67,8 +77,14 @@ def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bo
     if net.projection:
         options["proj_size"] = net.projection
     layer = getattr(torch.nn, net.cell.upper())(
-        net.inputs, net.hidden, net.layers, bias=bias, batch_first=batch_first,
-        bidirectional=net.bidirectional, **options).to(kind)
+        net.inputs,
+        net.hidden,
+        net.layers,
+        bias=bias,
+        batch_first=batch_first,
+        bidirectional=net.bidirectional,
+        **options,
+    ).to(kind)
     layer.load_state_dict(layer_state_dict(net, params, bias))
     x = _tensor(batch.x).to(kind).requires_grad_()
     tensors, start = _starts(net, params, batch.x, kind)
@@ -83,8 +99,11 @@ def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bo
     end = end[0] if isinstance(end, tuple) else end
     directions = 1 + net.bidirectional
     rows = torch.cat(list(end[-directions:]), dim=1) if net.readout == "last" else h
-    head = {name: _tensor(params[name]).to(kind).requires_grad_() for name in ("Why", "by")
-            if net.readout != "none"}
+    head = {
+        name: _tensor(params[name]).to(kind).requires_grad_()
+        for name in ("Why", "by")
+        if net.readout != "none"
+    }
     outputs = rows @ head["Why"].T + head["by"] if head else rows
     kept, y = outputs, _tensor(batch.y)
     if batch.mask is not None and net.readout != "last":
@@ -93,11 +112,18 @@ def layer_results(net: StackedNet, params: Params, batch: Batch, batch_first: bo
     loss = (kept * y).sum() if net.loss == "none" else _loss(net, kept, y)
     loss.backward()
     grads = {name: _array(value.grad) for name, value in layer.named_parameters()}
-    found = {"loss": _array(loss), "outputs": _array(outputs), "dx": _array(x.grad), **{
-        f"d{name}": _array(value.grad) for name, value in {**head, **tensors}.items()}}
+    found = {
+        "loss": _array(loss),
+        "outputs": _array(outputs),
+        "dx": _array(x.grad),
+        **{f"d{name}": _array(value.grad) for name, value in {**head, **tensors}.items()},
+    }
     for suffix in net.every_cell:
-        names = {"Wxh": "weight_ih", "Whh": "weight_hh"} | ({"bh": "bias_ih"} if bias else {}) | (
-            {"Whr": "weight_hr"} if net.projection else {})
+        names = (
+            {"Wxh": "weight_ih", "Whh": "weight_hh"}
+            | ({"bh": "bias_ih"} if bias else {})
+            | ({"Whr": "weight_hr"} if net.projection else {})
+        )
         found |= {f"d{own}{suffix}": grads[f"{theirs}{suffix}"] for own, theirs in names.items()}
         if bias:
             second = grads[f"bias_hh{suffix}"]

@@ -26,11 +26,25 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["as_function", "from_state_dict", "gradients", "orthogonal_results",
-           "results", "state_dict", "use_device"]
+__all__ = [
+    "as_function",
+    "from_state_dict",
+    "gradients",
+    "orthogonal_results",
+    "results",
+    "state_dict",
+    "use_device",
+]
 
-ACTIVATIONS = {"tanh": "Tanh", "relu": "ReLU", "sigmoid": "Sigmoid", "softsign": "Softsign",
-               "elu": "ELU", "leaky_relu": "LeakyReLU", "identity": "Identity"}
+ACTIVATIONS = {
+    "tanh": "Tanh",
+    "relu": "ReLU",
+    "sigmoid": "Sigmoid",
+    "softsign": "Softsign",
+    "elu": "ELU",
+    "leaky_relu": "LeakyReLU",
+    "identity": "Identity",
+}
 
 
 def _torch() -> ModuleType:
@@ -59,8 +73,9 @@ def use_device(name: str) -> str:
     try:
         torch.zeros(1, device=name).exp()
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"torch cannot use the device {name}: {str(error).splitlines()[0]}"
-                         ) from None
+        raise ValueError(
+            f"torch cannot use the device {name}: {str(error).splitlines()[0]}"
+        ) from None
     torch.set_default_device(name)
     return torch.cuda.get_device_name(name) if name.startswith("cuda") else name
 
@@ -72,8 +87,9 @@ def kind_of(dtype: Any) -> Any:
     return getattr(_torch(), "float32" if name == "tf32" else name.removesuffix("-float32"))
 
 
-def state_dict(net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
-               ) -> dict[str, Any]:
+def state_dict(
+    net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
+) -> dict[str, Any]:
     """torch.nn.RNN, LSTM or GRU's tensors, and a Linear read-out's under ``head``.
 
     The gates are stacked as in torch. All of bh goes to bias_ih; bias_hh is zero but for the
@@ -82,15 +98,21 @@ def state_dict(net: RecurrentNet, params: Params, prefix: str = "rnn.", head: st
     _refuse(net)
     bias = np.zeros_like(params["bh"])
     if net.cell == "gru":
-        bias[2 * net.hidden:] = params["bhn"]
-    arrays = {f"{prefix}weight_ih_l0": params["Wxh"], f"{prefix}weight_hh_l0": params["Whh"],
-              f"{prefix}bias_ih_l0": params["bh"], f"{prefix}bias_hh_l0": bias,
-              f"{head}weight": params["Why"], f"{head}bias": params["by"]}
+        bias[2 * net.hidden :] = params["bhn"]
+    arrays = {
+        f"{prefix}weight_ih_l0": params["Wxh"],
+        f"{prefix}weight_hh_l0": params["Whh"],
+        f"{prefix}bias_ih_l0": params["bh"],
+        f"{prefix}bias_hh_l0": bias,
+        f"{head}weight": params["Why"],
+        f"{head}bias": params["by"],
+    }
     return {name: _tensor(value) for name, value in arrays.items()}
 
 
-def from_state_dict(net: RecurrentNet, state: dict[str, Any], prefix: str = "rnn.",
-                    head: str = "head.") -> Params:
+def from_state_dict(
+    net: RecurrentNet, state: dict[str, Any], prefix: str = "rnn.", head: str = "head."
+) -> Params:
     """The parameters in a state dict; the two biases are added without rounding.
 
     Raises ValueError naming what is missing, ambiguous (more layers, both directions) or of
@@ -100,30 +122,41 @@ def from_state_dict(net: RecurrentNet, state: dict[str, Any], prefix: str = "rnn
     H, G = net.hidden, len(net.gates)
     more = [name for name in state if name.startswith(prefix) and not name.endswith("_l0")]
     if more:
-        raise ValueError(f"from_state_dict: {more[0]} belongs to a second layer or direction; "
-                         "refnet's nets have one: pass each layer's weights by themselves")
-    need = {f"{prefix}weight_ih_l0": (G * H, net.inputs), f"{prefix}weight_hh_l0": (G * H, H),
-            f"{prefix}bias_ih_l0": (G * H,), f"{prefix}bias_hh_l0": (G * H,),
-            f"{head}weight": (net.outputs, H), f"{head}bias": (net.outputs,)}
+        raise ValueError(
+            f"from_state_dict: {more[0]} belongs to a second layer or direction; "
+            "refnet's nets have one: pass each layer's weights by themselves"
+        )
+    need = {
+        f"{prefix}weight_ih_l0": (G * H, net.inputs),
+        f"{prefix}weight_hh_l0": (G * H, H),
+        f"{prefix}bias_ih_l0": (G * H,),
+        f"{prefix}bias_hh_l0": (G * H,),
+        f"{head}weight": (net.outputs, H),
+        f"{head}bias": (net.outputs,),
+    }
     for name, shape in need.items():
         if name not in state:
             raise ValueError(f"from_state_dict: {name} is missing; there are {', '.join(state)}")
         if tuple(state[name].shape) != shape:
-            raise ValueError(f"from_state_dict: {name} has shape {tuple(state[name].shape)}; need "
-                             f"{shape}, because the net has H = {H}, D = {net.inputs}, "
-                             f"C = {net.outputs} and the cell {net.cell}")
+            raise ValueError(
+                f"from_state_dict: {name} has shape {tuple(state[name].shape)}; need "
+                f"{shape}, because the net has H = {H}, D = {net.inputs}, "
+                f"C = {net.outputs} and the cell {net.cell}"
+            )
     Wxh, Whh, first, second, Why, by = (_array(state[name]) for name in need)
     params = {"Wxh": Wxh, "Whh": Whh, "Why": Why, "by": by}
     if net.cell == "gru":
-        params["bhn"] = second[2 * H:]
+        params["bhn"] = second[2 * H :]
         second = np.where(np.arange(G * H) < 2 * H, second, 0)
     return {**params, "bh": exact_sum(first, second)}
 
 
 def _refuse(net: RecurrentNet) -> None:
     if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
-        raise ValueError(f"torch has no layer for the cell {net.cell} with this transition and "
-                         "gain; it has rnn, lstm and gru (reset after the product)")
+        raise ValueError(
+            f"torch has no layer for the cell {net.cell} with this transition and "
+            "gain; it has rnn, lstm and gru (reset after the product)"
+        )
     if net.activation.name not in (("tanh", "relu") if net.cell == "rnn" else ("tanh",)):
         raise ValueError(f"torch's {net.cell} has no activation {net.activation.name}")
 
@@ -150,7 +183,8 @@ def _loss(net: Net, outputs: Any, y: Any) -> Any:
         return functional.cross_entropy(flat, y.reshape(-1), reduction=_reduction(net))
     targets = y.reshape(flat.shape)
     return functional.mse_loss(flat, targets, reduction=_reduction(net)) / (
-        1 if net.reduction == "mean" else flat.shape[-1])
+        1 if net.reduction == "mean" else flat.shape[-1]
+    )
 
 
 def _reduction(net: Net) -> str:
@@ -159,8 +193,9 @@ def _reduction(net: Net) -> str:
     return net.reduction
 
 
-def results(net: Net, params: Params, batch: Batch, second_bias: bool = False,
-            dtype: Any = None) -> Params:
+def results(
+    net: Net, params: Params, batch: Batch, second_bias: bool = False, dtype: Any = None
+) -> Params:
     """Loss, outputs, states and gradients of torch's own layers, by refnet's names.
 
     ``second_bias``: the gradient in bias_hh instead of that in bias_ih as dbh. ``dtype``: what
@@ -168,15 +203,21 @@ def results(net: Net, params: Params, batch: Batch, second_bias: bool = False,
     Masks and h0 are left to functions of one's own (``gradients``).
     """
     if batch.mask is not None or "h0" in params:
-        raise ValueError("results: torch's layers take no mask and no shared h0 by themselves; "
-                         "write a loss on refnet's names and use gradients()")
+        raise ValueError(
+            "results: torch's layers take no mask and no shared h0 by themselves; "
+            "write a loss on refnet's names and use gradients()"
+        )
     dtype = batch.x.dtype if dtype is None else dtype
     made = module(net, dtype)
     x = _tensor(batch.x).to(kind_of(dtype)).requires_grad_()
     if isinstance(net, FeedforwardNet):
-        made.load_state_dict({f"{2 * (layer - 1)}.{kind}": _tensor(params[f"{name}{layer}"])
-                              for layer in range(1, net.depth + 2)
-                              for kind, name in (("weight", "W"), ("bias", "b"))})
+        made.load_state_dict(
+            {
+                f"{2 * (layer - 1)}.{kind}": _tensor(params[f"{name}{layer}"])
+                for layer in range(1, net.depth + 2)
+                for kind, name in (("weight", "W"), ("bias", "b"))
+            }
+        )
         outputs = made(x)
         seen: Params = {}
     else:
@@ -189,24 +230,34 @@ def results(net: Net, params: Params, batch: Batch, second_bias: bool = False,
     grads = {name: _array(value.grad) for name, value in made.named_parameters()}
     found = {"loss": _array(loss), "outputs": _array(outputs), **seen, "dx": _array(x.grad)}
     if isinstance(net, FeedforwardNet):
-        return {**found, **{f"d{name}{layer}": grads[f"{2 * (layer - 1)}.{kind}"]
-                            for layer in range(1, net.depth + 2)
-                            for kind, name in (("weight", "W"), ("bias", "b"))}}
+        return {
+            **found,
+            **{
+                f"d{name}{layer}": grads[f"{2 * (layer - 1)}.{kind}"]
+                for layer in range(1, net.depth + 2)
+                for kind, name in (("weight", "W"), ("bias", "b"))
+            },
+        }
     H = net.hidden
-    found |= {"dWxh": grads["rnn.weight_ih_l0"], "dWhh": grads["rnn.weight_hh_l0"],
-              "dbh": grads["rnn.bias_ih_l0"], "dWhy": grads["head.weight"],
-              "dby": grads["head.bias"]}
+    found |= {
+        "dWxh": grads["rnn.weight_ih_l0"],
+        "dWhh": grads["rnn.weight_hh_l0"],
+        "dbh": grads["rnn.bias_ih_l0"],
+        "dWhy": grads["head.weight"],
+        "dby": grads["head.bias"],
+    }
     if net.cell == "gru":
-        found["dbhn"] = grads["rnn.bias_hh_l0"][2 * H:]
+        found["dbhn"] = grads["rnn.bias_hh_l0"][2 * H :]
     if second_bias:
         found["dbh"] = grads["rnn.bias_hh_l0"].copy()
         if net.cell == "gru":  # the two biases of n are two parameters
-            found["dbh"][2 * H:] = grads["rnn.bias_ih_l0"][2 * H:]
+            found["dbh"][2 * H :] = grads["rnn.bias_ih_l0"][2 * H :]
     return found
 
 
-def orthogonal_results(net: RecurrentNet, params: Params, batch: Batch, map_name: str
-                       ) -> tuple[RecurrentNet, Params, Params]:
+def orthogonal_results(
+    net: RecurrentNet, params: Params, batch: Batch, map_name: str
+) -> tuple[RecurrentNet, Params, Params]:
     """torch's orthogonal parametrisation of Whh: the net to certify, its parameters, and
     torch's results.
 
@@ -224,8 +275,9 @@ def orthogonal_results(net: RecurrentNet, params: Params, batch: Batch, map_name
     with torch.no_grad():
         X = _tensor(params["Whh"])
         source.weight.copy_(torch.linalg.qr(X)[0] if householder else X)
-    torch.nn.utils.parametrizations.orthogonal(source, orthogonal_map=map_name,
-                                               use_trivialization=householder)
+    torch.nn.utils.parametrizations.orthogonal(
+        source, orthogonal_map=map_name, use_trivialization=householder
+    )
     W = source.weight
     W.retain_grad()
     values = {name: value.detach() for name, value in layer.named_parameters()}
@@ -242,8 +294,9 @@ def orthogonal_results(net: RecurrentNet, params: Params, batch: Batch, map_name
     return replace(net, transition=transition(name)), {**rest, **parts}, theirs
 
 
-def gradients(loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, batch: Batch
-              ) -> Params:
+def gradients(
+    loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, batch: Batch
+) -> Params:
     """The loss and its gradients in every parameter and x, by torch's autograd.
 
     ``loss(p, x, y)``, or ``loss(p, x, y, mask)`` if the batch has a mask, takes and gives tensors;
@@ -254,8 +307,10 @@ def gradients(loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, b
     x = _tensor(batch.x).requires_grad_()
     value = loss(p, x, *(_tensor(part) for part in batch[1:] if part is not None))
     value.backward()
-    found = {f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else
-             _array(tensor.grad) for name, tensor in p.items()}
+    found = {
+        f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else _array(tensor.grad)
+        for name, tensor in p.items()
+    }
     return {"loss": _array(value), **found, **({} if x.grad is None else {"dx": _array(x.grad)})}
 
 

@@ -89,12 +89,17 @@ TYPES = {"float32": ("float", "f", ctypes.c_float), "float64": ("double", "", ct
 @cache
 def library(real, suffix):
     """The source compiled for float or double."""
-    names = [f"-DREAL={real}", *(f"-D{name.upper()}={name}{suffix}" for name in
-                                 ("tanh", "exp", "log"))]
+    names = [
+        f"-DREAL={real}",
+        *(f"-D{name.upper()}={name}{suffix}" for name in ("tanh", "exp", "log")),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "own.c").write_text(SOURCE)
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", *names, "own.c", "-o", "own.so", "-lm"],
-                       cwd=folder, check=True)
+        subprocess.run(
+            ["cc", "-O2", "-shared", "-fPIC", *names, "own.c", "-o", "own.so", "-lm"],
+            cwd=folder,
+            check=True,
+        )
         return ctypes.CDLL(f"{folder}/own.so")
 
 
@@ -109,8 +114,12 @@ def gradients(p, x, y):
     function = library(real, suffix).gradients
     function.restype = returned
     names = ("Whh", "Wxh", "bh", "Why", "by")
-    found = {"h": np.zeros((T + 1, B, H), x.dtype), "outputs": np.zeros((B, C), x.dtype),
-             **{f"d{name}": np.zeros_like(p[name]) for name in names}, "dx": np.zeros_like(x)}
+    found = {
+        "h": np.zeros((T + 1, B, H), x.dtype),
+        "outputs": np.zeros((B, C), x.dtype),
+        **{f"d{name}": np.zeros_like(p[name]) for name in names},
+        "dx": np.zeros_like(x),
+    }
     arrays = [*(p[name] for name in names), x, y.astype(np.int64), *found.values()]
     loss = function(T, B, D, H, C, *(ctypes.c_void_p(one.ctypes.data) for one in arrays))
     return {"loss": x.dtype.type(loss), **found}

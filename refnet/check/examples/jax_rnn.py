@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 def loss_of(p, x, y):
     """The mean cross-entropy, and the outputs."""
+
     def step(h, at):
         return jnp.tanh(at @ p["Wxh"].T + h @ p["Whh"].T + p["bh"]), None
 
@@ -28,5 +29,9 @@ def gradients(p, x, y):
     with jax.enable_x64(x.dtype == "float64"):
         derive = jax.jit(jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True))
         (loss, outputs), (dp, dx) = derive(p, x, y)
-        return {"loss": loss, "outputs": outputs, "dx": dx,
-                **{f"d{name}": value for name, value in dp.items()}}
+        return {
+            "loss": loss,
+            "outputs": outputs,
+            "dx": dx,
+            **{f"d{name}": value for name, value in dp.items()},
+        }

@@ -30,6 +30,14 @@ def gradients(p, x, y):
     for t in reversed(range(T)):
         da[t] = dh * (1 - h[t + 1] ** 2)
         dh = da[t] @ p["Whh"]
-    return {"loss": loss, "outputs": outputs, "h": h, "dx": da @ p["Wxh"],
-            "dWhh": np.einsum("tbi,tbj->ij", da, h[:-1]), "dWxh": np.einsum("tbi,tbj->ij", da, x),
-            "dbh": da.sum(axis=(0, 1)), "dWhy": doutputs.T @ h[T], "dby": doutputs.sum(axis=0)}
+    return {
+        "loss": loss,
+        "outputs": outputs,
+        "h": h,
+        "dx": da @ p["Wxh"],
+        "dWhh": np.einsum("tbi,tbj->ij", da, h[:-1]),
+        "dWxh": np.einsum("tbi,tbj->ij", da, x),
+        "dbh": da.sum(axis=(0, 1)),
+        "dWhy": doutputs.T @ h[T],
+        "dby": doutputs.sum(axis=0),
+    }

@@ -29,14 +29,26 @@ def gradients(p, x, y):
     x, y = torch.from_numpy(x).requires_grad_(), torch.from_numpy(y)
     (C, H), D = p["Why"].shape, x.shape[2]
     net = Net(D, H, C).to(x.dtype)
-    net.load_state_dict({
-        "rnn.weight_ih_l0": tensors["Wxh"], "rnn.weight_hh_l0": tensors["Whh"],
-        "rnn.bias_ih_l0": tensors["bh"], "rnn.bias_hh_l0": torch.zeros(H),
-        "head.weight": tensors["Why"], "head.bias": tensors["by"]})
+    net.load_state_dict(
+        {
+            "rnn.weight_ih_l0": tensors["Wxh"],
+            "rnn.weight_hh_l0": tensors["Whh"],
+            "rnn.bias_ih_l0": tensors["bh"],
+            "rnn.bias_hh_l0": torch.zeros(H),
+            "head.weight": tensors["Why"],
+            "head.bias": tensors["by"],
+        }
+    )
     outputs = net(x)
     loss = torch.nn.functional.cross_entropy(outputs, y)
     loss.backward()
-    return {"loss": loss, "outputs": outputs, "dx": x.grad,
-            "dWxh": net.rnn.weight_ih_l0.grad, "dWhh": net.rnn.weight_hh_l0.grad,
-            "dbh": net.rnn.bias_ih_l0.grad, "dWhy": net.head.weight.grad,
-            "dby": net.head.bias.grad}
+    return {
+        "loss": loss,
+        "outputs": outputs,
+        "dx": x.grad,
+        "dWxh": net.rnn.weight_ih_l0.grad,
+        "dWhh": net.rnn.weight_hh_l0.grad,
+        "dbh": net.rnn.bias_ih_l0.grad,
+        "dWhy": net.head.weight.grad,
+        "dby": net.head.bias.grad,
+    }

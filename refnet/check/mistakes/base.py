@@ -40,8 +40,9 @@ class Mistake:
         """Every quantity of the naive net with this mistake, and with the changes ``more``."""
         first, *rest = (run(net, params, batch, change, *more, **how) for change in self.passes)
         for other in rest:
-            first |= {name: first[name] + value for name, value in other.items()
-                      if name.startswith("d")}
+            first |= {
+                name: first[name] + value for name, value in other.items() if name.startswith("d")
+            }
         return first
 
 
@@ -65,6 +66,7 @@ def each_block(change: Callable[[Array], Array], gates: int) -> Callable[[Array]
 
 def padded(kept: slice, shape: tuple[int, ...]) -> Callable[[Array], Array]:
     """Puts an array back into zeros of ``shape``, at ``kept`` of the first axis."""
+
     def pad(part: Array) -> Array:
         whole = np.zeros(shape, part.dtype)
         whole[kept] = part

@@ -15,9 +15,12 @@ from refnet.nets.recurrent import RecurrentNet
 __all__ = ["of_the_activation", "of_the_gates"]
 
 STACKED = ("Whh", "Wxh", "bh")
-KNOWN = {"i, o, f, g": " (as ONNX stacks them)", "i, g, f, o": " (as TensorFlow's BasicLSTMCell "
-         "stacks them)", "g, i, f, o": " (as Chainer stacks them)",
-         "z, r, n": " (as Keras and ONNX stack them)"}
+KNOWN = {
+    "i, o, f, g": " (as ONNX stacks them)",
+    "i, g, f, o": " (as TensorFlow's BasicLSTMCell stacks them)",
+    "g, i, f, o": " (as Chainer stacks them)",
+    "z, r, n": " (as Keras and ONNX stack them)",
+}
 
 
 def of_the_activation(net: Net) -> Mistakes:
@@ -27,26 +30,45 @@ def of_the_activation(net: Net) -> Mistakes:
     if not act.start:
         for other in ACTIVATIONS.values():
             if other.name != name and not other.start and other.name != "oplu":
-                yield mistake(f"the activation is {other.name} instead of {name}", {
-                    "act": lambda f, s, o=other: lambda a: o.value(a, {}, o.alpha),
-                    "act'": lambda f, s, o=other: lambda a, h, dh: o.pull(
-                        a, h, dh, {}, o.alpha)[0]})
+                yield mistake(
+                    f"the activation is {other.name} instead of {name}",
+                    {
+                        "act": lambda f, s, o=other: lambda a: o.value(a, {}, o.alpha),
+                        "act'": lambda f, s, o=other: (
+                            lambda a, h, dh: o.pull(a, h, dh, {}, o.alpha)[0]
+                        ),
+                    },
+                )
     if name == "identity":
         return
-    yield mistake(f"{name}' is taken of a where h belongs", {
-        "act'": lambda f, s: lambda a, h, dh: f(a, a, dh)})
-    yield mistake(f"{name}' is taken of h where a belongs", {
-        "act'": lambda f, s: lambda a, h, dh: f(h, s.act(h), dh)})
+    yield mistake(
+        f"{name}' is taken of a where h belongs",
+        {"act'": lambda f, s: lambda a, h, dh: f(a, a, dh)},
+    )
+    yield mistake(
+        f"{name}' is taken of h where a belongs",
+        {"act'": lambda f, s: lambda a, h, dh: f(h, s.act(h), dh)},
+    )
     yield mistake(f"{name}' is left out", {"act'": lambda f, s: lambda a, h, dh: dh})
     if name == "tanh":
-        yield mistake("tanh' is 1 - h, without the square", {
-            "act'": lambda f, s: lambda a, h, dh: (1 - h) * dh})
+        yield mistake(
+            "tanh' is 1 - h, without the square",
+            {"act'": lambda f, s: lambda a, h, dh: (1 - h) * dh},
+        )
     if name in ("relu", "leaky_relu", "prelu"):
-        yield mistake(f"{name}' at 0 is that from the right, 1", {
-            "act'": lambda f, s: lambda a, h, dh: f(*_right_of_zero(a, h), dh)})
+        yield mistake(
+            f"{name}' at 0 is that from the right, 1",
+            {"act'": lambda f, s: lambda a, h, dh: f(*_right_of_zero(a, h), dh)},
+        )
     if name in ("relu", "leaky_relu"):
-        yield mistake(f"{name}' at 0 is the mean of those from both sides", {
-            "act'": lambda f, s: lambda a, h, dh: (f(a, h, dh) + f(*_right_of_zero(a, h), dh)) / 2})
+        yield mistake(
+            f"{name}' at 0 is the mean of those from both sides",
+            {
+                "act'": lambda f, s: (
+                    lambda a, h, dh: (f(a, h, dh) + f(*_right_of_zero(a, h), dh)) / 2
+                )
+            },
+        )
 
 
 def _right_of_zero(a: Array, h: Array) -> tuple[Array, Array]:
@@ -57,8 +79,10 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
     """What only gated cells have."""
     if net.cell == "rnn":
         if len(batch.x) > 1:
-            yield mistake(f"{net.activation.name}' is taken of the state one step earlier", {
-                "act'": lambda f, s: lambda a, h, dh: f(a, s.h[s.t], dh)})
+            yield mistake(
+                f"{net.activation.name}' is taken of the state one step earlier",
+                {"act'": lambda f, s: lambda a, h, dh: f(a, s.h[s.t], dh)},
+            )
         return
     yield from _of_the_order(net)
     yield from _of_the_sigmoid(net)
@@ -73,9 +97,12 @@ def _of_the_order(net: RecurrentNet) -> Mistakes:
             names = ", ".join(gates[n] for n in order)
             source = KNOWN.get(names, "")
             # block m is their gate order[m]: gate n finds its rows in block order.index(n)
-            yield mistake(f"the gates are read in the order {names}{source}", common=bool(source),
-                          p=changed(taken(tuple(order.index(n) for n in usual)), *STACKED),
-                          grads=changed(taken(order), *STACKED))
+            yield mistake(
+                f"the gates are read in the order {names}{source}",
+                common=bool(source),
+                p=changed(taken(tuple(order.index(n) for n in usual)), *STACKED),
+                grads=changed(taken(order), *STACKED),
+            )
 
     def apart(v: Array) -> Array:
         return v.reshape(H, G, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape)
@@ -84,14 +111,18 @@ def _of_the_order(net: RecurrentNet) -> Mistakes:
         return v.reshape(G, H, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape)
 
     if H > 1:
-        yield mistake("the gates are interleaved, unit by unit", p=changed(apart, *STACKED),
-                      grads=changed(together, *STACKED))
+        yield mistake(
+            "the gates are interleaved, unit by unit",
+            p=changed(apart, *STACKED),
+            grads=changed(together, *STACKED),
+        )
     for n, gate in enumerate(gates[:2] if net.cell != "lstm" else gates):
         yield mistake(f"no gradient flows through the gate {gate}", da=_without(n))
 
 
 def taken(order: tuple[int, ...]) -> Any:
     """Block n of the result is block order[n]."""
+
     def take(stacked: Array) -> Array:
         parts = np.split(stacked, len(order))
         return np.concatenate([parts[n] for n in order])
@@ -110,6 +141,7 @@ def _without(n: int) -> Any:
 
 def _open(n: int) -> Any:
     """The gate n at 1: its sigmoid is 1 in any float type."""
+
     def raised(a: Array, s: Pass) -> Array:
         a = a.copy()
         a[:, n] = 100
@@ -120,21 +152,35 @@ def _open(n: int) -> Any:
 
 def _of_the_sigmoid(net: RecurrentNet) -> Mistakes:
     for name, slope in (("max(0, min(1, 0.2 a + 0.5))", 5), ("max(0, min(1, a / 6 + 0.5))", 6)):
-        yield mistake(f"the gates' sigmoid is the hard one, {name}", {
-            "sigmoid": lambda f, s, n=slope: lambda a: np.clip(a / n + a.dtype.type(0.5), 0, 1),
-            "sigmoid'": lambda f, s, n=slope: lambda a, v, dv: np.where(
-                (v > 0) & (v < 1), dv / n, 0)})
-    yield mistake("the gates use tanh instead of the sigmoid", {
-        "sigmoid": lambda f, s: np.tanh,
-        "sigmoid'": lambda f, s: lambda a, v, dv: dv * (1 - v * v)})
-    yield mistake("the gates' sigmoid' is taken of a: a (1 - a)", {
-        "sigmoid'": lambda f, s: lambda a, v, dv: f(a, a, dv)})
-    yield mistake("the gates' sigmoid' is taken of the sigmoid's value", {
-        "sigmoid'": lambda f, s: lambda a, v, dv: f(v, s.sigmoid(v), dv)})
-    yield mistake("the gates' sigmoid' is left out", {
-        "sigmoid'": lambda f, s: lambda a, v, dv: dv})
-    yield mistake("the gates' sigmoid' is s, not s (1 - s)", {
-        "sigmoid'": lambda f, s: lambda a, v, dv: dv * v})
+        yield mistake(
+            f"the gates' sigmoid is the hard one, {name}",
+            {
+                "sigmoid": lambda f, s, n=slope: lambda a: np.clip(a / n + a.dtype.type(0.5), 0, 1),
+                "sigmoid'": lambda f, s, n=slope: (
+                    lambda a, v, dv: np.where((v > 0) & (v < 1), dv / n, 0)
+                ),
+            },
+        )
+    yield mistake(
+        "the gates use tanh instead of the sigmoid",
+        {
+            "sigmoid": lambda f, s: np.tanh,
+            "sigmoid'": lambda f, s: lambda a, v, dv: dv * (1 - v * v),
+        },
+    )
+    yield mistake(
+        "the gates' sigmoid' is taken of a: a (1 - a)",
+        {"sigmoid'": lambda f, s: lambda a, v, dv: f(a, a, dv)},
+    )
+    yield mistake(
+        "the gates' sigmoid' is taken of the sigmoid's value",
+        {"sigmoid'": lambda f, s: lambda a, v, dv: f(v, s.sigmoid(v), dv)},
+    )
+    yield mistake("the gates' sigmoid' is left out", {"sigmoid'": lambda f, s: lambda a, v, dv: dv})
+    yield mistake(
+        "the gates' sigmoid' is s, not s (1 - s)",
+        {"sigmoid'": lambda f, s: lambda a, v, dv: dv * v},
+    )
 
 
 def rows(H: int, n: int) -> slice:
@@ -144,6 +190,7 @@ def rows(H: int, n: int) -> slice:
 
 def altered(part: slice, change: Any) -> Any:
     """Applies ``change`` to some rows."""
+
     def apply(v: Array) -> Array:
         v = v.copy()
         v[part] = change(v[part])
@@ -157,13 +204,18 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
     i, f, g = (rows(H, n) for n in range(3))
     for value in (1, -1):
         word = "added to" if value > 0 else "subtracted from"
-        yield mistake(f"1 is {word} the forget gate's bias", p=changed(
-            altered(f, lambda b, v=value: b + v * net.gain), "bh"))
+        yield mistake(
+            f"1 is {word} the forget gate's bias",
+            p=changed(altered(f, lambda b, v=value: b + v * net.gain), "bh"),
+        )
     for label, n in (("forget", 1), ("input", 0), ("output", 3)):
         yield mistake(f"the {label} gate is left out (always 1)", a=_open(n), da=_without(n))
     if not any(name in params for name in PEEPHOLES):
-        for kept, lost, name in ((i, f, "the forget gate is 1 - i, not its own"),
-                                 (f, i, "the input gate is 1 - f, not its own")):
+        for kept, lost, name in (
+            (i, f, "the forget gate is 1 - i, not its own"),
+            (f, i, "the input gate is 1 - f, not its own"),
+        ):
+
             def coupled(v: Array, kept: slice = kept, lost: slice = lost) -> Array:
                 v = v.copy()
                 v[lost] = -v[kept]
@@ -176,33 +228,49 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
 
             yield mistake(name, p=changed(coupled, *STACKED), grads=changed(pulled, *STACKED))
     if net.activation.name == "tanh":
-        yield mistake("the candidate g takes the sigmoid instead of tanh", {
-            "g": lambda f, s: s.sigmoid, "g'": lambda f, s: s.sigmoid_pull})
+        yield mistake(
+            "the candidate g takes the sigmoid instead of tanh",
+            {"g": lambda f, s: s.sigmoid, "g'": lambda f, s: s.sigmoid_pull},
+        )
     if act != "identity":
-        yield mistake(f"h = o c, without {act}", {
-            "k": lambda f, s: lambda c: c, "k'": lambda f, s: lambda c, k, dk: dk})
-        yield mistake(f"{act}'(c) is left out of the backward pass", {
-            "k'": lambda f, s: lambda c, k, dk: dk})
-        yield mistake(f"{act}' is taken of c where {act}(c) belongs", {
-            "k'": lambda f, s: lambda c, k, dk: f(c, c, dk)})
-        yield mistake(f"{act}'(c) is taken of the cell one step earlier", {
-            "k'": lambda f, s: lambda c, k, dk: f(s.c[s.t], s.act(s.c[s.t]), dk)})
+        yield mistake(
+            f"h = o c, without {act}",
+            {"k": lambda f, s: lambda c: c, "k'": lambda f, s: lambda c, k, dk: dk},
+        )
+        yield mistake(
+            f"{act}'(c) is left out of the backward pass", {"k'": lambda f, s: lambda c, k, dk: dk}
+        )
+        yield mistake(
+            f"{act}' is taken of c where {act}(c) belongs",
+            {"k'": lambda f, s: lambda c, k, dk: f(c, c, dk)},
+        )
+        yield mistake(
+            f"{act}'(c) is taken of the cell one step earlier",
+            {"k'": lambda f, s: lambda c, k, dk: f(s.c[s.t], s.act(s.c[s.t]), dk)},
+        )
     yield from _of_the_cell()
     yield from _of_the_peepholes(params)
 
 
 def _of_the_cell() -> Mistakes:
     yield mistake("no gradient is carried by the cell c", carry=lambda v, s: (v[0], 0 * v[1]))
-    yield mistake("the forget gate is left out where the cell's gradient is carried",
-                  carry=lambda v, s: (v[0], v[1] + (1 - s.v[s.t][:, 1]) * s.full))
-    yield mistake("the gradient of c at h is left out at all but the last step", q=lambda v, s: (
-        s.q if s.t < len(s.x) - 1 else v))
-    yield mistake("the forget gate's gradient takes the new cell c[t+1]", da=_scaled(
-        1, lambda s: (s.c[s.t], s.c[s.t + 1])))
+    yield mistake(
+        "the forget gate is left out where the cell's gradient is carried",
+        carry=lambda v, s: (v[0], v[1] + (1 - s.v[s.t][:, 1]) * s.full),
+    )
+    yield mistake(
+        "the gradient of c at h is left out at all but the last step",
+        q=lambda v, s: s.q if s.t < len(s.x) - 1 else v,
+    )
+    yield mistake(
+        "the forget gate's gradient takes the new cell c[t+1]",
+        da=_scaled(1, lambda s: (s.c[s.t], s.c[s.t + 1])),
+    )
 
 
 def _scaled(n: int, pair: Any) -> Any:
     """The gate n's gradient with one factor in another one's place."""
+
     def change(da: Array, s: Pass) -> Array:
         old, new = pair(s)
         da = da.copy()
@@ -215,11 +283,18 @@ def _scaled(n: int, pair: Any) -> Any:
 def _of_the_peepholes(params: Params) -> Mistakes:
     own = [name for name in PEEPHOLES if name in params]
     if own:
-        yield mistake("the peepholes are ignored",
-                      p=changed(lambda w: 0 * w, *own), grads=changed(lambda g: 0 * g, *own))
-        yield mistake("the cell's gradient leaves out the peepholes", {
-            "q": lambda v, s: v - s.p["Wpo"] * s.da[:, 3] if "Wpo" in s.p else v,
-            "carry": lambda v, s: (v[0], s.v[s.t][:, 1] * s.full)})
+        yield mistake(
+            "the peepholes are ignored",
+            p=changed(lambda w: 0 * w, *own),
+            grads=changed(lambda g: 0 * g, *own),
+        )
+        yield mistake(
+            "the cell's gradient leaves out the peepholes",
+            {
+                "q": lambda v, s: v - s.p["Wpo"] * s.da[:, 3] if "Wpo" in s.p else v,
+                "carry": lambda v, s: (v[0], s.v[s.t][:, 1] * s.full),
+            },
+        )
         for names in (("Wpi", "Wpf"), ("Wpi", "Wpo"), ("Wpf", "Wpo")):
             if set(names) <= set(own):
                 swap = dict(zip(names, names[::-1]))
@@ -227,20 +302,33 @@ def _of_the_peepholes(params: Params) -> Mistakes:
                 def swapped(p: Params, s: Pass, swap: dict[str, str] = swap) -> Params:
                     return {**p, **{name: p[other] for name, other in swap.items()}}
 
-                yield mistake(f"the peepholes {' and '.join(names)} are swapped", p=swapped,
-                              grads=swapped)
+                yield mistake(
+                    f"the peepholes {' and '.join(names)} are swapped", p=swapped, grads=swapped
+                )
     if "Wpo" in own:
         yield mistake(
             "the output gate's peephole sees the old cell c[t], not the new one",
-            peep=lambda v, s: s.c[s.t], q=lambda v, s: v - s.p["Wpo"] * s.da[:, 3],
+            peep=lambda v, s: s.c[s.t],
+            q=lambda v, s: v - s.p["Wpo"] * s.da[:, 3],
             carry=lambda v, s: (v[0], v[1] + s.p["Wpo"] * s.da[:, 3]),
-            parts=lambda v, s: {**v, "Wpo": (s.da[:, 3] * s.c[s.t]).sum(axis=0)})
-        yield mistake("the gradient of Wpo takes the old cell c[t]", parts=lambda v, s: {
-            **v, "Wpo": (s.da[:, 3] * s.c[s.t]).sum(axis=0)})
+            parts=lambda v, s: {**v, "Wpo": (s.da[:, 3] * s.c[s.t]).sum(axis=0)},
+        )
+        yield mistake(
+            "the gradient of Wpo takes the old cell c[t]",
+            parts=lambda v, s: {**v, "Wpo": (s.da[:, 3] * s.c[s.t]).sum(axis=0)},
+        )
     if "Wpf" in own:
-        yield mistake("the gradients of Wpi and Wpf take the new cell c[t+1]", parts=lambda v, s: {
-            **v, **{name: (s.da[:, n] * s.c[s.t + 1]).sum(axis=0)
-                    for n, name in enumerate(("Wpi", "Wpf")) if name in s.p}})
+        yield mistake(
+            "the gradients of Wpi and Wpf take the new cell c[t+1]",
+            parts=lambda v, s: {
+                **v,
+                **{
+                    name: (s.da[:, n] * s.c[s.t + 1]).sum(axis=0)
+                    for n, name in enumerate(("Wpi", "Wpf"))
+                    if name in s.p
+                },
+            },
+        )
 
 
 def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
@@ -250,19 +338,31 @@ def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
     yield mistake("z and 1 - z change places: h = z n + (1 - z) h", p=negate, grads=negate)
     yield mistake("the reset gate is left out (always 1)", a=_open(0), da=_without(0))
     yield mistake("the update gate z is left out: h = n", common=False, a=_shut, da=_without(1))
-    yield mistake("the gradient of z has the wrong sign: n - h for h - n", da=_scaled(
-        1, lambda s: (np.ones(1, s.x.dtype), -np.ones(1, s.x.dtype))))
-    yield mistake("the gradient of z leaves out n: h for h - n", da=_scaled(
-        1, lambda s: (s.h[s.t] - s.v[s.t][:, 2], s.h[s.t])))
-    yield mistake("the gradient's share z e of the old state is not carried",
-                  carry=lambda v, s: (v[0] - s.v[s.t][:, 1] * s.e, v[1]))
-    yield mistake("the old state's gradient is carried without the factor z",
-                  carry=lambda v, s: (v[0] + (1 - s.v[s.t][:, 1]) * s.e, v[1]))
+    yield mistake(
+        "the gradient of z has the wrong sign: n - h for h - n",
+        da=_scaled(1, lambda s: (np.ones(1, s.x.dtype), -np.ones(1, s.x.dtype))),
+    )
+    yield mistake(
+        "the gradient of z leaves out n: h for h - n",
+        da=_scaled(1, lambda s: (s.h[s.t] - s.v[s.t][:, 2], s.h[s.t])),
+    )
+    yield mistake(
+        "the gradient's share z e of the old state is not carried",
+        carry=lambda v, s: (v[0] - s.v[s.t][:, 1] * s.e, v[1]),
+    )
+    yield mistake(
+        "the old state's gradient is carried without the factor z",
+        carry=lambda v, s: (v[0] + (1 - s.v[s.t][:, 1]) * s.e, v[1]),
+    )
     if "bhn" not in params:
-        yield mistake("the GRU resets after the product, not before",
-                      p=lambda p, s: {**p, "bhn": np.zeros(H, s.x.dtype if hasattr(s, "x") else
-                                                           p["bh"].dtype)},
-                      grads=lambda g, s: {name: v for name, v in g.items() if name != "bhn"})
+        yield mistake(
+            "the GRU resets after the product, not before",
+            p=lambda p, s: {
+                **p,
+                "bhn": np.zeros(H, s.x.dtype if hasattr(s, "x") else p["bh"].dtype),
+            },
+            grads=lambda g, s: {name: v for name, v in g.items() if name != "bhn"},
+        )
         return
 
     def before(p: Params, s: Pass) -> Params:
@@ -274,20 +374,31 @@ def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
         return p
 
     yield mistake("the GRU resets the state before the product, not after", p=before)
-    yield mistake("the GRU resets the state before the product, and dbhn is zero", p=before,
-                  grads=lambda g, s: {**g, "bhn": np.zeros_like(g["bh"][n])})
-    yield mistake("the GRU resets the state before the product, with bhn added to the bias",
-                  p=lambda p, s: before(folded(p, s), s),
-                  grads=lambda g, s: {**g, "bhn": g["bh"][n].copy()})
-    yield mistake("bhn is added outside the reset gate",
-                  p=lambda p, s: {**folded(p, s), "bhn": 0 * p["bhn"]},
-                  grads=lambda g, s: {**g, "bhn": g["bh"][n].copy()})
+    yield mistake(
+        "the GRU resets the state before the product, and dbhn is zero",
+        p=before,
+        grads=lambda g, s: {**g, "bhn": np.zeros_like(g["bh"][n])},
+    )
+    yield mistake(
+        "the GRU resets the state before the product, with bhn added to the bias",
+        p=lambda p, s: before(folded(p, s), s),
+        grads=lambda g, s: {**g, "bhn": g["bh"][n].copy()},
+    )
+    yield mistake(
+        "bhn is added outside the reset gate",
+        p=lambda p, s: {**folded(p, s), "bhn": 0 * p["bhn"]},
+        grads=lambda g, s: {**g, "bhn": g["bh"][n].copy()},
+    )
     yield mistake("the bias bhn is left out", p=changed(lambda b: 0 * b, "bhn"))
     yield mistake("the gradient of Whn h leaves out the reset gate", rec=lambda v, s: s.da)
-    yield mistake("the gradient of bhn leaves out the reset gate", parts=lambda v, s: {
-        **v, "bhn": s.da[:, 2].sum(axis=0)})
-    yield mistake("the reset gate's gradient leaves out bhn", da=_scaled(
-        0, lambda s: (s.u[s.t], s.u[s.t] - s.p["bhn"])))
+    yield mistake(
+        "the gradient of bhn leaves out the reset gate",
+        parts=lambda v, s: {**v, "bhn": s.da[:, 2].sum(axis=0)},
+    )
+    yield mistake(
+        "the reset gate's gradient leaves out bhn",
+        da=_scaled(0, lambda s: (s.u[s.t], s.u[s.t] - s.p["bhn"])),
+    )
 
 
 def _shut(a: Array, s: Pass) -> Array:

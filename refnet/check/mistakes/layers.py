@@ -21,32 +21,47 @@ def of_the_layers(net: FeedforwardNet, params: Params) -> Mistakes:
         W, b = f"W{layer}", f"b{layer}"
         yield mistake(f"the bias {b} is left out", p=changed(lambda v: 0 * v, b))
         if layer in square:
-            yield mistake(f"{W} is transposed in the forward and backward pass",
-                          p=changed(np.transpose, W), grads=changed(np.transpose, W))
+            yield mistake(
+                f"{W} is transposed in the forward and backward pass",
+                p=changed(np.transpose, W),
+                grads=changed(np.transpose, W),
+            )
             if layer > 1:
-                yield mistake(f"{W} is transposed in the backward pass only", W=_at(
-                    layer, np.transpose))
+                yield mistake(
+                    f"{W} is transposed in the backward pass only", W=_at(layer, np.transpose)
+                )
             else:
                 yield mistake("the gradient in x takes W1 transposed", W=_at(1, np.transpose))
         elif min(widths[layer], widths[layer - 1]) > 1:
             n, m = widths[layer - 1], widths[layer]
-            yield mistake(f"{W} is read in the other memory order (column by column)",
-                          p=changed(lambda v, n=n, m=m: v.reshape(n, m).T, W),
-                          grads=changed(lambda v, n=n, m=m: v.T.reshape(m, n), W))
+            yield mistake(
+                f"{W} is read in the other memory order (column by column)",
+                p=changed(lambda v, n=n, m=m: v.reshape(n, m).T, W),
+                grads=changed(lambda v, n=n, m=m: v.T.reshape(m, n), W),
+            )
         if layer <= L:
             name = net.activation.name
             if name != "identity":
-                yield mistake(f"{name} is left out in layer {layer}", {
-                    "act": _in(layer, lambda a: a), "act'": _back_in(layer)})
+                yield mistake(
+                    f"{name} is left out in layer {layer}",
+                    {"act": _in(layer, lambda a: a), "act'": _back_in(layer)},
+                )
                 yield mistake(f"{name}' is left out in layer {layer}", {"act'": _back_in(layer)})
-            yield mistake(f"no gradient flows below layer {layer + 1}", e=lambda v, s, n=layer: (
-                0 * v if s.t == n + 1 else v))
+            yield mistake(
+                f"no gradient flows below layer {layer + 1}",
+                e=lambda v, s, n=layer: 0 * v if s.t == n + 1 else v,
+            )
             if L > 1 and widths[layer] == widths[layer - 1]:
-                yield mistake(f"the gradient of {W} takes h{layer} for h{layer - 1}",
-                              past=lambda v, s, n=layer: s.h[n] if s.t == n else v)
+                yield mistake(
+                    f"the gradient of {W} takes h{layer} for h{layer - 1}",
+                    past=lambda v, s, n=layer: s.h[n] if s.t == n else v,
+                )
     if not net.activation.start and net.activation.name not in ("identity", "oplu"):
-        yield mistake(f"{net.activation.name} is applied to the outputs, too", rows=lambda v, s:
-                      s.act(v), each=lambda v, s: (v[0], s.act_pull(s.a[-1], s.outputs, v[1])))
+        yield mistake(
+            f"{net.activation.name} is applied to the outputs, too",
+            rows=lambda v, s: s.act(v),
+            each=lambda v, s: (v[0], s.act_pull(s.a[-1], s.outputs, v[1])),
+        )
 
 
 def _at(layer: int, change: Any) -> Any:

@@ -29,31 +29,43 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
     elif C > 1:
         yield mistake("the targets' channels are reversed", y=lambda v, s: v[..., ::-1])
     if batch.mask is not None and len(lead) == 2:
-        yield mistake("masked predictions add to the gradient, though not to the loss",
-                      each=lambda v, s: (v[0], s.raw[1]))
-        yield mistake("masked predictions add to the loss, though not to the gradient",
-                      each=lambda v, s: (s.raw[0], v[1]))
-        yield mistake("each sequence's loss is divided by its own length, then by B",
-                      each=_by_length)
+        yield mistake(
+            "masked predictions add to the gradient, though not to the loss",
+            each=lambda v, s: (v[0], s.raw[1]),
+        )
+        yield mistake(
+            "masked predictions add to the loss, though not to the gradient",
+            each=lambda v, s: (s.raw[0], v[1]),
+        )
+        yield mistake(
+            "each sequence's loss is divided by its own length, then by B", each=_by_length
+        )
 
 
 def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
     own = counted_predictions(batch.mask, lead, net.reduction)[1]
-    others: dict[str, float] = {"the squared error has a factor 1/2": own * 2} if (
-        net.loss == "squared_error") else {}
-    others |= {f"the reduction is {name} instead of {net.reduction}":
-               counted_predictions(batch.mask, lead, name)[1]
-               for name in ("sum", "mean", "batch_mean")}
+    others: dict[str, float] = (
+        {"the squared error has a factor 1/2": own * 2} if (net.loss == "squared_error") else {}
+    )
+    others |= {
+        f"the reduction is {name} instead of {net.reduction}": counted_predictions(
+            batch.mask, lead, name
+        )[1]
+        for name in ("sum", "mean", "batch_mean")
+    }
     if batch.mask is not None:
-        others["the loss is divided by T B, although a mask leaves steps out"] = len(
-            batch.x) * lead[-1]
+        others["the loss is divided by T B, although a mask leaves steps out"] = (
+            len(batch.x) * lead[-1]
+        )
     if isinstance(net, RecurrentNet):
         others["the loss is divided by the steps T, too"] = own * len(batch.x)
         others["the loss is divided by the steps T instead"] = len(batch.x)
     others["the loss is divided by the outputs C, too"] = own * C
     if net.loss == "squared_error":
-        others |= {"the squared error is summed over the outputs, not their mean": own / C,
-                   "half the squared error, summed over the outputs": own * 2 / C}
+        others |= {
+            "the squared error is summed over the outputs, not their mean": own / C,
+            "half the squared error, summed over the outputs": own * 2 / C,
+        }
     else:
         others["the logarithm has base 2"] = own * log(2)
     alike: dict[float, list[str]] = {}  # at these sizes
@@ -74,10 +86,14 @@ def _of_the_softmax(C: int) -> Mistakes:
     yield mistake("label smoothing of 0.1", each=lambda v, s: _smoothed(s, 0.1))
     yield mistake("the loss is the squared error of the softmax", each=_brier)
     yield mistake("the loss is the squared error of the logits", each=_linear)
-    yield mistake("the gradient of the softmax leaves out the label", each=lambda v, s: (
-        v[0], v[1] + _one(s) * s.raw[2][:, None]))
-    yield mistake("the gradient takes the logits for the softmax", each=lambda v, s: (
-        v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]))
+    yield mistake(
+        "the gradient of the softmax leaves out the label",
+        each=lambda v, s: (v[0], v[1] + _one(s) * s.raw[2][:, None]),
+    )
+    yield mistake(
+        "the gradient takes the logits for the softmax",
+        each=lambda v, s: (v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]),
+    )
 
 
 def _labels(batch: Batch) -> Array:
@@ -87,11 +103,12 @@ def _labels(batch: Batch) -> Array:
 
 
 def class_alone(batch: Batch, b: int) -> int | None:
-    """The class that all predictions of example ``b`` have, and no other's; None if there is none.
-    """
+    """The class of all predictions of example ``b`` that no other has, or None."""
     labels = _labels(batch)
-    here, others = (set(part.ravel().tolist()) - {-1} for part in (
-        labels[..., b], np.delete(labels, b, axis=-1)))
+    here, others = (
+        set(part.ravel().tolist()) - {-1}
+        for part in (labels[..., b], np.delete(labels, b, axis=-1))
+    )
     return here.pop() if len(here) == 1 and not here & others else None
 
 
@@ -118,8 +135,13 @@ def of_the_classes(net: Net, batch: Batch) -> Mistakes:
             keep = s.raw[2][s.y.reshape(-1) != c]
             return found if keep.any() else {**found, "loss": found["loss"] * np.nan}
 
-        yield mistake(f"class {c} is left out of the loss, and not counted", common=False,
-                      each=without, divisor=fewer, report=nothing)
+        yield mistake(
+            f"class {c} is left out of the loss, and not counted",
+            common=False,
+            each=without,
+            divisor=fewer,
+            report=nothing,
+        )
         yield mistake(f"class {c} is left out of the loss", common=False, each=without)
 
 
@@ -129,14 +151,20 @@ def faint(net: Net) -> Mistakes:
     if net.loss != "cross_entropy":
         return
     for power in range(3, 17):
-        e = 10.0 ** -power
+        e = 10.0**-power
         name = f"the loss is -log(p + {e:.0e}) in place of -log p"
         yield mistake(name, common=False, each=lambda v, s, e=e: _kept_finite(s, e))
-        yield mistake(f"{name}, without it in the gradient", common=False,
-                      each=lambda v, s, e=e: (_kept_finite(s, e)[0], v[1]))
+        yield mistake(
+            f"{name}, without it in the gradient",
+            common=False,
+            each=lambda v, s, e=e: (_kept_finite(s, e)[0], v[1]),
+        )
     for share in (0.001, 0.01, 0.02, 0.05, 0.2):
-        yield mistake(f"label smoothing of {share}", common=False,
-                      each=lambda v, s, share=share: _smoothed(s, share))
+        yield mistake(
+            f"label smoothing of {share}",
+            common=False,
+            each=lambda v, s, share=share: _smoothed(s, share),
+        )
 
 
 def _logits(s: Pass) -> Array:

@@ -84,16 +84,25 @@ class Stacking:
     @property
     def passes(self) -> "tuple[Stacking, ...]":
         """This mistake: another one runs together with it."""
-        return self,
+        return (self,)
 
     @property
     def forward(self) -> bool:
         """Whether the outputs or the loss may change, too."""
-        return (self.there is not dict or self.batch != Batch._make
-                or any(name not in BACKWARD for name in _planned(self.plan)))
+        return (
+            self.there is not dict
+            or self.batch != Batch._make
+            or any(name not in BACKWARD for name in _planned(self.plan))
+        )
 
-    def run(self, net: StackedNet, params: Params, batch: Batch, *more: "Stacking",
-            backward: bool = True) -> Params:
+    def run(
+        self,
+        net: StackedNet,
+        params: Params,
+        batch: Batch,
+        *more: "Stacking",
+        backward: bool = True,
+    ) -> Params:
         """Every quantity of the stack with this mistake and ``more``. Raises ValueError for two
         that do not go together."""
         every = self, *more
@@ -109,18 +118,25 @@ class Stacking:
         grads = {name[1:]: value for name, value in found.items() if name.startswith("d")}
         for one in reversed(every):
             grads = one.back(grads)
-        return {"loss": found["loss"], "outputs": found["outputs"],
-                **{f"d{name}": value for name, value in grads.items()}}
+        return {
+            "loss": found["loss"],
+            "outputs": found["outputs"],
+            **{f"d{name}": value for name, value in grads.items()},
+        }
 
 
 def _planned(plan: Plan) -> dict[str, Any]:
     """What a plan changes."""
-    return {one.name: value for one in fields(Plan)
-            if (value := getattr(plan, one.name)) is not one.default}
+    return {
+        one.name: value
+        for one in fields(Plan)
+        if (value := getattr(plan, one.name)) is not one.default
+    }
 
 
-def run(net: StackedNet, params: Params, batch: Batch, plan: Plan = Plan(), backward: bool = True
-        ) -> Params:
+def run(
+    net: StackedNet, params: Params, batch: Batch, plan: Plan = Plan(), backward: bool = True
+) -> Params:
     """Loss, outputs and, if ``backward``, gradients by the names of ``Certified.named``."""
     net = replace(net, backend="reference", checkpoint="none")
     p, made = net.matrices(params)
@@ -132,8 +148,9 @@ def run(net: StackedNet, params: Params, batch: Batch, plan: Plan = Plan(), back
         states, ends = [], []
         for suffix, cell in layer.items():
             own = net.of(p, suffix)
-            tapes[suffix] = cell.layer.run(cell.layer.scaled(own), plan.into(x, steps, suffix),
-                                           cell.initial_state(own, x))
+            tapes[suffix] = cell.layer.run(
+                cell.layer.scaled(own), plan.into(x, steps, suffix), cell.initial_state(own, x)
+            )
             h = tapes[suffix].h
             ends.append(h[plan.read(steps, T, suffix), np.arange(B)])
             states.append(plan.out(h[1:], steps, suffix))
@@ -156,25 +173,29 @@ def run(net: StackedNet, params: Params, batch: Batch, plan: Plan = Plan(), back
         cells = list(net.cells[number].items())
         for n, (suffix, cell) in enumerate(cells):
             at = (len(cells) - 1 - n if plan.swapped else n) * cell.width
-            part, tape = d[..., at:at + cell.width], tapes[suffix]
+            part, tape = d[..., at : at + cell.width], tapes[suffix]
             if last:
                 dh = np.zeros_like(tape.h)
                 dh[plan.read(steps, T, suffix), np.arange(B)] = part
             else:
-                dh = np.concatenate([0 * tape.h[:1], (plan.pull_out or plan.out)(
-                    end(part), steps, suffix)])
+                dh = np.concatenate(
+                    [0 * tape.h[:1], (plan.pull_out or plan.out)(end(part), steps, suffix)]
+                )
             found = cell.layer.backward(net.of(p, suffix), tape, partial(_direct, dh))
             found.pop("clipped", None)
             if last:
-                found["h0"][(0,) * (found["h0"].ndim - 2)][:, :cell.width] += dh[0]
+                found["h0"][(0,) * (found["h0"].ndim - 2)][:, : cell.width] += dh[0]
             below.append((plan.pull_into or plan.into)(found.pop("x"), steps, suffix))
             grads |= {f"{name}{suffix}": value for name, value in found.items()}
         last = False
         d = sum((dx for n, dx in enumerate(below) if n in plan.through), np.zeros_like(below[0]))
         d = d * (number > plan.floor or plan.floor == 0)
     grads = net.gathered(params, p, made, {**grads, "x": d})
-    return {"loss": np.asarray(loss), "outputs": outputs,
-            **{f"d{name}": value for name, value in grads.items()}}
+    return {
+        "loss": np.asarray(loss),
+        "outputs": outputs,
+        **{f"d{name}": value for name, value in grads.items()},
+    }
 
 
 def _direct(dh: Array, first: int, part: Any) -> Array:
@@ -187,26 +208,45 @@ def _plans(net: StackedNet, batch: Batch) -> Iterator[tuple[str, Plan]]:
         yield "the second direction runs forward in time, too", Plan(_as_it_is, _as_it_is)
         yield "the second direction's outputs are not turned back in time", Plan(out=_as_it_is)
         if masked:
-            yield ("the second direction turns the padded sequence round, not each by its length",
-                   Plan(_whole, _whole))
-            yield ("the second direction's outputs are turned back with the padding, not each by "
-                   "its length", Plan(out=_whole))
-        yield ("the gradient of the second direction's outputs is not turned into its time",
-               Plan(pull_out=_as_it_is))
-        yield ("the second direction's gradient of its input is not turned back in time",
-               Plan(pull_into=_as_it_is))
+            yield (
+                "the second direction turns the padded sequence round, not each by its length",
+                Plan(_whole, _whole),
+            )
+            yield (
+                "the second direction's outputs are turned back with the padding, not each by "
+                "its length",
+                Plan(out=_whole),
+            )
+        yield (
+            "the gradient of the second direction's outputs is not turned into its time",
+            Plan(pull_out=_as_it_is),
+        )
+        yield (
+            "the second direction's gradient of its input is not turned back in time",
+            Plan(pull_into=_as_it_is),
+        )
         if last:
-            yield ("the read-out takes the second direction at the last time step, of which it has "
-                   "seen one input", Plan(read=lambda steps, T, suffix: np.minimum(
-                       steps, 1) if suffix.endswith("_reverse") else steps))
+            yield (
+                "the read-out takes the second direction at the last time step, of which it has "
+                "seen one input",
+                Plan(
+                    read=lambda steps, T, suffix: (
+                        np.minimum(steps, 1) if suffix.endswith("_reverse") else steps
+                    )
+                ),
+            )
     if net.bidirectional:
         yield "the outputs of the two directions are swapped: [second, first]", Plan(swapped=True)
         for n, text in enumerate(("first", "second")):
-            yield (f"the gradient of a layer's input is that of its {text} direction alone",
-                   Plan(through=(n,)))
+            yield (
+                f"the gradient of a layer's input is that of its {text} direction alone",
+                Plan(through=(n,)),
+            )
     if masked and last:
-        yield ("the read-out takes the state after the padding",
-               Plan(read=lambda steps, T, suffix: np.full_like(steps, T)))
+        yield (
+            "the read-out takes the state after the padding",
+            Plan(read=lambda steps, T, suffix: np.full_like(steps, T)),
+        )
     if masked:
         yield "a layer's output after a sequence's end is not zero", Plan(ends=False)
     for number in range(1, net.layers):
@@ -220,8 +260,7 @@ def _renamed(names: dict[str, str]) -> Change:
 
 def _swap(net: StackedNet, params: Params, first: str, second: str, *only: str) -> Change | None:
     """Two cells' parameters swapped, or those that are named; None if their shapes differ."""
-    names = [name for name in net.of(params, first) if (
-        name in only if only else name != "h0")]
+    names = [name for name in net.of(params, first) if (name in only if only else name != "h0")]
     pairs = {named(name, first): named(name, second) for name in names}
     if not all(b in params and params[a].shape == params[b].shape for a, b in pairs.items()):
         return None
@@ -230,8 +269,9 @@ def _swap(net: StackedNet, params: Params, first: str, second: str, *only: str) 
 
 def _each(change: Callable[[Array], Array], *names: str) -> Change:
     """``change`` of the named parameters of every cell."""
-    return lambda values: {full: change(value) if plain(full) in names else value
-                           for full, value in values.items()}
+    return lambda values: {
+        full: change(value) if plain(full) in names else value for full, value in values.items()
+    }
 
 
 def _taken(order: tuple[int, ...], value: Array) -> Array:
@@ -250,11 +290,15 @@ def _of_the_start(net: StackedNet, params: Params) -> Iterator[tuple[str, Change
         yield "h0 and c0 are swapped", turn, turn
     layers = [list(layer) for layer in net.cells]
     flipped = [suffix for layer in layers for suffix in layer[::-1]]
-    orders = {"the initial states of the two directions are swapped": flipped,
-              "the initial states are taken in the order of the layers from the top":
-                  [suffix for layer in layers[::-1] for suffix in layer],
-              "the initial states are ordered by direction first, then by layer":
-                  [layer[n] for n in range(len(layers[0])) for layer in layers]}
+    orders = {
+        "the initial states of the two directions are swapped": flipped,
+        "the initial states are taken in the order of the layers from the top": [
+            suffix for layer in layers[::-1] for suffix in layer
+        ],
+        "the initial states are ordered by direction first, then by layer": [
+            layer[n] for n in range(len(layers[0])) for layer in layers
+        ],
+    }
     for label, order in orders.items():
         if order != suffixes:
             there = {f"h0{a}": f"h0{b}" for a, b in zip(order, suffixes)}
@@ -269,10 +313,12 @@ def _of_the_parameters(net: StackedNet, params: Params) -> Iterator[tuple[str, C
         for only in ((), ("Whh",)):
             swaps = [_swap(net, params, one, two, *only) for one, two in zip(first, second)]
             if all(swaps):
+
                 def both(values: Params, swaps: Any = swaps) -> Params:
                     for swap in swaps:
                         values = swap(values)
                     return values
+
                 text = "Whh of " if only else ""
                 yield f"{text}layers {a} and {b} are swapped", both, both
     for number, layer in enumerate(layers):
@@ -282,10 +328,12 @@ def _of_the_parameters(net: StackedNet, params: Params) -> Iterator[tuple[str, C
     if net.bidirectional:
         swaps = [_swap(net, params, *layer) for layer in layers]
         if all(swaps) and len(layers) > 1:
+
             def every(values: Params) -> Params:
                 for swap in swaps:
                     values = swap(values)  # type: ignore[misc]
                 return values
+
             yield "the two directions' parameters are swapped", every, every
     if f"bhh{suffixes[0]}" in params:
         drop = _each(lambda v: 0 * v, "bhh")
@@ -301,9 +349,11 @@ def _of_the_matrices(net: StackedNet, G: int) -> Iterator[tuple[str, Change, Cha
     if net.projection:
         P, H = net.projection, net.hidden
         if P > 1:
-            yield ("the projection Whr is read in the other memory order (column by column)",
-                   _each(lambda v: v.reshape(H, P).T, "Whr"),
-                   _each(lambda v: v.T.reshape(P, H), "Whr"))
+            yield (
+                "the projection Whr is read in the other memory order (column by column)",
+                _each(lambda v: v.reshape(H, P).T, "Whr"),
+                _each(lambda v: v.T.reshape(P, H), "Whr"),
+            )
     elif net.hidden > 1:
         turn = _each(lambda v: np.concatenate([part.T for part in np.split(v, G)]), "Whh")
         yield "Whh is transposed in the forward and backward pass", turn, turn
@@ -314,19 +364,27 @@ def _of_the_matrices(net: StackedNet, G: int) -> Iterator[tuple[str, Change, Cha
             back = tuple(order.index(n) for n in range(G))
             names = ", ".join(net.gates[n] for n in order)
             label = f"the gates are read in the order {names}{known.get(order, '')}"
-            yield (label, _each(partial(_taken, back), *stacked),
-                   _each(partial(_taken, order), *stacked))
+            yield (
+                label,
+                _each(partial(_taken, back), *stacked),
+                _each(partial(_taken, order), *stacked),
+            )
 
 
 def _of_the_batch(batch: Batch) -> Iterator[Stacking]:
     T, B, _ = batch.x.shape
     if T > 1:
-        yield Stacking("time is reversed", batch=lambda b: b._replace(x=b.x[::-1]),
-                       back=lambda g: {**g, "x": g["x"][::-1]})
+        yield Stacking(
+            "time is reversed",
+            batch=lambda b: b._replace(x=b.x[::-1]),
+            back=lambda g: {**g, "x": g["x"][::-1]},
+        )
     if T > 1 and B > 1:
-        yield Stacking("x is read with batch and time swapped", batch=lambda b: b._replace(
-            x=b.x.reshape(B, T, -1).swapaxes(0, 1)), back=lambda g: {
-                **g, "x": g["x"].swapaxes(0, 1).reshape(T, B, -1)})
+        yield Stacking(
+            "x is read with batch and time swapped",
+            batch=lambda b: b._replace(x=b.x.reshape(B, T, -1).swapaxes(0, 1)),
+            back=lambda g: {**g, "x": g["x"].swapaxes(0, 1).reshape(T, B, -1)},
+        )
     if batch.mask is not None:
         yield Stacking("the lengths are ignored", batch=lambda b: b._replace(mask=None))
 

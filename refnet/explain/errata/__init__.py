@@ -5,7 +5,15 @@ from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, as_
 
 __all__ = ["ERRATA", "AtLeast", "AtMost", "Comparison", "Erratum", "as_text"]
 
-ERRATA: tuple[Erratum, ...] = tuple(sorted(
-    (*manchev_spratling.ERRATA, *manchev_spratling_claims.ERRATA, *vorontsov.ERRATA, *posts.ERRATA),
-    key=lambda e: e.number))
+ERRATA: tuple[Erratum, ...] = tuple(
+    sorted(
+        (
+            *manchev_spratling.ERRATA,
+            *manchev_spratling_claims.ERRATA,
+            *vorontsov.ERRATA,
+            *posts.ERRATA,
+        ),
+        key=lambda e: e.number,
+    )
+)
 """All of them, by number."""

@@ -91,8 +91,9 @@ class Erratum:
         return all(c.correct_holds and c.printed_fails for c in self.comparisons(seed))
 
 
-def erratum(number: int, source: str, where: str, printed: str, correct: str, why: str
-            ) -> Callable[[Check], Erratum]:
+def erratum(
+    number: int, source: str, where: str, printed: str, correct: str, why: str
+) -> Callable[[Check], Erratum]:
     """A decorator: the function that it decorates is the erratum's check."""
     return lambda check: Erratum(number, source, where, printed, correct, why, check)
 

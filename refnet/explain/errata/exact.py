@@ -13,8 +13,22 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
 
-__all__ = ["A1", "NILPOTENT", "ROTATION", "SHEAR", "W1", "W2", "every_sign", "identity", "jacobian",
-           "product_norms", "rational", "slopes", "softsign", "two_layers"]
+__all__ = [
+    "A1",
+    "NILPOTENT",
+    "ROTATION",
+    "SHEAR",
+    "W1",
+    "W2",
+    "every_sign",
+    "identity",
+    "jacobian",
+    "product_norms",
+    "rational",
+    "slopes",
+    "softsign",
+    "two_layers",
+]
 
 SOFTSIGN = ACTIVATIONS["softsign"]
 
@@ -64,9 +78,10 @@ def every_sign(*shapes: tuple[int, int]) -> Iterator[list[Array]]:
 
 def two_layers() -> tuple[FeedforwardNet, Params]:
     """A softsign net with 2 inputs, 2 hidden units and 3 outputs."""
-    return (FeedforwardNet((2, 2, 3), activation=SOFTSIGN),
-            {"W1": W1, "b1": A1, "W2": rational((1, 2), (3, 4), (5, 6)),
-             "b2": rational((7, 8, 9))[0]})
+    return (
+        FeedforwardNet((2, 2, 3), activation=SOFTSIGN),
+        {"W1": W1, "b1": A1, "W2": rational((1, 2), (3, 4), (5, 6)), "b2": rational((7, 8, 9))[0]},
+    )
 
 
 def product_norms(activation: str, W: Array, steps: int, gain: float = 1) -> Array:

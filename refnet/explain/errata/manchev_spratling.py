@@ -52,14 +52,18 @@ SOURCE = "Manchev & Spratling"
 Rng = np.random.Generator
 
 
-@erratum(1, SOURCE, "I-A, after eq. 4",
-         "the gradients vanish if the spectral radius (operator 2-norm) of W_hh is below 1",
-         "they vanish if ||W_hh||_2 sup |f'| is below 1",
-         "Each step multiplies by diag(f'(a)) W, whose norm is at most sup |f'| ||W||_2. The "
-         "spectral radius is another number, at most ||W||_2, and not enough: it bounds powers of "
-         "W in the end, but not at first, and not products with "
-         "f' in between: with W = [[2, 2], [-2, -2]], W W = 0, and a ReLU that keeps the first "
-         "unit on and the second off, every factor is [[2, 2], [0, 0]].")
+@erratum(
+    1,
+    SOURCE,
+    "I-A, after eq. 4",
+    "the gradients vanish if the spectral radius (operator 2-norm) of W_hh is below 1",
+    "they vanish if ||W_hh||_2 sup |f'| is below 1",
+    "Each step multiplies by diag(f'(a)) W, whose norm is at most sup |f'| ||W||_2. The "
+    "spectral radius is another number, at most ||W||_2, and not enough: it bounds powers of "
+    "W in the end, but not at first, and not products with "
+    "f' in between: with W = [[2, 2], [-2, -2]], W W = 0, and a ReLU that keeps the first "
+    "unit on and the second off, every factor is [[2, 2], [0, 0]].",
+)
 def _e1(rng: Rng) -> list[Comparison]:
     norms = product_norms("relu", NILPOTENT, 20)
     small = 0.9 * initialize("orthogonal", (2, 2), rng) @ np.diag([1, 0.3])
@@ -67,85 +71,162 @@ def _e1(rng: Rng) -> list[Comparison]:
     steep = product_norms("identity", 0.9 * ROTATION.astype(float), 20, 1.2)
     return [
         Comparison("spectral radius of W", spectral_radius(NILPOTENT), None, AtMost(1e-7)),
-        Comparison("||dh_20/dh_0|| of a ReLU net with this W (the bounds: radius 0 and norm, ^20)",
-                   float(norms[0]), AtMost(0.0),
-                   AtMost(float(np.linalg.norm(NILPOTENT, 2)) ** 20), 1e-6),
-        Comparison("||dh_20/dh_0|| with ||W||_2 = .9", float(shrunk[0]), None, AtMost(0.9 ** 20),
-                   1e-12),
-        Comparison("||dh_20/dh_0|| with W = .9 times a rotation and f = 1.2 a", float(steep[0]),
-                   AtMost(0.9 ** 20), (0.9 * 1.2) ** 20, 1e-12),
+        Comparison(
+            "||dh_20/dh_0|| of a ReLU net with this W (the bounds: radius 0 and norm, ^20)",
+            float(norms[0]),
+            AtMost(0.0),
+            AtMost(float(np.linalg.norm(NILPOTENT, 2)) ** 20),
+            1e-6,
+        ),
+        Comparison(
+            "||dh_20/dh_0|| with ||W||_2 = .9", float(shrunk[0]), None, AtMost(0.9**20), 1e-12
+        ),
+        Comparison(
+            "||dh_20/dh_0|| with W = .9 times a rotation and f = 1.2 a",
+            float(steep[0]),
+            AtMost(0.9**20),
+            (0.9 * 1.2) ** 20,
+            1e-12,
+        ),
     ]
 
 
-@erratum(2, SOURCE, "I-A, after eq. 4", "dh_i/dh_{i-1} = W' diag(f(h_{i-1}))",
-         "dh_i/dh_{i-1} = diag(f'(a_i)) W",
-         "h_i = f(a_i) with a_i = W h_{i-1} + ...: the outer factor is the derivative of f, at the "
-         "pre-activation, on the left; W is not transposed.")
+@erratum(
+    2,
+    SOURCE,
+    "I-A, after eq. 4",
+    "dh_i/dh_{i-1} = W' diag(f(h_{i-1}))",
+    "dh_i/dh_{i-1} = diag(f'(a_i)) W",
+    "h_i = f(a_i) with a_i = W h_{i-1} + ...: the outer factor is the derivative of f, at the "
+    "pre-activation, on the left; W is not transposed.",
+)
 def _e2(rng: Rng) -> list[Comparison]:
     h, x = np.array([F(1, 3), F(-1, 2)]), rational((1,))
     net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["softsign"])
-    params = {"Whh": W1, "Wxh": rational((0,), (0,)), "bh": rational((0, 0))[0],
-              "Why": rational((1, 1)), "by": rational((0,))[0], "h0": h}
+    params = {
+        "Whh": W1,
+        "Wxh": rational((0,), (0,)),
+        "bh": rational((0, 0))[0],
+        "Why": rational((1, 1)),
+        "by": rational((0,))[0],
+        "h0": h,
+    }
     measured = state_jacobians(net, params, x[:, None])[0, 0]
-    return [Comparison("dh_1/dh_0 of a softsign net, by its backward pass", measured,
-                       W1.T @ np.diag(softsign(h)), slopes(W1 @ h) @ W1),
-            Comparison("the same by dual numbers; printed, with f' for f",
-                       jacobian(lambda s: softsign(W1 @ s), h), W1.T @ slopes(W1 @ h),
-                       slopes(W1 @ h) @ W1)]
+    return [
+        Comparison(
+            "dh_1/dh_0 of a softsign net, by its backward pass",
+            measured,
+            W1.T @ np.diag(softsign(h)),
+            slopes(W1 @ h) @ W1,
+        ),
+        Comparison(
+            "the same by dual numbers; printed, with f' for f",
+            jacobian(lambda s: softsign(W1 @ s), h),
+            W1.T @ slopes(W1 @ h),
+            slopes(W1 @ h) @ W1,
+        ),
+    ]
 
 
-@erratum(3, SOURCE, "eq. 6", "y = softmax(h W + b)", "y = softmax(W h + b)",
-         "The hidden layers have W h; for W (C, H) and h (H,) the product h W does not exist.")
+@erratum(
+    3,
+    SOURCE,
+    "eq. 6",
+    "y = softmax(h W + b)",
+    "y = softmax(W h + b)",
+    "The hidden layers have W h; for W (C, H) and h (H,) the product h W does not exist.",
+)
 def _e3(rng: Rng) -> list[Comparison]:
     net, p = two_layers()
     x = rational((F(1, 2), -3))
     outputs = net.forward(p, x)[0][0]
     h = softsign(W1 @ x[0] + A1)
-    return [Comparison("the outputs of a net with 2 hidden units and 3 outputs", outputs, None,
-                       p["W2"] @ h + p["b2"])]
+    return [
+        Comparison(
+            "the outputs of a net with 2 hidden units and 3 outputs",
+            outputs,
+            None,
+            p["W2"] @ h + p["b2"],
+        )
+    ]
 
 
-@erratum(4, SOURCE, "eq. 7", "n_i is the size of layer i", "n_i is the fan-in of W_i",
-         "v_l sums over the fan-in of W_l: Var v_l = fan-in Var W_l E h_{l-1}^2.")
+@erratum(
+    4,
+    SOURCE,
+    "eq. 7",
+    "n_i is the size of layer i",
+    "n_i is the fan-in of W_i",
+    "v_l sums over the fan-in of W_l: Var v_l = fan-in Var W_l E h_{l-1}^2.",
+)
 def _e4(rng: Rng) -> list[Comparison]:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
     for A, B in every_sign((2, 3), (1, 2)):
         p = {"W1": A, "b1": rational((0, 0))[0], "W2": B, "b2": rational((0,))[0]}
         squares.append((net.forward(p, rational((1, 1, 1)))[0] ** 2).sum())
-    return [Comparison("E v_2^2 over all W of +-1 with 3 inputs, 2 and 1 units",
-                       sum(squares) / F(len(squares)), F(2 * 1), F(3 * 2))]
+    return [
+        Comparison(
+            "E v_2^2 over all W of +-1 with 3 inputs, 2 and 1 units",
+            sum(squares) / F(len(squares)),
+            F(2 * 1),
+            F(3 * 2),
+        )
+    ]
 
 
-@erratum(5, SOURCE, "eq. 9", "dE/dv_l = f'(v_l) W_{l+1} o dE/dv_{l+1}",
-         "dE/dv_l = f'(v_l) o (W_{l+1}' dE/dv_{l+1})",
-         "v_{l+1} = W_{l+1} f(v_l): the gradient is a matrix product with the transpose, then one "
-         "factor f' a unit.")
+@erratum(
+    5,
+    SOURCE,
+    "eq. 9",
+    "dE/dv_l = f'(v_l) W_{l+1} o dE/dv_{l+1}",
+    "dE/dv_l = f'(v_l) o (W_{l+1}' dE/dv_{l+1})",
+    "v_{l+1} = W_{l+1} f(v_l): the gradient is a matrix product with the transpose, then one "
+    "factor f' a unit.",
+)
 def _e5(rng: Rng) -> list[Comparison]:
     net, p = two_layers()
     g = np.array([F(2), F(-5), F(1, 2)])
     x = rational((F(1, 2), -3))
     grads = net.backward(p, net.forward(p, x)[1], g[None])
     slope = np.diag(slopes(W1 @ x[0] + A1))
-    return [Comparison("dE/db1 = dE/dv_1 of a softsign net", grads["b1"], None,
-                       slope * (p["W2"].T @ g))]
+    return [
+        Comparison("dE/db1 = dE/dv_1 of a softsign net", grads["b1"], None, slope * (p["W2"].T @ g))
+    ]
 
 
-@erratum(6, SOURCE, "eq. 10", "dE/dW_l = h_{l-1} dE/dv_l", "dE/dW_l = (dE/dv_l) h_{l-1}'",
-         "dE/dW_ij = (dE/dv_i) h_j: an outer product with the shape of W.")
+@erratum(
+    6,
+    SOURCE,
+    "eq. 10",
+    "dE/dW_l = h_{l-1} dE/dv_l",
+    "dE/dW_l = (dE/dv_l) h_{l-1}'",
+    "dE/dW_ij = (dE/dv_i) h_j: an outer product with the shape of W.",
+)
 def _e6(rng: Rng) -> list[Comparison]:
     net, p = two_layers()
     g, x = np.array([F(2), F(-5), F(1, 2)]), rational((F(1, 2), -3))
     grads = net.backward(p, net.forward(p, x)[1], g[None])
     h = softsign(W1 @ x[0] + A1)
-    return [Comparison("dE/dW2 of a net with 2 hidden units and 3 outputs", grads["W2"],
-                       np.outer(h, g), np.outer(g, h))]
+    return [
+        Comparison(
+            "dE/dW2 of a net with 2 hidden units and 3 outputs",
+            grads["W2"],
+            np.outer(h, g),
+            np.outer(g, h),
+        )
+    ]
 
 
-@erratum(7, SOURCE, "eqs. 11, 12", "prod over i = l .. l_max of n_i Var W_i",
-         "prod over i = l + 1 .. l_max + 1 of n_i Var W_i, n_i the fan-out of W_i",
-         "dE/dv_l = f' o W_{l+1}' dE/dv_{l+1} goes back through W_{l+1}, ..., not W_l, and sums "
-         "over the fan-out.")
+@erratum(
+    7,
+    SOURCE,
+    "eqs. 11, 12",
+    "prod over i = l .. l_max of n_i Var W_i",
+    "prod over i = l + 1 .. l_max + 1 of n_i Var W_i, n_i the fan-out of W_i",
+    "dE/dv_l = f' o W_{l+1}' dE/dv_{l+1} goes back through W_{l+1}, ..., not W_l, and sums "
+    "over the fan-out.",
+)
 def _e7(rng: Rng) -> list[Comparison]:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
@@ -153,20 +234,37 @@ def _e7(rng: Rng) -> list[Comparison]:
         p = {"W1": 5 * A, "b1": rational((0, 0))[0], "W2": 3 * B, "b2": rational((0,))[0]}
         tape = net.forward(p, rational((1, 1, 1)))[1]
         squares.append((net.backward(p, tape, rational((1,)))["b1"] ** 2).sum() / 2)
-    return [Comparison("Var dE/dv_1 with Var W_1 = 25, Var W_2 = 9 and layers of 3, 2, 1 units",
-                       sum(squares) / F(len(squares)), F(2 * 25), F(1 * 9))]
+    return [
+        Comparison(
+            "Var dE/dv_1 with Var W_1 = 25, Var W_2 = 9 and layers of 3, 2, 1 units",
+            sum(squares) / F(len(squares)),
+            F(2 * 25),
+            F(1 * 9),
+        )
+    ]
 
 
-@erratum(8, SOURCE, "eq. 13", "Var dE/dv_l = [n Var W]^(l_max + 1 - l) Var x",
-         "Var dE/dv_l = [n Var W]^(l_max + 1 - l) Var dE/dv_{l_max + 1}",
-         "By eq. 11: the recursion starts from the gradient at the output, not from the input.")
+@erratum(
+    8,
+    SOURCE,
+    "eq. 13",
+    "Var dE/dv_l = [n Var W]^(l_max + 1 - l) Var x",
+    "Var dE/dv_l = [n Var W]^(l_max + 1 - l) Var dE/dv_{l_max + 1}",
+    "By eq. 11: the recursion starts from the gradient at the output, not from the input.",
+)
 def _e8(rng: Rng) -> list[Comparison]:
     return _equal_layers()[:1]
 
 
-@erratum(9, SOURCE, "eq. 14", "exponent l_max + 1", "exponent l_max",
-         "dE/dW_l = (dE/dv_l) h_{l-1}' takes l - 1 matrices from below and l_max + 1 - l from "
-         "above: l_max in sum, whatever l is.")
+@erratum(
+    9,
+    SOURCE,
+    "eq. 14",
+    "exponent l_max + 1",
+    "exponent l_max",
+    "dE/dW_l = (dE/dv_l) h_{l-1}' takes l - 1 matrices from below and l_max + 1 - l from "
+    "above: l_max in sum, whatever l is.",
+)
 def _e9(rng: Rng) -> list[Comparison]:
     return _equal_layers()[1:]
 
@@ -182,77 +280,137 @@ def _equal_layers() -> list[Comparison]:
         dv1, count = dv1 + grads["b1"][0] ** 2, count + 1
         dW = {name: total + grads[name][0, 0] ** 2 for name, total in dW.items()}
     what = "over all W of +-1: 2 units, l_max = 2, n Var W = 2, Var x = 4, Var g = 9"
-    return [Comparison(f"Var dE/dv_1 {what}", dv1 / count, F(2 ** 2 * 4), F(2 ** 2 * 9)),
-            *(Comparison(f"Var dE/d{name} {what}", total / count, F(2 ** 3 * 4 * 9),
-                         F(2 ** 2 * 4 * 9)) for name, total in dW.items())]
+    return [
+        Comparison(f"Var dE/dv_1 {what}", dv1 / count, F(2**2 * 4), F(2**2 * 9)),
+        *(
+            Comparison(f"Var dE/d{name} {what}", total / count, F(2**3 * 4 * 9), F(2**2 * 4 * 9))
+            for name, total in dW.items()
+        ),
+    ]
 
 
-@erratum(10, SOURCE, "II", "normalised initialisation draws from a Gaussian within an interval",
-         "it draws uniformly from the interval",
-         "Glorot & Bengio (2010), eq. 16: U(-l, l), l = sqrt(6 / (fan-in + fan-out)). A Gaussian "
-         "of that variance would have its largest entries far outside.")
+@erratum(
+    10,
+    SOURCE,
+    "II",
+    "normalised initialisation draws from a Gaussian within an interval",
+    "it draws uniformly from the interval",
+    "Glorot & Bengio (2010), eq. 16: U(-l, l), l = sqrt(6 / (fan-in + fan-out)). A Gaussian "
+    "of that variance would have its largest entries far outside.",
+)
 def _e10(rng: Rng) -> list[Comparison]:
     limit, n = math.sqrt(6 / 300), 20_000
     W = initialize("glorot_uniform", (100, 200), rng).ravel() / limit
     # the mean of |x| is 1/2 if uniform; if Gaussian with variance 1/3, sqrt(2 / pi / 3)
-    return [Comparison("mean |W_ij| over the interval's half width", float(abs(W).mean()),
-                       math.sqrt(2 / (3 * math.pi)), 0.5, 5 * math.sqrt(1 / 12 / n)),
-            Comparison("largest |W_ij| over the interval's half width", float(abs(W).max()),
-                       None, AtMost(1.0))]
+    return [
+        Comparison(
+            "mean |W_ij| over the interval's half width",
+            float(abs(W).mean()),
+            math.sqrt(2 / (3 * math.pi)),
+            0.5,
+            5 * math.sqrt(1 / 12 / n),
+        ),
+        Comparison(
+            "largest |W_ij| over the interval's half width", float(abs(W).max()), None, AtMost(1.0)
+        ),
+    ]
 
 
-@erratum(11, SOURCE, "eq. 15", "||W A|| = ||A|| for every A, where W may be semi-orthogonal",
-         "it needs orthonormal columns, W' W = I",
-         "||W x||^2 = x' W' W x. A wide W with orthonormal rows has W W' = I and maps a space of "
-         "dimension columns - rows to 0.")
+@erratum(
+    11,
+    SOURCE,
+    "eq. 15",
+    "||W A|| = ||A|| for every A, where W may be semi-orthogonal",
+    "it needs orthonormal columns, W' W = I",
+    "||W x||^2 = x' W' W x. A wide W with orthonormal rows has W W' = I and maps a space of "
+    "dimension columns - rows to 0.",
+)
 def _e11(rng: Rng) -> list[Comparison]:
     wide = np.array([[F(3, 5), F(4, 5)]])
     y = np.array([F(4, 5), F(-3, 5)])
-    return [Comparison("the defect of the wide matrix (3/5, 4/5)", F(defect(wide).item()), None,
-                       F(0)),
-            Comparison("||W y||^2 for y = (4/5, -3/5), of norm 1", ((wide @ y) ** 2).sum(),
-                       (y ** 2).sum(), F(0)),
-            Comparison("||W' x||^2 for x = 7, of norm 7", ((wide.T @ np.array([F(7)])) ** 2).sum(),
-                       None, F(49))]
+    return [
+        Comparison("the defect of the wide matrix (3/5, 4/5)", F(defect(wide).item()), None, F(0)),
+        Comparison(
+            "||W y||^2 for y = (4/5, -3/5), of norm 1", ((wide @ y) ** 2).sum(), (y**2).sum(), F(0)
+        ),
+        Comparison(
+            "||W' x||^2 for x = 7, of norm 7", ((wide.T @ np.array([F(7)])) ** 2).sum(), None, F(49)
+        ),
+    ]
 
 
-@erratum(12, SOURCE, "eqs. 16, 29", "||W W' - I||^2 for every W", "||W' W - I||^2 if W is tall",
-         "W W' of a tall W has rank columns, so rows - columns of its eigenvalues are 0: "
-         "||W W' - I||^2 = ||W' W - I||^2 + rows - columns.")
+@erratum(
+    12,
+    SOURCE,
+    "eqs. 16, 29",
+    "||W W' - I||^2 for every W",
+    "||W' W - I||^2 if W is tall",
+    "W W' of a tall W has rank columns, so rows - columns of its eigenvalues are 0: "
+    "||W W' - I||^2 = ||W' W - I||^2 + rows - columns.",
+)
 def _e12(rng: Rng) -> list[Comparison]:
     tall = rational((1, 0), (0, 1), (0, 0))
     other = rational((1, 2), (0, F(1, 2)), (-1, 3))
     start = initialize("gaussian", (30, 20), rng)
     reached = orthogonalize(start).costs[-1]
-    return [Comparison("the defect of the first two columns of I_3", F(defect(tall).item()),
-                       F(1), F(0)),
-            Comparison("||W W' - I||^2 - ||W' W - I||^2 of a 3 x 2 matrix",
-                       defect(other, side="rows").item() - defect(other, side="columns").item(),
-                       F(0), F(1)),
-            Comparison("the cost that OINIT reaches from a gaussian 30 x 20 matrix", reached,
-                       AtLeast(10), AtMost(1e-6))]
+    return [
+        Comparison(
+            "the defect of the first two columns of I_3", F(defect(tall).item()), F(1), F(0)
+        ),
+        Comparison(
+            "||W W' - I||^2 - ||W' W - I||^2 of a 3 x 2 matrix",
+            defect(other, side="rows").item() - defect(other, side="columns").item(),
+            F(0),
+            F(1),
+        ),
+        Comparison(
+            "the cost that OINIT reaches from a gaussian 30 x 20 matrix",
+            reached,
+            AtLeast(10),
+            AtMost(1e-6),
+        ),
+    ]
 
 
-@erratum(13, SOURCE, "eqs. 22, 23", "E f = m^2 (s^2 + mu^2) - 2 m mu + m; E V = m mu",
-         "E f = m^2 E x^4 + 2 m^2 (m - 1) s^4 - 2 m^2 s^2 + m, for mu = 0; E V = m^2 s^2",
-         "x_ij there are the entries of X X', not of X: a diagonal one is a sum of m squares, mean "
-         "m s^2, and they are neither identically distributed nor independent. Sum E x_ij^2 over "
-         "i = j and over i != j.")
+@erratum(
+    13,
+    SOURCE,
+    "eqs. 22, 23",
+    "E f = m^2 (s^2 + mu^2) - 2 m mu + m; E V = m mu",
+    "E f = m^2 E x^4 + 2 m^2 (m - 1) s^4 - 2 m^2 s^2 + m, for mu = 0; E V = m^2 s^2",
+    "x_ij there are the entries of X X', not of X: a diagonal one is a sum of m squares, mean "
+    "m s^2, and they are neither identically distributed nor independent. Sum E x_ij^2 over "
+    "i = j and over i != j.",
+)
 def _e13(rng: Rng) -> list[Comparison]:
     mean = F(0)
     for entries in itertools.product((-1, 2), repeat=4):
         chance = F(2, 3) ** entries.count(-1) * F(1, 3) ** entries.count(2)
         mean += chance * defect(np.array([F(e) for e in entries]).reshape(2, 2)).item()
     derived = defect_moments(2, 2, (F(2), F(6), F(22), F(86))).mean
-    rows = [Comparison("E f over all 2 x 2 matrices of -1 (chance 2/3) and 2 (1/3)", mean,
-                       4 * F(2) + 2, derived)]
-    for name, moments, variance in (("gaussian", gaussian_moments(0.1), 0.01),
-                                    ("uniform", uniform_moments(0.1), 0.01 / 3)):
+    rows = [
+        Comparison(
+            "E f over all 2 x 2 matrices of -1 (chance 2/3) and 2 (1/3)",
+            mean,
+            4 * F(2) + 2,
+            derived,
+        )
+    ]
+    for name, moments, variance in (
+        ("gaussian", gaussian_moments(0.1), 0.01),
+        ("uniform", uniform_moments(0.1), 0.01 / 3),
+    ):
         true = defect_moments(100, 100, moments)
         sample = _defects(name, rng)
-        rows.append(Comparison(f"mean f of {len(sample)} {name} 100 x 100 matrices",
-                               float(sample.mean()), 100 ** 2 * variance + 100, true.mean,
-                               5 * math.sqrt(true.variance / len(sample))))
+        rows.append(
+            Comparison(
+                f"mean f of {len(sample)} {name} 100 x 100 matrices",
+                float(sample.mean()),
+                100**2 * variance + 100,
+                true.mean,
+                5 * math.sqrt(true.variance / len(sample)),
+            )
+        )
     return rows
 
 
@@ -263,118 +421,226 @@ def _defects(distribution: str, rng: Rng, runs: int = 400) -> Array:
 def _variance(distribution: str, correct: float, printed: float, rng: Rng) -> Comparison:
     sample = _defects(distribution, rng)
     # the sample variance of N nearly normal values has the relative standard error sqrt(2 / N)
-    return Comparison(f"variance of f over {len(sample)} {distribution} 100 x 100 matrices",
-                      float(sample.var(ddof=1)), printed, correct,
-                      5 * correct * math.sqrt(2 / len(sample)))
+    return Comparison(
+        f"variance of f over {len(sample)} {distribution} 100 x 100 matrices",
+        float(sample.var(ddof=1)),
+        printed,
+        correct,
+        5 * correct * math.sqrt(2 / len(sample)),
+    )
 
 
-@erratum(14, SOURCE, "eqs. 24-26", "Var f = 2 m^2 s^4 + 2 m s^2 for gaussian entries (4.0 at "
-         "m = 100, s = .1)",
-         "Var f = m^2 (Var x^4 + c^2 Var x^2 + 2 c Cov(x^2, x^4)) + 4 m^2 (m - 1) (Var x^2)^2 + "
-         "4 m^2 (m - 1)^2 s^8, c = 4 (m - 1) s^2 - 2 (12.24)",
-         "Of f = U - 2 V + m, eq. 24 adds Var U and 2 Var V where independent U and V would have "
-         "4 Var V; and U and V are not independent, nor are their terms. Written in y = x^2 - s^2 "
-         "and z = x^4 - E x^4, f is a sum of single entries, of pairs in one row or column, and "
-         "of rectangles, which are uncorrelated (analysis.orthogonalization.defect_moments).")
+@erratum(
+    14,
+    SOURCE,
+    "eqs. 24-26",
+    "Var f = 2 m^2 s^4 + 2 m s^2 for gaussian entries (4.0 at m = 100, s = .1)",
+    "Var f = m^2 (Var x^4 + c^2 Var x^2 + 2 c Cov(x^2, x^4)) + 4 m^2 (m - 1) (Var x^2)^2 + "
+    "4 m^2 (m - 1)^2 s^8, c = 4 (m - 1) s^2 - 2 (12.24)",
+    "Of f = U - 2 V + m, eq. 24 adds Var U and 2 Var V where independent U and V would have "
+    "4 Var V; and U and V are not independent, nor are their terms. Written in y = x^2 - s^2 "
+    "and z = x^4 - E x^4, f is a sum of single entries, of pairs in one row or column, and "
+    "of rectangles, which are uncorrelated (analysis.orthogonalization.defect_moments).",
+)
 def _e14(rng: Rng) -> list[Comparison]:
     true = defect_moments(100, 100, gaussian_moments(0.1)).variance
-    return [_exact_variance(),
-            _variance("gaussian", true, 2 * 1e4 * 1e-4 + 2 * 100 * 0.01, rng)]
+    return [_exact_variance(), _variance("gaussian", true, 2 * 1e4 * 1e-4 + 2 * 100 * 0.01, rng)]
 
 
 def _exact_variance() -> Comparison:
-    values = [defect(np.array([F(e) for e in entries]).reshape(2, 2)).item()
-              for entries in itertools.product((-2, 0, 0, 2), repeat=4)]
+    values = [
+        defect(np.array([F(e) for e in entries]).reshape(2, 2)).item()
+        for entries in itertools.product((-2, 0, 0, 2), repeat=4)
+    ]
     mean = sum(values) / F(len(values))
     moments = (F(2), F(8), F(32), F(128))
     # eq. 24: m^2 E x^4 - m^2 s^4 + 2 m s^2
-    return Comparison("Var f over all 2 x 2 matrices of -2, 0, 0, 2",
-                      sum((value - mean) ** 2 for value in values) / F(len(values)),
-                      4 * F(8) - 4 * F(4) + 2 * 2 * F(2),
-                      defect_moments(2, 2, moments).variance)
+    return Comparison(
+        "Var f over all 2 x 2 matrices of -2, 0, 0, 2",
+        sum((value - mean) ** 2 for value in values) / F(len(values)),
+        4 * F(8) - 4 * F(4) + 2 * 2 * F(2),
+        defect_moments(2, 2, moments).variance,
+    )
 
 
-@erratum(15, SOURCE, "eqs. 27, 28", "E x^4 = 3 b^4 / 5; Var f = m^2 22/45 b^4 + m 2/3 b^2 for "
-         "U(-b, b) (1.156 at m = 100, b = .1)",
-         "E x^4 = b^4 / 5; Var f as in erratum 14 with the uniform's moments b^k / (k + 1) (.0888)",
-         "E x^4 is the integral of x^4 over the density 1 / 2b; the paper's own general formula "
-         "gives it. With it, Var x^2 = 4/45 b^4. Putting that for 22/45 gives .756: the rest of "
-         "the difference is erratum 14.")
+@erratum(
+    15,
+    SOURCE,
+    "eqs. 27, 28",
+    "E x^4 = 3 b^4 / 5; Var f = m^2 22/45 b^4 + m 2/3 b^2 for U(-b, b) (1.156 at m = 100, b = .1)",
+    "E x^4 = b^4 / 5; Var f as in erratum 14 with the uniform's moments b^k / (k + 1) (.0888)",
+    "E x^4 is the integral of x^4 over the density 1 / 2b; the paper's own general formula "
+    "gives it. With it, Var x^2 = 4/45 b^4. Putting that for 22/45 gives .756: the rest of "
+    "the difference is erratum 14.",
+)
 def _e15(rng: Rng) -> list[Comparison]:
     b = F(3, 7)
     general = sum((-b) ** i * b ** (4 - i) for i in range(5)) / F(5)
     true = defect_moments(100, 100, uniform_moments(0.1)).variance
     fourth = initialize("uniform", (1000, 1000), rng, limit=1.0) ** 4
-    return [Comparison("E x^4 of U(-3/7, 3/7) by the paper's general formula", general,
-                       3 * b ** 4 / 5, uniform_moments(b)[1]),
-            Comparison("mean x^4 of 10^6 entries of the uniform initialiser, b = 1",
-                       float(fourth.mean()), 3 / 5, 1 / 5,
-                       5 * math.sqrt((1 / 9 - 1 / 25) / fourth.size)),
-            _variance("uniform", true, 1e4 * 22 / 45 * 1e-4 + 100 * 2 / 3 * 0.01, rng),
-            _variance("uniform", true, 1e4 * 4 / 45 * 1e-4 + 100 * 2 / 3 * 0.01, rng)]
+    return [
+        Comparison(
+            "E x^4 of U(-3/7, 3/7) by the paper's general formula",
+            general,
+            3 * b**4 / 5,
+            uniform_moments(b)[1],
+        ),
+        Comparison(
+            "mean x^4 of 10^6 entries of the uniform initialiser, b = 1",
+            float(fourth.mean()),
+            3 / 5,
+            1 / 5,
+            5 * math.sqrt((1 / 9 - 1 / 25) / fourth.size),
+        ),
+        _variance("uniform", true, 1e4 * 22 / 45 * 1e-4 + 100 * 2 / 3 * 0.01, rng),
+        _variance("uniform", true, 1e4 * 4 / 45 * 1e-4 + 100 * 2 / 3 * 0.01, rng),
+    ]
 
 
-@erratum(16, SOURCE, "II-A", "the Gaussian process has the mean mu_x", "its mean is E f",
-         "The process is that of f(X), so its mean is f's; mu_x is the mean of an entry of X.")
+@erratum(
+    16,
+    SOURCE,
+    "II-A",
+    "the Gaussian process has the mean mu_x",
+    "its mean is E f",
+    "The process is that of f(X), so its mean is f's; mu_x is the mean of an entry of X.",
+)
 def _e16(rng: Rng) -> list[Comparison]:
     true, sample = defect_moments(100, 100, gaussian_moments(0.1)), _defects("gaussian", rng, 50)
-    return [Comparison("mean f of 50 gaussian 100 x 100 matrices with mu_x = 0",
-                       float(sample.mean()), 0.0, true.mean,
-                       5 * math.sqrt(true.variance / 50))]
+    return [
+        Comparison(
+            "mean f of 50 gaussian 100 x 100 matrices with mu_x = 0",
+            float(sample.mean()),
+            0.0,
+            true.mean,
+            5 * math.sqrt(true.variance / 50),
+        )
+    ]
 
 
-@erratum(17, SOURCE, "II-A", "the descent always converges to minima of high quality if W is large",
-         "it needs a rate below 1/4, full rank, and s_max^2 < 1 + 1 / (2 rate), at any size",
-         "W - 4 a (W W' - I) W keeps the singular vectors and maps s to s (1 + 4 a (1 - s^2)). 0 "
-         "is a fixed point; 1 attracts geometrically if |1 - 8 a| < 1; beyond the bound |s| grows. "
-         "A larger W does not help: s_max^2 of n x n entries N(0, 1/n) tends to 4.")
+@erratum(
+    17,
+    SOURCE,
+    "II-A",
+    "the descent always converges to minima of high quality if W is large",
+    "it needs a rate below 1/4, full rank, and s_max^2 < 1 + 1 / (2 rate), at any size",
+    "W - 4 a (W W' - I) W keeps the singular vectors and maps s to s (1 + 4 a (1 - s^2)). 0 "
+    "is a fixed point; 1 attracts geometrically if |1 - 8 a| < 1; beyond the bound |s| grows. "
+    "A larger W does not help: s_max^2 of n x n entries N(0, 1/n) tends to 4.",
+)
 def _e17(rng: Rng) -> list[Comparison]:
-    success = {rate: orthogonalization_experiment("glorot_normal", runs=10, rate=rate,
-                                                  seed=int(rng.integers(2 ** 31))).success_rate
-               for rate in (0.1, 0.2)}
+    success = {
+        rate: orthogonalization_experiment(
+            "glorot_normal", runs=10, rate=rate, seed=int(rng.integers(2**31))
+        ).success_rate
+        for rate in (0.1, 0.2)
+    }
     singular = np.diag([0.0, 1.2])
     left = singular - 0.1 * defect_and_gradient(singular)[1]
     s = np.array([F(2, 3)])
-    return [Comparison("share of 10 Glorot starts (n = 100) that converge with rate .2",
-                       success[0.2], 1.0, 0.0),
-            Comparison("the same with rate .1", success[0.1], None, 1.0),
-            Comparison("smallest singular value after a step from diag(0, 1.2)",
-                       float(np.linalg.svd(left, compute_uv=False)[-1]), None, 0.0),
-            Comparison("s after a step of rate 1/8 from 2/3, by the map; correct: Newton-Schulz, "
-                       "s (3 - s^2) / 2", singular_value_map(s, F(1, 8))[0],
-                       None, F(2, 3) * (3 - F(4, 9)) / 2)]
+    return [
+        Comparison(
+            "share of 10 Glorot starts (n = 100) that converge with rate .2", success[0.2], 1.0, 0.0
+        ),
+        Comparison("the same with rate .1", success[0.1], None, 1.0),
+        Comparison(
+            "smallest singular value after a step from diag(0, 1.2)",
+            float(np.linalg.svd(left, compute_uv=False)[-1]),
+            None,
+            0.0,
+        ),
+        Comparison(
+            "s after a step of rate 1/8 from 2/3, by the map; correct: Newton-Schulz, "
+            "s (3 - s^2) / 2",
+            singular_value_map(s, F(1, 8))[0],
+            None,
+            F(2, 3) * (3 - F(4, 9)) / 2,
+        ),
+    ]
 
 
-@erratum(18, SOURCE, "eq. 31", "4 lambda W (W W' - I)", "4 lambda (W W' - I) W",
-         "d ||W W' - I||^2 = 4 tr((W W' - I) W dW'). The two are equal for a normal W only.")
+@erratum(
+    18,
+    SOURCE,
+    "eq. 31",
+    "4 lambda W (W W' - I)",
+    "4 lambda (W W' - I) W",
+    "d ||W W' - I||^2 = 4 tr((W W' - I) W dW'). The two are equal for a normal W only.",
+)
 def _e18(rng: Rng) -> list[Comparison]:
     rows = []
     for name, W, normal in (("a shear", SHEAR, False), ("twice a rotation", 2 * ROTATION, True)):
         E = W @ W.T - identity(2)
         printed = None if normal else 4 * W @ E
-        rows.append(Comparison(f"the penalty's gradient at {name}", defect_and_gradient(W)[1],
-                               printed, 4 * E @ W))
+        rows.append(
+            Comparison(
+                f"the penalty's gradient at {name}", defect_and_gradient(W)[1], printed, 4 * E @ W
+            )
+        )
     moved = open_update(SHEAR, F(1, 10), F(1, 2))
     exact = jacobian(lambda w: np.array([defect(w.reshape(2, 2))[()]]), SHEAR.ravel())
-    return rows + [Comparison("OPEN's update of the shear; correct: by dual numbers", moved,
-                              SHEAR - F(1, 20) * 4 * SHEAR @ (SHEAR @ SHEAR.T - identity(2)),
-                              SHEAR - F(1, 20) * exact.reshape(2, 2))]
+    return rows + [
+        Comparison(
+            "OPEN's update of the shear; correct: by dual numbers",
+            moved,
+            SHEAR - F(1, 20) * 4 * SHEAR @ (SHEAR @ SHEAR.T - identity(2)),
+            SHEAR - F(1, 20) * exact.reshape(2, 2),
+        )
+    ]
 
 
-@erratum(19, SOURCE, "eqs. 30, 31", "one W in the penalty; dE/dW_t in the update",
-         "a sum over the layers; dE/dW_hh",
-         "III-C penalises a net of ten hidden layers, and the update is that of W_hh.")
+@erratum(
+    19,
+    SOURCE,
+    "eqs. 30, 31",
+    "one W in the penalty; dE/dW_t in the update",
+    "a sum over the layers; dE/dW_hh",
+    "III-C penalises a net of ten hidden layers, and the update is that of W_hh.",
+)
 def _e19(rng: Rng) -> list[Comparison]:
     value, grads = open_penalty({"W1": W1, "W2": W2}, F(1, 3))
-    return [Comparison("the penalty of two matrices, lambda = 1/3", value.item(),
-                       defect(W1).item() / 3, (defect(W1).item() + defect(W2).item()) / 3),
-            Comparison("its gradient in the second matrix", grads["W2"], None,
-                       defect_and_gradient(W2)[1] / 3)]
+    return [
+        Comparison(
+            "the penalty of two matrices, lambda = 1/3",
+            value.item(),
+            defect(W1).item() / 3,
+            (defect(W1).item() + defect(W2).item()) / 3,
+        ),
+        Comparison(
+            "its gradient in the second matrix", grads["W2"], None, defect_and_gradient(W2)[1] / 3
+        ),
+    ]
 
 
-_e49 = Erratum(49, SOURCE, "before eq. 12", "using (8) and (11) in (9)", "in (10)",
-               "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. "
-               "11). Eq. 9 is the recursion of dE/dv_l.")
+_e49 = Erratum(
+    49,
+    SOURCE,
+    "before eq. 12",
+    "using (8) and (11) in (9)",
+    "in (10)",
+    "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. "
+    "11). Eq. 9 is the recursion of dE/dv_l.",
+)
 
-ERRATA: tuple[Erratum, ...] = (_e1, _e2, _e3, _e4, _e5, _e6, _e7, _e8, _e9, _e10, _e11, _e12, _e13,
-                               _e14, _e15, _e16, _e17, _e18, _e19, _e49)
+ERRATA: tuple[Erratum, ...] = (
+    _e1,
+    _e2,
+    _e3,
+    _e4,
+    _e5,
+    _e6,
+    _e7,
+    _e8,
+    _e9,
+    _e10,
+    _e11,
+    _e12,
+    _e13,
+    _e14,
+    _e15,
+    _e16,
+    _e17,
+    _e18,
+    _e19,
+    _e49,
+)

@@ -26,118 +26,210 @@ TEXT = "manchev-spratling/text"
 Rng = np.random.Generator
 
 
-@erratum(37, SOURCE, "III-B, Fig. 3b", "an OINIT net starts at a spectral radius near 0",
-         "it starts at 1; an OPEN net from N(0, .001) starts near 0",
-         "OINIT ends, before training, at an orthogonal W_hh: all eigenvalues have modulus 1. "
-         "The figure's curves, which start near 0 and reach 1 as the penalty falls, are those of "
-         "penalty enforced orthogonality.")
+@erratum(
+    37,
+    SOURCE,
+    "III-B, Fig. 3b",
+    "an OINIT net starts at a spectral radius near 0",
+    "it starts at 1; an OPEN net from N(0, .001) starts near 0",
+    "OINIT ends, before training, at an orthogonal W_hh: all eigenvalues have modulus 1. "
+    "The figure's curves, which start near 0 and reach 1 as the penalty falls, are those of "
+    "penalty enforced orthogonality.",
+)
 def _e37(rng: Rng) -> list[Comparison]:
     start = initialize("gaussian", (100, 100), rng, sd=0.01)
     trained = spectral_radius(orthogonalize(start, max_steps=100).W)
     small = spectral_radius(initialize("gaussian", (100, 100), rng, sd=0.001))
-    return [Comparison("spectral radius after OINIT from N(0, .01); stopped at a defect of 1e-6",
-                       trained, 0.0, 1.0, 1e-3),
-            Comparison("spectral radius of N(0, .001), OPEN's start", small, None, AtMost(0.02))]
+    return [
+        Comparison(
+            "spectral radius after OINIT from N(0, .01); stopped at a defect of 1e-6",
+            trained,
+            0.0,
+            1.0,
+            1e-3,
+        ),
+        Comparison("spectral radius of N(0, .001), OPEN's start", small, None, AtMost(0.02)),
+    ]
 
 
-@erratum(40, SOURCE, "III-A", "rho(W_hh) > 1 is the necessary condition for exploding gradients",
-         "||W_hh||_2 sup |f'| > 1 is necessary; rho(W_hh) > 1 is neither necessary nor sufficient",
-         "The net of erratum 1 explodes with rho = 0. And with rho > 1 a saturated tanh shrinks "
-         "every factor diag(f'(a)) W.")
+@erratum(
+    40,
+    SOURCE,
+    "III-A",
+    "rho(W_hh) > 1 is the necessary condition for exploding gradients",
+    "||W_hh||_2 sup |f'| > 1 is necessary; rho(W_hh) > 1 is neither necessary nor sufficient",
+    "The net of erratum 1 explodes with rho = 0. And with rho > 1 a saturated tanh shrinks "
+    "every factor diag(f'(a)) W.",
+)
 def _e40(rng: Rng) -> list[Comparison]:
     exploding = product_norms("relu", NILPOTENT, 20)
     saturated = product_norms("tanh", 3 * np.eye(2), 20)
-    return [Comparison("||dh_20/dh_0|| with rho(W) = 0 (ReLU), where ||dh_20/dh_20|| = 1",
-                       float(exploding[0]), AtMost(1), AtLeast(1e6)),
-            Comparison("||dh_20/dh_0|| with rho(W) = 3 (tanh)", float(saturated[0]), AtLeast(1),
-                       AtMost(1e-3))]
+    return [
+        Comparison(
+            "||dh_20/dh_0|| with rho(W) = 0 (ReLU), where ||dh_20/dh_20|| = 1",
+            float(exploding[0]),
+            AtMost(1),
+            AtLeast(1e6),
+        ),
+        Comparison(
+            "||dh_20/dh_0|| with rho(W) = 3 (tanh)", float(saturated[0]), AtLeast(1), AtMost(1e-3)
+        ),
+    ]
 
 
-@erratum(41, SOURCE, "II-A", "minimising the Frobenius norm itself instead of its square only "
-         "changes the speed of convergence",
-         "with a constant rate it does not converge: the steps have a constant length",
-         "The gradient of ||E||_F is 2 E W / ||E||_F, of norm about 2 however close W is to "
-         "orthogonal, so steps of rate a go back and forth across the limit, up to about 2 a away.")
+@erratum(
+    41,
+    SOURCE,
+    "II-A",
+    "minimising the Frobenius norm itself instead of its square only "
+    "changes the speed of convergence",
+    "with a constant rate it does not converge: the steps have a constant length",
+    "The gradient of ||E||_F is 2 E W / ||E||_F, of norm about 2 however close W is to "
+    "orthogonal, so steps of rate a go back and forth across the limit, up to about 2 a away.",
+)
 def _e41(rng: Rng) -> list[Comparison]:
     start = initialize("gaussian", (100, 100), rng)
     square = orthogonalize(start).costs[-1]
     plain = orthogonalize(start, form="unsquared", max_steps=2000).costs
-    return [Comparison("||E||_F^2 after at most 100 steps on the square", square, None,
-                       AtMost(1e-6)),
-            Comparison("mean ||E||_F over steps 1,000 to 2,000 without the square, rate .1",
-                       float(np.mean(plain[1000:])), AtMost(1e-3), AtLeast(0.1))]
+    return [
+        Comparison("||E||_F^2 after at most 100 steps on the square", square, None, AtMost(1e-6)),
+        Comparison(
+            "mean ||E||_F over steps 1,000 to 2,000 without the square, rate .1",
+            float(np.mean(plain[1000:])),
+            AtMost(1e-3),
+            AtLeast(0.1),
+        ),
+    ]
 
 
-@erratum(45, SOURCE, "III-A", "a start from N(0, sd = .1) is unable to solve the problems even at "
-         "T = 10",
-         "it solves three of the four there, the Temporal Order Problem at T = 40, too",
-         "100 x 100 entries of sd .1 have a spectral radius near 1, a good start. At T = 10, with "
-         "Table I's rates for the plain net, all of ten runs solve the 2- and the 3-bit temporal "
-         "order within a few hundred iterations, and three of three random permutation within some "
-         "ten thousand (at .1, the rate of its other nets, ten of ten within a few hundred); three "
-         "of three solve the temporal order at T = 20, 30 and 40 within some thousand. (`refnet "
-         "train temporal-order --protocol manchev-spratling/text --length 10 --weights "
-         "gaussian:sd=0.1`, seeds 0 to 9, 0 to 2.) Adding, to .0001, was not solved in 100,000 "
-         "(seed 0). The text takes the statement from a manuscript [23].")
+@erratum(
+    45,
+    SOURCE,
+    "III-A",
+    "a start from N(0, sd = .1) is unable to solve the problems even at T = 10",
+    "it solves three of the four there, the Temporal Order Problem at T = 40, too",
+    "100 x 100 entries of sd .1 have a spectral radius near 1, a good start. At T = 10, with "
+    "Table I's rates for the plain net, all of ten runs solve the 2- and the 3-bit temporal "
+    "order within a few hundred iterations, and three of three random permutation within some "
+    "ten thousand (at .1, the rate of its other nets, ten of ten within a few hundred); three "
+    "of three solve the temporal order at T = 20, 30 and 40 within some thousand. (`refnet "
+    "train temporal-order --protocol manchev-spratling/text --length 10 --weights "
+    "gaussian:sd=0.1`, seeds 0 to 9, 0 to 2.) Adding, to .0001, was not solved in 100,000 "
+    "(seed 0). The text takes the statement from a manuscript [23].",
+)
 def _e45(rng: Rng) -> list[Comparison]:
-    seed = int(rng.integers(2 ** 31))
+    seed = int(rng.integers(2**31))
     rows = []
-    for task, method in (("temporal-order", "plain"), ("temporal-order-3bit", "plain"),
-                         ("random-permutation", "oinit")):
-        rate, = TABLE_I[task][method]
-        config = configure({"task": task, "protocol": TEXT, "length": 10, "seed": seed,
-                            "rate": rate, "weights": "gaussian:sd=0.1", "iterations": 3000})
+    for task, method in (
+        ("temporal-order", "plain"),
+        ("temporal-order-3bit", "plain"),
+        ("random-permutation", "oinit"),
+    ):
+        (rate,) = TABLE_I[task][method]
+        config = configure(
+            {
+                "task": task,
+                "protocol": TEXT,
+                "length": 10,
+                "seed": seed,
+                "rate": rate,
+                "weights": "gaussian:sd=0.1",
+                "iterations": 3000,
+            }
+        )
         with TemporaryDirectory() as folder:
             errors = train(config, f"{folder}/run", draw=False).best["errors"]
-        rows.append(Comparison(f"{task}, T = 10, rate {rate}: fewest wrong of 10,000 within 3,000 "
-                               "iterations", errors, AtLeast(1), 0))
+        rows.append(
+            Comparison(
+                f"{task}, T = 10, rate {rate}: fewest wrong of 10,000 within 3,000 iterations",
+                errors,
+                AtLeast(1),
+                0,
+            )
+        )
     return rows
 
 
-@erratum(46, SOURCE, "III-A, IV, the abstract", "a penalty consistently leads to successful "
-         "solutions at greater depth; in all experiments the methods significantly outperform "
-         "random initialisation",
-         "OPEN does in three of Table I's four problems: of adding it ends at 80, as the plain net "
-         "does. OINIT does in all four",
-         "Table I, row Adding: SRNN 80, SRNN+OPEN 80.")
+@erratum(
+    46,
+    SOURCE,
+    "III-A, IV, the abstract",
+    "a penalty consistently leads to successful "
+    "solutions at greater depth; in all experiments the methods significantly outperform "
+    "random initialisation",
+    "OPEN does in three of Table I's four problems: of adding it ends at 80, as the plain net "
+    "does. OINIT does in all four",
+    "Table I, row Adding: SRNN 80, SRNN+OPEN 80.",
+)
 def _e46(rng: Rng) -> list[Comparison]:
-    return [Comparison(f"least gain in depth by {method.upper()} over Table I's problems",
-                       min(row[method] - row["plain"] for row in PRINTED.values()), printed, gain)
-            for method, printed, gain in (("open", AtLeast(10), 0), ("oinit", None, 20))]
+    return [
+        Comparison(
+            f"least gain in depth by {method.upper()} over Table I's problems",
+            min(row[method] - row["plain"] for row in PRINTED.values()),
+            printed,
+            gain,
+        )
+        for method, printed, gain in (("open", AtLeast(10), 0), ("oinit", None, 20))
+    ]
 
 
-@erratum(47, SOURCE, "III-B", "starts with sigma = .01 and .1 beside .001 only worsened the "
-         "performance, for all rates",
-         "Table II's best run of SRNN+OINIT has sigma = .01; of SRNN+OPEN, .001",
-         "Had sigma = .01 been worse at every rate, the best run would have .001.")
+@erratum(
+    47,
+    SOURCE,
+    "III-B",
+    "starts with sigma = .01 and .1 beside .001 only worsened the performance, for all rates",
+    "Table II's best run of SRNN+OINIT has sigma = .01; of SRNN+OPEN, .001",
+    "Had sigma = .01 been worse at every rate, the best run would have .001.",
+)
 def _e47(rng: Rng) -> list[Comparison]:
     rows = []
     for method, printed, sigma in (("oinit", 0.001, 0.01), ("open", None, 0.001)):
         config = configure({"task": "sequential-mnist", "protocol": TEXT, "method": method})
-        rows.append(Comparison(f"sigma of Table II's SRNN+{method.upper()}",
-                               read_spec("weights", config.weights)[1]["sd"], printed, sigma))
+        rows.append(
+            Comparison(
+                f"sigma of Table II's SRNN+{method.upper()}",
+                read_spec("weights", config.weights)[1]["sd"],
+                printed,
+                sigma,
+            )
+        )
     return rows
 
 
-@erratum(48, SOURCE, "III-A", "the original success criteria of [8]; for adding |error| < .0001",
-         "[8] has |error| < .04 for adding",
-         "Hochreiter & Schmidhuber (1997), 5.4: a sequence is processed correctly if the absolute "
-         "error at its end is below .04, which is 400 times as much.")
+@erratum(
+    48,
+    SOURCE,
+    "III-A",
+    "the original success criteria of [8]; for adding |error| < .0001",
+    "[8] has |error| < .04 for adding",
+    "Hochreiter & Schmidhuber (1997), 5.4: a sequence is processed correctly if the absolute "
+    "error at its end is below .04, which is 400 times as much.",
+)
 def _e48(rng: Rng) -> list[Comparison]:
     task = Adding(length=10, protocol="manchev-spratling")
-    batch = task.batch(0, 100, int(rng.integers(2 ** 31)))
+    batch = task.batch(0, 100, int(rng.integers(2**31)))
     metrics = task.metrics(task.score(batch.y + np.float32(0.03), batch))
-    return [Comparison("of 100 answers that are .03 off, wrong by the criterion of [8]",
-                       metrics["errors_hs97"], metrics["errors_text"], 0),
-            Comparison("of them, wrong by the text's", metrics["errors_text"], None, 100)]
+    return [
+        Comparison(
+            "of 100 answers that are .03 off, wrong by the criterion of [8]",
+            metrics["errors_hs97"],
+            metrics["errors_text"],
+            0,
+        ),
+        Comparison("of them, wrong by the text's", metrics["errors_text"], None, 100),
+    ]
 
 
-@erratum(50, SOURCE, "II, of Arjovsky et al. [10]",
-         "recurrent nets with units initialised with unitary matrices",
-         "with transitions that are unitary by construction, at every step of training",
-         "They make W of a product of unitary factors and train the factors' parameters, as "
-         "Vorontsov et al. say of them. A matrix that is only initialised so leaves the unitary "
-         "ones at the first step.")
+@erratum(
+    50,
+    SOURCE,
+    "II, of Arjovsky et al. [10]",
+    "recurrent nets with units initialised with unitary matrices",
+    "with transitions that are unitary by construction, at every step of training",
+    "They make W of a product of unitary factors and train the factors' parameters, as "
+    "Vorontsov et al. say of them. A matrix that is only initialised so leaves the unitary "
+    "ones at the first step.",
+)
 def _e50(rng: Rng) -> list[Comparison]:
     start, target = (initialize("orthogonal", (6, 6), rng) for _ in range(2))
     rule = SGD(0.1)
@@ -151,20 +243,32 @@ def _e50(rng: Rng) -> list[Comparison]:
             parts, state = rule.step(parts, grads, state)
         return float(defect(parts["W"] if way is None else way.matrix(parts)[0]))
 
-    return [Comparison("||W'W - I||^2 after 20 steps of a W made of reflections",
-                       trained(transition("householder")), AtLeast(0.01), AtMost(1e-24)),
-            Comparison("the same of a W that is orthogonal at first", trained(None), None,
-                       AtLeast(0.01))]
+    return [
+        Comparison(
+            "||W'W - I||^2 after 20 steps of a W made of reflections",
+            trained(transition("householder")),
+            AtLeast(0.01),
+            AtMost(1e-24),
+        ),
+        Comparison(
+            "the same of a W that is orthogonal at first", trained(None), None, AtLeast(0.01)
+        ),
+    ]
 
 
-@erratum(58, SOURCE, "II-A, IV", "a descent converges to minima of high quality for any function "
-         "that is a sum of i.i.d. terms, if the net is large",
-         "a sum of terms is minimised term by term: what fraction of them ends in a bad minimum "
-         "does not depend on their number",
-         "Of sum g(x_ij) with g(x) = (x^2 - 1)^2 / 4 + x / 10 each entry runs down on its own, to "
-         "the minimum on its side of the maximum at .101: the bad one near .946, of .097, or the "
-         "good one near -1.047, of -.102. The law of large numbers fixes the share of the bad ones "
-         "at P(x_ij > .101).")
+@erratum(
+    58,
+    SOURCE,
+    "II-A, IV",
+    "a descent converges to minima of high quality for any function "
+    "that is a sum of i.i.d. terms, if the net is large",
+    "a sum of terms is minimised term by term: what fraction of them ends in a bad minimum "
+    "does not depend on their number",
+    "Of sum g(x_ij) with g(x) = (x^2 - 1)^2 / 4 + x / 10 each entry runs down on its own, to "
+    "the minimum on its side of the maximum at .101: the bad one near .946, of .097, or the "
+    "good one near -1.047, of -.102. The law of large numbers fixes the share of the bad ones "
+    "at P(x_ij > .101).",
+)
 def _e58(rng: Rng) -> list[Comparison]:
     rows = []
     for m in (30, 300):
@@ -173,9 +277,16 @@ def _e58(rng: Rng) -> list[Comparison]:
         for _ in range(500):
             x = x - 0.1 * (x * (x * x - 1) + 0.1)
         f = ((x * x - 1) ** 2 / 4 + x / 10).mean()
-        rows.append(Comparison(f"mean g of {m} x {m} entries after 500 steps of rate .1 from "
-                               "U(-2, 2), above the least g", float(f - _LEAST), AtMost(0.01),
-                               share * _GAP, 1e-3))
+        rows.append(
+            Comparison(
+                f"mean g of {m} x {m} entries after 500 steps of rate .1 from "
+                "U(-2, 2), above the least g",
+                float(f - _LEAST),
+                AtMost(0.01),
+                share * _GAP,
+                1e-3,
+            )
+        )
     return rows
 
 
@@ -189,24 +300,45 @@ def _double_well() -> tuple[float, float]:
 _LEAST, _GAP = _double_well()
 
 
-@erratum(59, SOURCE, "IV", "W made of constant distances D, drawn at random, and of sizes S that "
-         "are orthogonalised has the property of preserving gradients, as only S is updated",
-         "it does not: what gradients pass through is W, and its singular values are not 1",
-         "w_i = d_i s_i, entry by entry, or W = D S as matrices: for an orthogonal S and such a D, "
-         "W'W is not I. That D is not updated has no part in dh_{t+1}/dh_t = diag(f'(a)) W.")
+@erratum(
+    59,
+    SOURCE,
+    "IV",
+    "W made of constant distances D, drawn at random, and of sizes S that "
+    "are orthogonalised has the property of preserving gradients, as only S is updated",
+    "it does not: what gradients pass through is W, and its singular values are not 1",
+    "w_i = d_i s_i, entry by entry, or W = D S as matrices: for an orthogonal S and such a D, "
+    "W'W is not I. That D is not updated has no part in dh_{t+1}/dh_t = diag(f'(a)) W.",
+)
 def _e59(rng: Rng) -> list[Comparison]:
     S, D = initialize("orthogonal", (50, 50), rng), rng.uniform(0, 1, (50, 50))
     g = rng.normal(size=50)
     rows = []
-    for what, W, correct in (("D o S, entry by entry", D * S, AtMost(1e-3)),
-                             ("D S", D @ S, AtLeast(1e3))):
+    for what, W, correct in (
+        ("D o S, entry by entry", D * S, AtMost(1e-3)),
+        ("D S", D @ S, AtLeast(1e3)),
+    ):
         ratio = float(np.linalg.norm(np.linalg.matrix_power(W.T, 20) @ g) / np.linalg.norm(g))
-        rows.append(Comparison(f"a gradient's norm after 20 steps back by W = {what}, over that "
-                               "before; D from U(0, 1), 50 units", ratio, 1.0, correct, 1e-9))
+        rows.append(
+            Comparison(
+                f"a gradient's norm after 20 steps back by W = {what}, over that "
+                "before; D from U(0, 1), 50 units",
+                ratio,
+                1.0,
+                correct,
+                1e-9,
+            )
+        )
     return rows
 
 
-_e20 = Erratum(20, SOURCE, "IV", "IRNN [10]", "IRNN [9]",
-               "Reference 9 is Le et al., who start from the identity; 10 is Arjovsky et al.")
+_e20 = Erratum(
+    20,
+    SOURCE,
+    "IV",
+    "IRNN [10]",
+    "IRNN [9]",
+    "Reference 9 is Le et al., who start from the identity; 10 is Arjovsky et al.",
+)
 
 ERRATA: tuple[Erratum, ...] = (_e20, _e37, _e40, _e41, _e45, _e46, _e47, _e48, _e50, _e58, _e59)

@@ -27,28 +27,41 @@ def listing(width: int = 96) -> str:
     for e in ERRATA:
         lines.append(f"{e.number:3}  {e.source}, {e.where}")
         for name, form in (("printed", e.printed), ("correct", e.correct)):
-            lines += wrap(form, width, initial_indent=f"     {name}: ",
-                          subsequent_indent=" " * 14)
+            lines += wrap(form, width, initial_indent=f"     {name}: ", subsequent_indent=" " * 14)
     return "\n".join(lines) + "\n"
 
 
 def _overview() -> str:
-    return table(["number", "text", "where", "printed", "correct"],
-                 [[e.number, e.source, e.where, _cell(e.printed), _cell(e.correct)]
-                  for e in ERRATA])
+    return table(
+        ["number", "text", "where", "printed", "correct"],
+        [[e.number, e.source, e.where, _cell(e.printed), _cell(e.correct)] for e in ERRATA],
+    )
 
 
 def one(erratum: Erratum, seed: int = 0) -> str:
     """One erratum whole, with what its check finds."""
     e = erratum
-    lines = [f"## Erratum {e.number}: {e.source}, {e.where}", "",
-             f"- Printed: {e.printed}", f"- Correct: {e.correct}", "", e.why, ""]
+    lines = [
+        f"## Erratum {e.number}: {e.source}, {e.where}",
+        "",
+        f"- Printed: {e.printed}",
+        f"- Correct: {e.correct}",
+        "",
+        e.why,
+        "",
+    ]
     found = e.comparisons(seed)
     if not found:
         return "\n".join([*lines, "About wording alone.", ""])
-    rows = [[_cell(c.what), as_text(c.measured),
-             as_text(c.printed) + ("" if c.printed is None else _verdict(not c.printed_fails)),
-             as_text(c.correct) + _verdict(c.correct_holds)] for c in found]
+    rows = [
+        [
+            _cell(c.what),
+            as_text(c.measured),
+            as_text(c.printed) + ("" if c.printed is None else _verdict(not c.printed_fails)),
+            as_text(c.correct) + _verdict(c.correct_holds),
+        ]
+        for c in found
+    ]
     return "\n".join([*lines, table(["", "measured", "printed", "correct"], rows)])
 
 

@@ -39,20 +39,29 @@ Rng = np.random.Generator
 GRADIENT = rational((1, 2), (-1, 3))
 
 
-@erratum(21, SOURCE, "eqs. 3, 4", "da_{i+1}/da_i = D_i W_{i+1}",
-         "W_{i+1} D_i, or its transpose D_i W_{i+1}' in denominator layout",
-         "a_{i+1} = W_{i+1} f(a_i): D_i = diag(f'(a_i)) acts first, so it stands on the right.")
+@erratum(
+    21,
+    SOURCE,
+    "eqs. 3, 4",
+    "da_{i+1}/da_i = D_i W_{i+1}",
+    "W_{i+1} D_i, or its transpose D_i W_{i+1}' in denominator layout",
+    "a_{i+1} = W_{i+1} f(a_i): D_i = diag(f'(a_i)) acts first, so it stands on the right.",
+)
 def _e21(rng: Rng) -> list[Comparison]:
     exact = jacobian(lambda a: W1 @ softsign(a), A1)
     return [Comparison("d(W f(a))/da by dual numbers", exact, slopes(A1) @ W1, W1 @ slopes(A1))]
 
 
-@erratum(22, SOURCE, "after eq. 5", "eta_t <= 1 at each t is sufficient to make it possible that "
-         "gradients vanish",
-         "sup eta_t < 1 is sufficient, and then they do vanish",
-         "An orthogonal W with f' = 1 has eta = 1 and keeps every norm: no gradient can vanish. "
-         "Even eta_t < 1 at every t is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n "
-         "tends to 1/2. Here what vanishes is read as what falls below a hundredth.")
+@erratum(
+    22,
+    SOURCE,
+    "after eq. 5",
+    "eta_t <= 1 at each t is sufficient to make it possible that gradients vanish",
+    "sup eta_t < 1 is sufficient, and then they do vanish",
+    "An orthogonal W with f' = 1 has eta = 1 and keeps every norm: no gradient can vanish. "
+    "Even eta_t < 1 at every t is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n "
+    "tends to 1/2. Here what vanishes is read as what falls below a hundredth.",
+)
 def _e22(rng: Rng) -> list[Comparison]:
     v = np.array([F(1), F(2)])
     for _ in range(50):
@@ -60,83 +69,156 @@ def _e22(rng: Rng) -> list[Comparison]:
     product = F(1)
     for t in range(2, 1000):
         product *= 1 - F(1, t * t)
-    return [Comparison("||W^50 v||^2 for a rotation and ||v||^2 = 5, eta = 1", (v * v).sum(),
-                       AtMost(F(5, 100)), F(5)),
-            Comparison("prod (1 - 1/t^2), t = 2 .. 999, all factors below 1", product,
-                       AtMost(F(1, 100)), F(1000, 2 * 999))]
+    return [
+        Comparison(
+            "||W^50 v||^2 for a rotation and ||v||^2 = 5, eta = 1",
+            (v * v).sum(),
+            AtMost(F(5, 100)),
+            F(5),
+        ),
+        Comparison(
+            "prod (1 - 1/t^2), t = 2 .. 999, all factors below 1",
+            product,
+            AtMost(F(1, 100)),
+            F(1000, 2 * 999),
+        ),
+    ]
 
 
-@erratum(23, SOURCE, "eq. 7; 3.2", "||W'W - I||^2 and ||W'W - I||_2^2",
-         "the Frobenius norm, ||W'W - I||_F^2",
-         "The 2-norm sees the worst direction alone: it has no gradient in the others. Henaff et "
-         "al. (2016), to whom the text refers, and the code have the sum of squares.")
+@erratum(
+    23,
+    SOURCE,
+    "eq. 7; 3.2",
+    "||W'W - I||^2 and ||W'W - I||_2^2",
+    "the Frobenius norm, ||W'W - I||_F^2",
+    "The 2-norm sees the worst direction alone: it has no gradient in the others. Henaff et "
+    "al. (2016), to whom the text refers, and the code have the sum of squares.",
+)
 def _e23(rng: Rng) -> list[Comparison]:
     near, far = (defect(rational((2, 0), (0, s)), side="columns").item() for s in (1, F(3, 2)))
-    return [Comparison("defect of diag(2, 3/2) less that of diag(2, 1), whose 2-norms are equal",
-                       far - near, F(0), F(25, 16))]
+    return [
+        Comparison(
+            "defect of diag(2, 3/2) less that of diag(2, 1), whose 2-norms are equal",
+            far - near,
+            F(0),
+            F(25, 16),
+        )
+    ]
 
 
-@erratum(24, SOURCE, "before eq. 8", "singular values are positive by definition",
-         "they are non-negative", "A matrix that is not of full rank has singular values of 0.")
+@erratum(
+    24,
+    SOURCE,
+    "before eq. 8",
+    "singular values are positive by definition",
+    "they are non-negative",
+    "A matrix that is not of full rank has singular values of 0.",
+)
 def _e24(rng: Rng) -> list[Comparison]:
     parts = SVD(margin="none").init(np.diag([2.0, 0.0]))
-    return [Comparison("smallest entry of the spectrum of diag(2, 0)",
-                       float(SVD(margin="none").spectrum(parts).min()), AtLeast(1e-300), 0.0)]
+    return [
+        Comparison(
+            "smallest entry of the spectrum of diag(2, 0)",
+            float(SVD(margin="none").spectrum(parts).min()),
+            AtLeast(1e-300),
+            0.0,
+        )
+    ]
 
 
-@erratum(25, SOURCE, "eq. 9", "M + (I + eta/2 A)^-1 (I - eta/2 A)",
-         "(I + eta/2 A)^-1 (I - eta/2 A) M",
-         "(I + X)^-1 (I - X) is orthogonal for a skew X; a product of orthogonal matrices is "
-         "orthogonal, a sum of two is not.")
+@erratum(
+    25,
+    SOURCE,
+    "eq. 9",
+    "M + (I + eta/2 A)^-1 (I - eta/2 A)",
+    "(I + eta/2 A)^-1 (I - eta/2 A) M",
+    "(I + X)^-1 (I - X) is orthogonal for a skew X; a product of orthogonal matrices is "
+    "orthogonal, a sum of two is not.",
+)
 def _e25(rng: Rng) -> list[Comparison]:
     A = (GRADIENT @ ROTATION.T - ROTATION @ GRADIENT.T) / 6
     turn = solve(identity(2) + A, identity(2) - A)
     moved = stiefel.step(ROTATION, GRADIENT, F(1, 3))
-    return [Comparison("a Cayley step of rate 1/3 from a rotation", moved, ROTATION + turn,
-                       turn @ ROTATION),
-            Comparison("its M'M", moved.T @ moved, None, identity(2))]
+    return [
+        Comparison(
+            "a Cayley step of rate 1/3 from a rotation", moved, ROTATION + turn, turn @ ROTATION
+        ),
+        Comparison("its M'M", moved.T @ moved, None, identity(2)),
+    ]
 
 
-@erratum(26, SOURCE, "2", "geodesic gradient descent", "a step along a retraction",
-         "(I + x/2)^-1 (I - x/2) = I - x + x^2/2 - x^3/4 + ..., e^-x = I - x + x^2/2 - x^3/6 + "
-         "...: they agree to second order and differ by x^3/12.")
+@erratum(
+    26,
+    SOURCE,
+    "2",
+    "geodesic gradient descent",
+    "a step along a retraction",
+    "(I + x/2)^-1 (I - x/2) = I - x + x^2/2 - x^3/4 + ..., e^-x = I - x + x^2/2 - x^3/6 + "
+    "...: they agree to second order and differ by x^3/12.",
+)
 def _e26(rng: Rng) -> list[Comparison]:
     M, G = np.eye(2), np.array([[0, 0.5], [-0.5, 0]])  # A = G M' - M G' turns by 1 a unit of rate
     rows = []
     for rate in (0.2, 0.1, 0.05):
         apart = abs(stiefel.step(M, G, rate) - stiefel.step(M, G, rate, "geodesic")).max()
-        rows.append(Comparison(f"|Cayley - geodesic| / rate^3 at rate {rate}",
-                               float(apart / rate ** 3), 0.0, 1 / 12, rate / 4))
+        rows.append(
+            Comparison(
+                f"|Cayley - geodesic| / rate^3 at rate {rate}",
+                float(apart / rate**3),
+                0.0,
+                1 / 12,
+                rate / 4,
+            )
+        )
     return rows
 
 
-@erratum(27, SOURCE, "eq. 10", "s in [1 - m, 1 + m], m in [0, 1]",
-         "s in (1 - m, 1 + m); m > 1 (10 and 100 in the experiments) can make s negative",
-         "The sigmoid lies in (0, 1), ends excluded. For m > 1, s < 0 for small p; then -s is the "
-         "singular value.")
+@erratum(
+    27,
+    SOURCE,
+    "eq. 10",
+    "s in [1 - m, 1 + m], m in [0, 1]",
+    "s in (1 - m, 1 + m); m > 1 (10 and 100 in the experiments) can make s negative",
+    "The sigmoid lies in (0, 1), ends excluded. For m > 1, s < 0 for small p; then -s is the "
+    "singular value.",
+)
 def _e27(rng: Rng) -> list[Comparison]:
     parts = {"U": np.eye(2), "V": np.eye(2), "p": np.array([-5.0, 30.0])}
     half, two, ten = (SVD(margin=m) for m in (0.5, 2.0, 10.0))
     singular = np.linalg.svd(ten.matrix(parts)[0], compute_uv=False)
-    return [Comparison("1 + m - s for m = 1/2 and p = 30", 1.5 - float(half.spectrum(parts)[1]),
-                       None, AtLeast(1e-14)),
-            Comparison("s for m = 2 and p = -5", float(two.spectrum(parts)[0]), AtLeast(0),
-                       AtMost(0)),
-            Comparison("smallest singular value of the matrix made with m = 10 and s = (-8.87, 11)",
-                       float(singular.min()), None, -float(ten.spectrum(parts)[0]), 1e-12)]
+    return [
+        Comparison(
+            "1 + m - s for m = 1/2 and p = 30",
+            1.5 - float(half.spectrum(parts)[1]),
+            None,
+            AtLeast(1e-14),
+        ),
+        Comparison("s for m = 2 and p = -5", float(two.spectrum(parts)[0]), AtLeast(0), AtMost(0)),
+        Comparison(
+            "smallest singular value of the matrix made with m = 10 and s = (-8.87, 11)",
+            float(singular.min()),
+            None,
+            -float(ten.spectrum(parts)[0]),
+            1e-12,
+        ),
+    ]
 
 
-@erratum(28, SOURCE, "after eq. 11", "dividing the rate of p by 2m makes the learning rate along "
-         "the spectrum independent of m",
-         "by gradient descent it frees the step of p, but that of s still carries 2m; by RMSprop, "
-         "of gradients well above the root of its eps, it frees the step of s, and that of p "
-         "carries 1 / 2m; of gradients far below it RMSprop is gradient descent",
-         "By gradient descent dp = (rate / 2m) 2m sigma' dL/ds, so ds = 2m sigma' dp = "
-         "2m rate sigma'^2 dL/ds. RMSprop divides by the gradient's size: its dp did not carry the "
-         "2m of eq. 11 to begin with, and ds = 2m sigma' dp with dp = rate / 2m does not. But it "
-         "divides by sqrt(g^2 + eps), which for g^2 far below eps is a constant; g = 2m sigma' "
-         "dL/ds is small where m is. The paper's experiments use RMSprop but for those with a "
-         "prior and Table 5's.")
+@erratum(
+    28,
+    SOURCE,
+    "after eq. 11",
+    "dividing the rate of p by 2m makes the learning rate along the spectrum independent of m",
+    "by gradient descent it frees the step of p, but that of s still carries 2m; by RMSprop, "
+    "of gradients well above the root of its eps, it frees the step of s, and that of p "
+    "carries 1 / 2m; of gradients far below it RMSprop is gradient descent",
+    "By gradient descent dp = (rate / 2m) 2m sigma' dL/ds, so ds = 2m sigma' dp = "
+    "2m rate sigma'^2 dL/ds. RMSprop divides by the gradient's size: its dp did not carry the "
+    "2m of eq. 11 to begin with, and ds = 2m sigma' dp with dp = rate / 2m does not. But it "
+    "divides by sqrt(g^2 + eps), which for g^2 far below eps is a constant; g = 2m sigma' "
+    "dL/ds is small where m is. The paper's experiments use RMSprop but for those with a "
+    "prior and Table 5's.",
+)
 def _e28(rng: Rng) -> list[Comparison]:
     def moved(m: float, factor: str, rule: Optimizer, dvalue: float) -> tuple[float, float]:
         transition = SVD(margin=m, spectrum_rate=factor)
@@ -152,43 +234,76 @@ def _e28(rng: Rng) -> list[Comparison]:
 
     sgd, rmsprop = SGD(1e-6), RMSprop(1e-6, decay=0, eps=0)
     over = "at m = 10 over that at m = .01"
-    return [Comparison(f"SGD, rate / 2m: dp {over}", ratio("printed", sgd, 0), None, 1, 1e-9),
-            Comparison(f"SGD, rate / 2m: ds {over}", ratio("printed", sgd, 1), 1, 1000, 1e-3),
-            Comparison(f"SGD, rate / (2m)^2: ds {over}", ratio("margin_free", sgd, 1), None, 1,
-                       1e-3),
-            Comparison(f"RMSprop, rate / 2m: dp {over}", ratio("printed", rmsprop, 0), 1, 1e-3,
-                       1e-9),
-            Comparison(f"RMSprop, rate / 2m: ds {over}, as printed", ratio("printed", rmsprop, 1),
-                       None, 1, 1e-3),
-            Comparison(f"the same with eps = 1e-6, dL/ds = 1e-7: ds {over}",
-                       ratio("printed", RMSprop(1, decay=0, eps=1e-6), 1, 1e-7), 1, 1000, 1e-3)]
+    return [
+        Comparison(f"SGD, rate / 2m: dp {over}", ratio("printed", sgd, 0), None, 1, 1e-9),
+        Comparison(f"SGD, rate / 2m: ds {over}", ratio("printed", sgd, 1), 1, 1000, 1e-3),
+        Comparison(f"SGD, rate / (2m)^2: ds {over}", ratio("margin_free", sgd, 1), None, 1, 1e-3),
+        Comparison(f"RMSprop, rate / 2m: dp {over}", ratio("printed", rmsprop, 0), 1, 1e-3, 1e-9),
+        Comparison(
+            f"RMSprop, rate / 2m: ds {over}, as printed",
+            ratio("printed", rmsprop, 1),
+            None,
+            1,
+            1e-3,
+        ),
+        Comparison(
+            f"the same with eps = 1e-6, dL/ds = 1e-7: ds {over}",
+            ratio("printed", RMSprop(1, decay=0, eps=1e-6), 1, 1e-7),
+            1,
+            1000,
+            1e-3,
+        ),
+    ]
 
 
-_e29 = Erratum(29, SOURCE, "3.1.1", "T = 200, 500, 10000, 10000", "T = 200, 500, 1000, 10000",
-               "Figure 1 has these four lengths.")
+_e29 = Erratum(
+    29,
+    SOURCE,
+    "3.1.1",
+    "T = 200, 500, 10000, 10000",
+    "T = 200, 500, 1000, 10000",
+    "Figure 1 has these four lengths.",
+)
 
 
-@erratum(30, SOURCE, "the released code, beside Fig. 5", "the baseline of adding is .167",
-         "1/6 for the sum, as in the text; 1/24 for the half-sum that the code has as its target",
-         "Var U = 1/12; of the sum of two 1/6, of half of it 1/24.")
+@erratum(
+    30,
+    SOURCE,
+    "the released code, beside Fig. 5",
+    "the baseline of adding is .167",
+    "1/6 for the sum, as in the text; 1/24 for the half-sum that the code has as its target",
+    "Var U = 1/12; of the sum of two 1/6, of half of it 1/24.",
+)
 def _e30(rng: Rng) -> list[Comparison]:
     rows = []
     N = 100_000
     for name, scale in (("vorontsov", 1), ("vorontsov-code", 4)):
         task = Adding(length=10, protocol=name)
-        y = task.batch(0, N, int(rng.integers(2 ** 31))).y.astype(float)
+        y = task.batch(0, N, int(rng.integers(2**31))).y.astype(float)
         # Var (x - mean)^2 = E d^4 - Var^2 = 1/15 - 1/36 for the sum
         error = 5 * math.sqrt((1 / 15 - 1 / 36) / N) / scale
-        rows.append(Comparison(f"error of the best constant, target: {'half ' * (scale > 1)}sum",
-                               float(y.var()), 0.167 if scale > 1 else None, 1 / 6 / scale, error))
+        rows.append(
+            Comparison(
+                f"error of the best constant, target: {'half ' * (scale > 1)}sum",
+                float(y.var()),
+                0.167 if scale > 1 else None,
+                1 / 6 / scale,
+                error,
+            )
+        )
         rows.append(Comparison("the task's own baseline", task.baseline, None, 1 / 6 / scale))
     return rows
 
 
-@erratum(31, SOURCE, "the released code", "A = G'W - W'G, applied on the left",
-         "A = G W' - W G', as in eq. 9",
-         "Along -A W with the correct A the loss changes by <G, -A W> = -||A||^2 / 2 <= 0; with "
-         "the other A the change has either sign.")
+@erratum(
+    31,
+    SOURCE,
+    "the released code",
+    "A = G'W - W'G, applied on the left",
+    "A = G W' - W G', as in eq. 9",
+    "Along -A W with the correct A the loss changes by <G, -A W> = -||A||^2 / 2 <= 0; with "
+    "the other A the change has either sign.",
+)
 def _e31(rng: Rng) -> list[Comparison]:
     W = rational((0, 1, 0), (F(-3, 5), 0, F(4, 5)), (F(4, 5), 0, F(3, 5)))
     rows, worst = [], F(-1)
@@ -199,42 +314,75 @@ def _e31(rng: Rng) -> list[Comparison]:
         rows.append(descent == -(A * A).sum() / 2)
         printed = G.T @ W - W.T @ G
         worst = max(worst, -(G * (printed @ W)).sum())
-    return [Comparison("share of 20 gradients at which refnet's direction descends by ||A||^2 / 2",
-                       F(sum(rows), len(rows)), None, F(1)),
-            Comparison("largest change of the loss along the code's direction (descent: at most 0)",
-                       worst, AtMost(F(0)), AtLeast(F(1)))]
+    return [
+        Comparison(
+            "share of 20 gradients at which refnet's direction descends by ||A||^2 / 2",
+            F(sum(rows), len(rows)),
+            None,
+            F(1),
+        ),
+        Comparison(
+            "largest change of the loss along the code's direction (descent: at most 0)",
+            worst,
+            AtMost(F(0)),
+            AtLeast(F(1)),
+        ),
+    ]
 
 
-@erratum(34, "a summary of Vorontsov et al.", "the chain of products; names",
-         "prod dh_i/da_i da_i/dh_i; factorial RNN; Caley", "dh_j/da_j da_{j+1}/dh_j; factorised; "
-         "Cayley",
-         "a_i does not depend on h_i; the next pre-activation does. The D of each factor is that "
-         "of its own layer.")
+@erratum(
+    34,
+    "a summary of Vorontsov et al.",
+    "the chain of products; names",
+    "prod dh_i/da_i da_i/dh_i; factorial RNN; Caley",
+    "dh_j/da_j da_{j+1}/dh_j; factorised; Cayley",
+    "a_i does not depend on h_i; the next pre-activation does. The D of each factor is that "
+    "of its own layer.",
+)
 def _e34(rng: Rng) -> list[Comparison]:
     two = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
     later = W1 @ softsign(A1)
-    return [Comparison("da_3/da_1, transposed (denominator layout)", two.T,
-                       slopes(A1) @ W1.T @ slopes(A1) @ W2.T,
-                       slopes(A1) @ W1.T @ slopes(later) @ W2.T)]
+    return [
+        Comparison(
+            "da_3/da_1, transposed (denominator layout)",
+            two.T,
+            slopes(A1) @ W1.T @ slopes(A1) @ W2.T,
+            slopes(A1) @ W1.T @ slopes(later) @ W2.T,
+        )
+    ]
 
 
-@erratum(38, SOURCE, "after eq. 3", "D_i has the derivatives of the hidden units at layer i + 1",
-         "at layer i",
-         "D_i = dh_i/da_i, as in eq. 3 itself: h_i = f(a_i) has a_i's index.")
+@erratum(
+    38,
+    SOURCE,
+    "after eq. 3",
+    "D_i has the derivatives of the hidden units at layer i + 1",
+    "at layer i",
+    "D_i = dh_i/da_i, as in eq. 3 itself: h_i = f(a_i) has a_i's index.",
+)
 def _e38(rng: Rng) -> list[Comparison]:
     later = W1 @ softsign(A1)
     exact = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
-    return [Comparison("da_3/da_1 = W_3 D_2 W_2 D_1; printed: with D_3 and D_2", exact,
-                       W2 @ slopes(W2 @ softsign(later)) @ W1 @ slopes(later),
-                       W2 @ slopes(later) @ W1 @ slopes(A1))]
+    return [
+        Comparison(
+            "da_3/da_1 = W_3 D_2 W_2 D_1; printed: with D_3 and D_2",
+            exact,
+            W2 @ slopes(W2 @ softsign(later)) @ W1 @ slopes(later),
+            W2 @ slopes(later) @ W1 @ slopes(A1),
+        )
+    ]
 
 
-@erratum(43, "a summary of Vorontsov et al.", "the norm of the chain of products",
-         "if lambda (the largest singular value) is less than or greater than 1, the norm of the "
-         "gradient grows or decays exponentially",
-         "it decays if sup lambda_D lambda_W < 1; above 1, lambda_D lambda_W only admits growth",
-         "The product of the largest singular values is an upper bound of a step's gain. A "
-         "gradient along other singular vectors is multiplied by smaller ones.")
+@erratum(
+    43,
+    "a summary of Vorontsov et al.",
+    "the norm of the chain of products",
+    "if lambda (the largest singular value) is less than or greater than 1, the norm of the "
+    "gradient grows or decays exponentially",
+    "it decays if sup lambda_D lambda_W < 1; above 1, lambda_D lambda_W only admits growth",
+    "The product of the largest singular values is an upper bound of a step's gain. A "
+    "gradient along other singular vectors is multiplied by smaller ones.",
+)
 def _e43(rng: Rng) -> list[Comparison]:
     def after(W: Array, g: Array, steps: int = 20) -> F:
         """||g||^2 after so many steps back through a linear net."""
@@ -244,74 +392,133 @@ def _e43(rng: Rng) -> list[Comparison]:
 
     g = np.array([F(0), F(1)])
     wide, narrow = rational((2, 0), (0, F(1, 2))), rational((F(1, 2), 0), (0, F(1, 3)))
-    return [Comparison("||dL/da_0||^2 with W = diag(2, 1/2), T = 20, dL/da_20 = (0, 1)",
-                       after(wide, g), AtLeast(F(1)), F(1, 4) ** 20),
-            Comparison("the same with W = diag(1/2, 1/3), of norm 1/2", after(narrow, g), None,
-                       AtMost(F(1, 4) ** 20))]
+    return [
+        Comparison(
+            "||dL/da_0||^2 with W = diag(2, 1/2), T = 20, dL/da_20 = (0, 1)",
+            after(wide, g),
+            AtLeast(F(1)),
+            F(1, 4) ** 20,
+        ),
+        Comparison(
+            "the same with W = diag(1/2, 1/3), of norm 1/2",
+            after(narrow, g),
+            None,
+            AtMost(F(1, 4) ** 20),
+        ),
+    ]
 
 
-@erratum(44, SOURCE, "the released code",
-         "a step of U or V is Cayley(eta A) W_0, with the W_0 that the graph was built with",
-         "Cayley(eta A) W, with the W that the step before has made, as in eq. 9",
-         "param.get_value() is an array, and in the graph of the updates a constant. A depends on "
-         "the present gradient and on W_0 alone, so that W never leaves the matrices that one step "
-         "from W_0 reaches.")
+@erratum(
+    44,
+    SOURCE,
+    "the released code",
+    "a step of U or V is Cayley(eta A) W_0, with the W_0 that the graph was built with",
+    "Cayley(eta A) W, with the W that the step before has made, as in eq. 9",
+    "param.get_value() is an array, and in the graph of the updates a constant. A depends on "
+    "the present gradient and on W_0 alone, so that W never leaves the matrices that one step "
+    "from W_0 reaches.",
+)
 def _e44(rng: Rng) -> list[Comparison]:
     start, target = np.eye(2), np.array([[0.0, -1.0], [1.0, 0.0]])
     moving = stuck = start
     for _ in range(200):  # down ||W - R||_F^2 / 2, of which R = target is the least value
         moving = stiefel.step(moving, moving - target, 0.1)
         stuck = stiefel.step(start, stuck - target, 0.1)
-    return [Comparison("||W - R||_F after 200 steps of rate .1 down its square; at first 2, by the "
-                       "code's update", float(np.linalg.norm(stuck - target)), AtMost(1e-6),
-                       AtLeast(1.0)),
-            Comparison("the same by eq. 9", float(np.linalg.norm(moving - target)), None,
-                       AtMost(1e-6))]
+    return [
+        Comparison(
+            "||W - R||_F after 200 steps of rate .1 down its square; at first 2, by the "
+            "code's update",
+            float(np.linalg.norm(stuck - target)),
+            AtMost(1e-6),
+            AtLeast(1.0),
+        ),
+        Comparison("the same by eq. 9", float(np.linalg.norm(moving - target)), None, AtMost(1e-6)),
+    ]
 
 
-_e39 = Erratum(39, SOURCE, "3.1.2", "both the ordered and sequential MNIST tasks",
-               "both the ordered and permuted sequential MNIST tasks",
-               "Both are sequential; the sentence compares Tables 1 and 2, ordered and permuted.")
+_e39 = Erratum(
+    39,
+    SOURCE,
+    "3.1.2",
+    "both the ordered and sequential MNIST tasks",
+    "both the ordered and permuted sequential MNIST tasks",
+    "Both are sequential; the sentence compares Tables 1 and 2, ordered and permuted.",
+)
 
 
-@erratum(51, SOURCE, "2, at its end", "the strength of the prior is equivalent to the variance "
-         "of the Gaussian",
-         "it is 1 / (2 v), v the variance: the smaller v, the stronger",
-         "-log N(s; 1, v) = (s - 1)^2 / (2 v) + a constant. The sections on experiments use the "
-         "word so: priors that are too strong slow convergence.")
+@erratum(
+    51,
+    SOURCE,
+    "2, at its end",
+    "the strength of the prior is equivalent to the variance of the Gaussian",
+    "it is 1 / (2 v), v the variance: the smaller v, the stronger",
+    "-log N(s; 1, v) = (s - 1)^2 / (2 v) + a constant. The sections on experiments use the "
+    "word so: priors that are too strong slow convergence.",
+)
 def _e51(rng: Rng) -> list[Comparison]:
     s = np.array([F(3, 2), F(1, 5)])
-    ones = SVD(margin="none", prior=F(1)).penalty(
-        {"U": identity(2), "V": identity(2), "s": s})[1]["s"]
+    ones = SVD(margin="none", prior=F(1)).penalty({"U": identity(2), "V": identity(2), "s": s})[1][
+        "s"
+    ]
     density = jacobian(lambda s: (s - 1) * (s - 1) / 2, s).diagonal()  # times v
-    return [Comparison("lambda with which lambda sum (s - 1)^2 has the gradient of "
-                       f"-log N(s; 1, {v})", density / v / ones, np.full(2, v),
-                       np.full(2, 1 / (2 * v))) for v in (F(1, 4), F(3))]
+    return [
+        Comparison(
+            f"lambda with which lambda sum (s - 1)^2 has the gradient of -log N(s; 1, {v})",
+            density / v / ones,
+            np.full(2, v),
+            np.full(2, 1 / (2 * v)),
+        )
+        for v in (F(1, 4), F(3))
+    ]
 
 
-@erratum(52, SOURCE, "eq. 5", "||da_{t+1}/da_t|| <= ||D_t|| ||W_t||",
-         "||da_{t+1}/da_t|| <= ||D_t|| ||W_{t+1}||",
-         "By eq. 3: a_{t+1} = W_{t+1} h_t. In a recurrent net the two are one; the equation is "
-         "that of layer i, too.")
+@erratum(
+    52,
+    SOURCE,
+    "eq. 5",
+    "||da_{t+1}/da_t|| <= ||D_t|| ||W_t||",
+    "||da_{t+1}/da_t|| <= ||D_t|| ||W_{t+1}||",
+    "By eq. 3: a_{t+1} = W_{t+1} h_t. In a recurrent net the two are one; the equation is "
+    "that of layer i, too.",
+)
 def _e52(rng: Rng) -> list[Comparison]:
     before, after = identity(2) / 10, 10 * identity(2)
     a = before @ rational((0, 0))[0]  # softsign' = 1 there
     gain = jacobian(lambda a: after @ softsign(a), a)
-    return [Comparison("||da_{t+1}/da_t|| with W_t = .1 I, W_{t+1} = 10 I, D_t = I",
-                       abs(gain).max(), AtMost(F(1, 10)), AtMost(F(10)))]
+    return [
+        Comparison(
+            "||da_{t+1}/da_t|| with W_t = .1 I, W_{t+1} = 10 I, D_t = I",
+            abs(gain).max(),
+            AtMost(F(1, 10)),
+            AtMost(F(10)),
+        )
+    ]
 
 
-@erratum(53, SOURCE, "eqs. 1, 2", "n hidden layers have pre-activations a_i, i = 2 .. n, with the "
-         "loss at layer n", "i = 1 .. n + 1, h_0 the input, with the loss at layer n + 1",
-         "Eqs. 2 and 4 have a_{n+1} and W_{n+1}; and the first hidden layer has a matrix.")
+@erratum(
+    53,
+    SOURCE,
+    "eqs. 1, 2",
+    "n hidden layers have pre-activations a_i, i = 2 .. n, with the loss at layer n",
+    "i = 1 .. n + 1, h_0 the input, with the loss at layer n + 1",
+    "Eqs. 2 and 4 have a_{n+1} and W_{n+1}; and the first hidden layer has a matrix.",
+)
 def _e53(rng: Rng) -> list[Comparison]:
-    return [Comparison(f"matrices of a net of {n} hidden layers",
-                       sum(name.startswith("W") for name in FeedforwardNet((2,) * (n + 2)).shapes),
-                       n - 1, n + 1) for n in (1, 4)]
+    return [
+        Comparison(
+            f"matrices of a net of {n} hidden layers",
+            sum(name.startswith("W") for name in FeedforwardNet((2,) * (n + 2)).shapes),
+            n - 1,
+            n + 1,
+        )
+        for n in (1, 4)
+    ]
 
 
 _e55 = Erratum(
-    55, "a summary of Vorontsov et al.", "the experiments",
+    55,
+    "a summary of Vorontsov et al.",
+    "the experiments",
     "in the synthetic memory tasks a small margin was better than no orthogonal constraint",
     "of copy it was at the longest T only; of adding, margins of 1 to 100 were, and no small one "
     "was tried",
@@ -320,34 +527,73 @@ _e55 = Erratum(
     "1, 10, 100 and none. refnet's runs (three seeds each, benchmarks/README.md) solve copy at "
     "T = 200 after 2,200 to 2,300 iterations with a margin of .001, 1,300 to 1,500 with .01, and "
     "500 to 900 without one; without one, one of three is not solved at T = 500, and none is at "
-    "1,000.")
+    "1,000.",
+)
 
 
-@erratum(56, SOURCE, "3; the summary of it",
-         "strict orthogonality guarantees a stable gradient norm",
-         "it does if f' = 1; else sup |f'| <= 1 guarantees that the norm does not grow",
-         "||dh_T/dh_t|| is at most the product of sup |f'| over the steps, and less the more the "
-         "units saturate: W = I with tanh has dh_T/dh_t = prod diag(f'(a)). Section 1.1 itself has "
-         "D contractive.")
+@erratum(
+    56,
+    SOURCE,
+    "3; the summary of it",
+    "strict orthogonality guarantees a stable gradient norm",
+    "it does if f' = 1; else sup |f'| <= 1 guarantees that the norm does not grow",
+    "||dh_T/dh_t|| is at most the product of sup |f'| over the steps, and less the more the "
+    "units saturate: W = I with tanh has dh_T/dh_t = prod diag(f'(a)). Section 1.1 itself has "
+    "D contractive.",
+)
 def _e56(rng: Rng) -> list[Comparison]:
     W = ROTATION.astype(float)
     linear, tanh = (float(product_norms(name, W, 50)[0]) for name in ("identity", "tanh"))
-    return [Comparison("||dh_50/dh_0|| with a rotation and f(a) = a", linear, None, 1.0, 1e-12),
-            Comparison("the same with tanh", tanh, 1.0, AtMost(1e-3), 1e-12)]
+    return [
+        Comparison("||dh_50/dh_0|| with a rotation and f(a) = a", linear, None, 1.0, 1e-12),
+        Comparison("the same with tanh", tanh, 1.0, AtMost(1e-3), 1e-12),
+    ]
 
 
-@erratum(57, SOURCE, "1", "a weight penalty bounds the spectral radius, thus limiting the maximal "
-         "gain",
-         "it limits the maximal gain ||W||_2, which is at most the Frobenius norm, and with it the "
-         "radius; a bound of the radius limits no gain",
-         "rho(W) <= ||W||_2 <= ||W||_F. With W = [[2, 2], [-2, -2]], W W = 0, so both eigenvalues "
-         "are 0, and W (1, 1)' = (4, -4)'.")
+@erratum(
+    57,
+    SOURCE,
+    "1",
+    "a weight penalty bounds the spectral radius, thus limiting the maximal gain",
+    "it limits the maximal gain ||W||_2, which is at most the Frobenius norm, and with it the "
+    "radius; a bound of the radius limits no gain",
+    "rho(W) <= ||W||_2 <= ||W||_F. With W = [[2, 2], [-2, -2]], W W = 0, so both eigenvalues "
+    "are 0, and W (1, 1)' = (4, -4)'.",
+)
 def _e57(rng: Rng) -> list[Comparison]:
-    gain = float(np.linalg.norm(NILPOTENT @ np.ones(2)) / 2 ** 0.5)
-    return [Comparison("||W x|| / ||x|| for x = (1, 1); printed: at most the radius", gain,
-                       AtMost(spectral_radius(NILPOTENT)),
-                       AtMost(float(np.linalg.norm(NILPOTENT))), 1e-6)]
+    gain = float(np.linalg.norm(NILPOTENT @ np.ones(2)) / 2**0.5)
+    return [
+        Comparison(
+            "||W x|| / ||x|| for x = (1, 1); printed: at most the radius",
+            gain,
+            AtMost(spectral_radius(NILPOTENT)),
+            AtMost(float(np.linalg.norm(NILPOTENT))),
+            1e-6,
+        )
+    ]
 
 
-ERRATA: tuple[Erratum, ...] = (_e21, _e22, _e23, _e24, _e25, _e26, _e27, _e28, _e29, _e30, _e31,
-                               _e34, _e38, _e39, _e43, _e44, _e51, _e52, _e53, _e55, _e56, _e57)
+ERRATA: tuple[Erratum, ...] = (
+    _e21,
+    _e22,
+    _e23,
+    _e24,
+    _e25,
+    _e26,
+    _e27,
+    _e28,
+    _e29,
+    _e30,
+    _e31,
+    _e34,
+    _e38,
+    _e39,
+    _e43,
+    _e44,
+    _e51,
+    _e52,
+    _e53,
+    _e55,
+    _e56,
+    _e57,
+)

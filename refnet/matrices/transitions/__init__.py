@@ -20,16 +20,36 @@ from refnet.matrices.transitions.schur import Schur
 from refnet.matrices.transitions.svd import SVD
 from refnet.specs import Kind, field_options, read
 
-__all__ = ["SPEC", "TRANSITIONS", "CayleyMap", "Householder", "MatrixExponential", "Orthogonal",
-           "Product", "SVD", "ScaledCayley", "Schur", "Transition", "transition"]
+__all__ = [
+    "SPEC",
+    "TRANSITIONS",
+    "CayleyMap",
+    "Householder",
+    "MatrixExponential",
+    "Orthogonal",
+    "Product",
+    "SVD",
+    "ScaledCayley",
+    "Schur",
+    "Transition",
+    "transition",
+]
 
 TRANSITIONS: dict[str, type[Any]] = {
-    "orthogonal": Orthogonal, "product": Product, "svd": SVD, "expm": MatrixExponential,
-    "cayley": CayleyMap, "scaled_cayley": ScaledCayley, "householder": Householder,
-    "schur": Schur}
+    "orthogonal": Orthogonal,
+    "product": Product,
+    "svd": SVD,
+    "expm": MatrixExponential,
+    "cayley": CayleyMap,
+    "scaled_cayley": ScaledCayley,
+    "householder": Householder,
+    "schur": Schur,
+}
 
-SPEC = Kind(("dense", *TRANSITIONS),
-            lambda name: {} if name == "dense" else field_options(TRANSITIONS[name]))
+SPEC = Kind(
+    ("dense", *TRANSITIONS),
+    lambda name: {} if name == "dense" else field_options(TRANSITIONS[name]),
+)
 """The names and options that a text such as "svd:margin=0.1" may hold."""
 
 
@@ -56,13 +76,16 @@ def transition(name: str, **options: Any) -> Transition | None:
     options = given | options
     if name == "dense":
         if options:
-            raise ValueError(f"transition 'dense' takes no options; choose one of "
-                             f"{', '.join(TRANSITIONS)}")
+            raise ValueError(
+                f"transition 'dense' takes no options; choose one of {', '.join(TRANSITIONS)}"
+            )
         return None
     known = SPEC.options(name)
     for option in options:
         if option not in known:
-            raise ValueError(f"transition {name}: {option!r} is unknown; its options are "
-                             f"{', '.join(known) or 'none'}")
+            raise ValueError(
+                f"transition {name}: {option!r} is unknown; its options are "
+                f"{', '.join(known) or 'none'}"
+            )
     made: Transition = TRANSITIONS[name](**options)
     return made

@@ -72,8 +72,7 @@ class Plain:
         """Nothing is added to the loss."""
         return 0, {}
 
-    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
-                ) -> Moved:
+    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number) -> Moved:
         """Nothing lives on a manifold."""
         return Moved({}, {}, ())
 
@@ -95,16 +94,16 @@ class Manifold(Plain):
 
     def __post_init__(self) -> None:
         for what, options in (("step", stiefel.RETRACTIONS), ("metric", stiefel.METRICS)):
-            choice(f"transition {type(self).__name__.lower()}: {what}", getattr(self, what),
-                   options)
+            choice(
+                f"transition {type(self).__name__.lower()}: {what}", getattr(self, what), options
+            )
 
     @property
     def bases(self) -> tuple[str, ...]:
         """The parts that should be orthogonal, by a constraint or a penalty."""
         return self.manifold
 
-    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
-                ) -> Moved:
+    def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number) -> Moved:
         """One step of the named parts (full names) against their gradients, with the drift
         guard after it. Exact numbers do not drift and are not measured. The parts do not depend
         on each other, and several large ones move at once, each in a thread.
@@ -129,16 +128,22 @@ class Manifold(Plain):
         else:
             in_threads(lambda n: move(names[n]), len(names))
         guards = {name: guarded for name in names if (guarded := found[name][1]) is not None}
-        return Moved({name: found[name][0] for name in names},
-                     {name: guarded.defect for name, guarded in guards.items()},
-                     tuple(name for name, guarded in guards.items() if guarded.repaired))
+        return Moved(
+            {name: found[name][0] for name in names},
+            {name: guarded.defect for name, guarded in guards.items()},
+            tuple(name for name, guarded in guards.items() if guarded.repaired),
+        )
 
     def report(self, parts: Params) -> dict[str, float]:
         """The sign of det W, and ``||M'M - I||_F`` of every part M that should be orthogonal."""
-        narrow = {name: M if M.shape[0] >= M.shape[1] else M.T
-                  for name, M in parts.items() if name in self.bases}
-        return super().report(parts) | {f"defect_{name}": stiefel.defect(M)
-                                        for name, M in narrow.items()}
+        narrow = {
+            name: M if M.shape[0] >= M.shape[1] else M.T
+            for name, M in parts.items()
+            if name in self.bases
+        }
+        return super().report(parts) | {
+            f"defect_{name}": stiefel.defect(M) for name, M in narrow.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -213,8 +218,10 @@ class Product(Manifold):
         whole("transition product: seed", self.seed, 0, SEED)
         kind("transition product: hard", self.hard, bool, "True or False")
         if self.low > self.high:
-            raise ValueError(f"transition product: distances are drawn from {self.low} to "
-                             f"{self.high}; need low <= high")
+            raise ValueError(
+                f"transition product: distances are drawn from {self.low} to "
+                f"{self.high}; need low <= high"
+            )
 
     @property
     def manifold(self) -> tuple[str, ...]:
@@ -243,8 +250,10 @@ class Product(Manifold):
     def init(self, start: Array) -> Params:
         """S, and new distances D."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=DISTANCES))
-        return {"D": rng.uniform(self.low, self.high, start.shape),
-                "S": polar(start) if self.hard else start}
+        return {
+            "D": rng.uniform(self.low, self.high, start.shape),
+            "S": polar(start) if self.hard else start,
+        }
 
     def matrix(self, parts: Params) -> tuple[Array, None]:
         """W = D o S."""

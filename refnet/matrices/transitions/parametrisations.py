@@ -171,8 +171,8 @@ class ScaledCayley(Plain):
             # the eliminated column k of I + Q D; e_k has not been touched by earlier steps
             column = D[k] * columns[:, k]
             column[k] += 1
-            factors = column[k + 1:] / column[k]
-            columns[k + 1:, k + 1:] -= np.multiply.outer(factors, columns[k, k + 1:])
+            factors = column[k + 1 :] / column[k]
+            columns[k + 1 :, k + 1 :] -= np.multiply.outer(factors, columns[k, k + 1 :])
         one = np.eye(n)
         Y = solve(one + Q * D, one - Q * D)
         return {"A": np.tril((Y - Y.T) / 2, -1), "D": D}
@@ -184,8 +184,10 @@ class ScaledCayley(Plain):
 
     def pull_back(self, parts: Params, tape: _Cayley, dW: Array) -> Params:
         """As the Cayley map's, at ``dW D``."""
-        return {"A": _cayley_pull(tape, np.asanyarray(dW * parts["D"])),
-                "D": np.zeros_like(parts["D"])}
+        return {
+            "A": _cayley_pull(tape, np.asanyarray(dW * parts["D"])),
+            "D": np.zeros_like(parts["D"]),
+        }
 
 
 class _Product(NamedTuple):
@@ -248,8 +250,8 @@ class Householder(Plain):
         diagonal = np.arange(len(gram))
         S = np.triu(gram)
         S[diagonal, diagonal] = times(0.5, gram[diagonal, diagonal])
-        Y = solve(S, V[:, :len(D)])
-        product = eye(V.shape[1], V.dtype)[:, :len(D)] - matmul(V.T, Y)
+        Y = solve(S, V[:, : len(D)])
+        product = eye(V.shape[1], V.dtype)[:, : len(D)] - matmul(V.T, Y)
         return np.asanyarray((product.T if D.ndim == 2 else product) * D), _Product(Y, S)
 
     def pull_back(self, parts: Params, tape: _Product, dW: Array) -> Params:
@@ -260,7 +262,7 @@ class Householder(Plain):
         G = G.T if D.ndim == 2 else G
         Z = solve(S.T, matmul(V, G))  # minus the gradient at the right-hand side of S Y = V
         dV = -matmul(Y, G.T)
-        dV[:, :len(D)] = dV[:, :len(D)] - Z
+        dV[:, : len(D)] = dV[:, : len(D)] - Z
         dS = np.triu(matmul(Z, Y.T))
         diagonal = np.arange(len(dS))
         dS[diagonal, diagonal] = times(0.5, dS[diagonal, diagonal])

@@ -63,8 +63,10 @@ class Schur(Manifold):
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """P and T (N, N), g and a (N/2,). Raises ValueError for an odd N."""
         if rows % 2:
-            raise ValueError(f"transition schur: the matrix has {rows} rows; need an even number, "
-                             "for 2 x 2 blocks")
+            raise ValueError(
+                f"transition schur: the matrix has {rows} rows; need an even number, "
+                "for 2 x 2 blocks"
+            )
         return {"P": (rows, rows), "T": (rows, rows), "g": (rows // 2,), "a": (rows // 2,)}
 
     def init(self, start: Array) -> Params:
@@ -75,25 +77,32 @@ class Schur(Manifold):
         complex pairs.
         """
         from scipy.linalg import schur  # slow to import, and only this needs it
+
         n = len(start)
         if n % 2 or start.shape != (n, n):
-            raise ValueError(f"transition schur: the start is {start.shape}; need a square matrix "
-                             "of even size, for 2 x 2 blocks")
+            raise ValueError(
+                f"transition schur: the start is {start.shape}; need a square matrix "
+                "of even size, for 2 x 2 blocks"
+            )
         middle, P, reals = schur(start, output="real", sort=lambda re, im: im == 0)
         for i in range(0, reals, 2):
-            (p, q), (_, r) = middle[i:i + 2, i:i + 2]
+            (p, q), (_, r) = middle[i : i + 2, i : i + 2]
             turn = np.arctan2(r - p, q) / 2  # the rotation after which both are (p + r) / 2
             c, s = np.cos(turn), np.sin(turn)
             Q = np.array([[c, -s], [s, c]])
-            middle[i:i + 2] = Q.T @ middle[i:i + 2]
-            middle[:, i:i + 2] = middle[:, i:i + 2] @ Q
-            P[:, i:i + 2] = P[:, i:i + 2] @ Q
+            middle[i : i + 2] = Q.T @ middle[i : i + 2]
+            middle[:, i : i + 2] = middle[:, i : i + 2] @ Q
+            P[:, i : i + 2] = P[:, i : i + 2] @ Q
         even = np.arange(0, n, 2)
         cos, sin = middle[even, even], middle[even + 1, even]
         T = np.triu(middle, 1)
         T[even, even + 1] += sin
-        return {"P": np.ascontiguousarray(P), "T": T, "g": np.hypot(cos, sin),
-                "a": np.arctan2(sin, cos)}
+        return {
+            "P": np.ascontiguousarray(P),
+            "T": T,
+            "g": np.hypot(cos, sin),
+            "a": np.arctan2(sin, cos),
+        }
 
     def matrix(self, parts: Params) -> tuple[Array, _Tape]:
         """W, and the tape."""
@@ -127,5 +136,7 @@ class Schur(Manifold):
         if not self.modulus_penalty:
             return 0, {}
         off = parts["g"] - 1
-        return (times(self.modulus_penalty, (off * off).sum(keepdims=True))[0],
-                {"g": times(2 * self.modulus_penalty, off)})
+        return (
+            times(self.modulus_penalty, (off * off).sum(keepdims=True))[0],
+            {"g": times(2 * self.modulus_penalty, off)},
+        )

@@ -68,8 +68,9 @@ class SVD(Manifold):
         super().__post_init__()
         if isinstance(self.margin, str):
             if self.margin != "none":
-                raise ValueError(f"transition svd: margin is {self.margin!r}; need a number in "
-                                 "[0, inf), or none")
+                raise ValueError(
+                    f"transition svd: margin is {self.margin!r}; need a number in [0, inf), or none"
+                )
         else:
             number("transition svd: margin", self.margin)
         choice("transition svd: spectrum_rate", self.spectrum_rate, RATES)
@@ -133,7 +134,8 @@ class SVD(Manifold):
                 f"transition svd: the start {start.shape} has singular values from {s[-1]:.6g} to "
                 f"{s[0]:.6g}; margin {self.margin} allows {'1' if m == 0 else 'those between'} "
                 + (f"{1 - m:.6g} and {1 + m:.6g}" if m else "alone")
-                + ". Start from an orthogonal matrix, or take a larger margin or none")
+                + ". Start from an orthogonal matrix, or take a larger margin or none"
+            )
         if m == 0:
             return bases
         offset = np.where(abs(s - 1) <= slack, 0, (s - 1) / m)  # 2 sigmoid(p) - 1 = tanh(p / 2)
@@ -203,5 +205,9 @@ class SVD(Manifold):
         of its entries are negative."""
         s = self.spectrum(parts)
         return super().report(parts) | {
-            "s_min": float(s.min()), "s_mean": float(s.mean()), "s_max": float(s.max()),
-            "s_sd": float(s.std()), "s_negative": int((s < 0).sum())}
+            "s_min": float(s.min()),
+            "s_mean": float(s.mean()),
+            "s_max": float(s.max()),
+            "s_sd": float(s.std()),
+            "s_negative": int((s < 0).sum()),
+        }
