@@ -9,7 +9,7 @@ Checked by: tests/exact/test_balls.py::test_ball_product_contains_rational_produ
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf, nextafter
+from math import floor, inf, log2, nextafter
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,26 @@ from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM
 from refnet.maths.numeric import MATMUL
 
-__all__ = ["bits", "count_product", "decided", "on_product", "precision", "settled",
-           "shortened", "waiting"]
+__all__ = [
+    "arb",
+    "bits",
+    "centered",
+    "decided",
+    "log2_bound",
+    "on_product",
+    "precision",
+    "settled",
+    "shortened",
+    "waiting",
+    "widened",
+]
 
+Ball = Any
+Matrix = Any
+"""python-flint's numbers and matrices, which have no types for a checker."""
 _listeners: list[Callable[[int], None]] = []
-_kept: list[dict[Any, Any]] = []
+_centered: list[tuple[Array, list[Array]]] = []
+_caches: list[dict[Any, Any]] = []
 _most = _sum_bits = 53
 """The precision asked for."""
 TIE = 64
@@ -52,7 +67,7 @@ def precision(bits: int, sums: int = 0) -> Iterator[None]:
         yield
     finally:
         ctx.prec, _most, _sum_bits = before
-        for matrices in _kept:
+        for matrices in _caches:
             matrices.clear()
 
 
@@ -67,10 +82,16 @@ def on_product(listener: Callable[[int], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def count_product() -> None:
-    """Count a matrix product."""
-    for listener in _listeners:
-        listener(1)
+@contextmanager
+def centered(weights: Array) -> Iterator[list[Array]]:
+    """In this block a product by (a view of) ``weights`` takes the midpoints of its left factor.
+    The list gets log2 of a bound of each row's Euclidean distance from them, (N,), by product."""
+    distances: list[Array] = []
+    _centered.append((weights, distances))
+    try:
+        yield distances
+    finally:
+        _centered.pop()
 
 
 def bits() -> tuple[int, int]:
@@ -84,56 +105,87 @@ def waiting() -> None:
         listener(0)
 
 
-def _array(matrix: Any) -> Array:
+def _array(matrix: Matrix) -> Array:
     out = np.empty(matrix.nrows() * matrix.ncols(), object)
     out[:] = matrix.entries()
     return out.reshape(matrix.nrows(), matrix.ncols())
 
 
-def _product(matrix: Any) -> Callable[[Array, Array], Array]:
-    kept: dict[Any, tuple[Any, Any]] = {}
+def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
+    cache: dict[Any, tuple[Any, Matrix]] = {}
 
-    def right(b: Array) -> Any:
+    def right(b: Array) -> Matrix:
         """b as a matrix; that of the last call again if it has the same entries, such as the
         weights at every time step: which an array that cannot be written to has for sure."""
         fixed = isinstance(b.base, np.ndarray) and not b.base.flags.writeable
         key = (id(b.base), b.shape, b.strides, b.ctypes.data) if fixed else b.shape
-        if fixed and key in kept:
-            return kept[key][1]
+        if fixed and key in cache:
+            return cache[key][1]
         entries = b.ravel().tolist()
-        if key not in kept or kept[key][0] != entries:
-            kept[key] = b if fixed else entries, matrix(*b.shape, entries)
-        return kept[key][1]
+        if key not in cache or cache[key][0] != entries:
+            cache[key] = b if fixed else entries, matrix(*b.shape, entries)
+        return cache[key][1]
 
     def product(a: Array, b: Array) -> Array:
-        count_product()
+        for listener in _listeners:
+            listener(1)
         entries = a.ravel().tolist()
         if matrix is flint().arb_mat:
             known = _known(entries)
             flint().ctx.prec = min(_most, known + GUARD) if known > 0 else _most
-            if (a.shape[1] >= LONG and len(a) >= b.shape[1] and known < _most
-                    and _known(b[:, :1].ravel().tolist()) < _most):
+            if _centered and np.may_share_memory(b, _centered[-1][0]):
+                _centered[-1][1].append(np.array([_distance(row) for row in a.tolist()]))
+                columns = matrix(*a.T.shape, a.T.ravel().tolist()).mid()
+                return _array(right(b.T) * columns).T  # quicker than many columns of b
+            if (
+                a.shape[1] >= LONG
+                and len(a) >= b.shape[1]
+                and known < _most
+                and _known(b[:, :1].ravel().tolist()) < _most
+            ):
                 return _sums(entries, a.shape, b)
         return _array(matrix(*a.shape, entries) * right(b))
 
-    _kept.append(kept)
+    _caches.append(cache)
     return product
 
 
-def _known(entries: list[Any]) -> int:
+def _known(entries: list[Ball]) -> int:
     """How many bits the best known of some entries has; all that there are of exact ones."""
-    return max((value.rel_accuracy_bits() for value in entries[::len(entries) // LOOKED_AT + 1]
-                if type(value) is arb and not value.is_exact()), default=_most)
+    return max(
+        (
+            value.rel_accuracy_bits()
+            for value in entries[:: len(entries) // LOOKED_AT + 1]
+            if type(value) is arb and not value.is_exact()
+        ),
+        default=_most,
+    )
 
 
-def _sums(entries: list[Any], shape: tuple[int, ...], b: Array) -> Array:
+def _distance(row: list[Ball]) -> float:
+    """log2 of a bound of the Euclidean distance of the row from its midpoints."""
+    radii = (value.rad() for value in row if type(value) is arb)
+    return log2_bound(sum((radius * radius for radius in radii), arb(0))) / 2
+
+
+def log2_bound(ball: Ball) -> float:
+    """log2 of the largest magnitude in a ball, up to the rounding of a float64."""
+    if not ball.is_finite():
+        return inf
+    mantissa, exponent = ball.abs_upper().man_exp()
+    return log2(int(mantissa)) + int(exponent) if mantissa else -inf
+
+
+def _sums(entries: list[Ball], shape: tuple[int, ...], b: Array) -> Array:
     """A product of two inexact matrices that sums over many rows, as the gradient of a weight
     does: it is near the end of a computation and needs fewer bits than a recursion."""
     ctx = flint().ctx
     before, ctx.prec = ctx.prec, min(ctx.prec, _sum_bits)
     try:
-        left, right = (flint().arb_mat(*size, [+value for value in values]) for size, values in (
-            (shape, entries), (b.shape, b.ravel().tolist())))
+        left, right = (
+            flint().arb_mat(*size, [+value for value in values])
+            for size, values in ((shape, entries), (b.shape, b.ravel().tolist()))
+        )
         return _array(left * right)
     finally:
         ctx.prec = before
@@ -146,7 +198,7 @@ MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
 EXPM[flint().fmpq] = None
 
 
-def _ends(value: Any) -> tuple[float, float, float, float]:
+def _ends(value: Ball) -> tuple[float, float, float, float]:
     ball = arb(value)  # an exact zero in an object array is often the int 0
     # the conversion to float64 rounds to nearest; a bound must not shrink
     radius = 0.0 if ball.is_exact() else nextafter(float(ball.rad()), inf)
@@ -182,10 +234,26 @@ def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Arra
     same = low == high
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
         gap = high - low
-        tie = (np.nextafter(low, np.inf) == high) & np.isfinite(gap) & (
-            radius <= np.ldexp(gap, -TIE - 1))
+        tie = (
+            (np.nextafter(low, np.inf) == high)
+            & np.isfinite(gap)
+            & (radius <= np.ldexp(gap, -TIE - 1))
+        )
     even = np.where(low.view(np.int64) % 2 == 0, low, high)
     return np.where(same, low + 0.0, np.where(tie, even, middle)), same | tie
+
+
+def _symmetric(width: float) -> Ball:
+    """The ball of radius 2^width, rounded upwards, around 0."""
+    if not -inf < width < inf:
+        return arb(0, 0 if width == -inf else inf)
+    whole = floor(width)
+    return arb(0, arb((int(2.0 ** (width - whole + 30)) + 1, whole - 30)))
+
+
+def widened(array: Array, width: Array) -> Array:
+    """The balls with radii 2^width added; the shapes broadcast."""
+    return np.asarray(array + np.frompyfunc(_symmetric, 1, 1)(width), object)
 
 
 def shortened(arrays: Params) -> Params:
@@ -193,7 +261,9 @@ def shortened(arrays: Params) -> Params:
     ctx = flint().ctx
     before, ctx.prec = ctx.prec, _sum_bits
     try:
-        return {name: np.asarray(+value, object) if value.dtype == object else value
-                for name, value in arrays.items()}
+        return {
+            name: np.asarray(+value, object) if value.dtype == object else value
+            for name, value in arrays.items()
+        }
     finally:
         ctx.prec = before

@@ -32,6 +32,7 @@ def _converter(kind: str) -> Callable[[Any], Any]:
         return lambda value: Fraction(*_ratio(value))
     fmpq, arb = flint().fmpq, flint().arb
     import refnet.exact.balls  # noqa: F401  (registers the linear algebra of both types)
+
     if kind == "rational":
         return lambda value: fmpq(*_ratio(value))
 
@@ -64,19 +65,25 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
     array = np.asarray(array)
     if array.dtype.kind not in "fiuO" or array.shape == () and array[()] is None:
         raise TypeError(f"{name}: the array is of {array.dtype}; need real numbers")
-    if kind == "ball" and array.dtype.kind == "f" and array.itemsize <= 8 and (
-            np.isfinite(array).all()):
+    if (
+        kind == "ball"
+        and array.dtype.kind == "f"
+        and array.itemsize <= 8
+        and (np.isfinite(array).all())
+    ):
         return np.asarray(np.frompyfunc(flint().arb, 1, 1)(array.astype(float)), object)
     out = np.empty(array.shape, object)
     for index in np.ndindex(array.shape):
         try:
             out[index] = convert(array[index])
         except (AttributeError, TypeError):
-            raise TypeError(f"{name}: entry {index} is of type {type(array[index]).__name__}; need "
-                            "a number") from None
+            raise TypeError(
+                f"{name}: entry {index} is of type {type(array[index]).__name__}; need a number"
+            ) from None
         except (ValueError, OverflowError):
-            raise ValueError(f"{name}: entry {index} is {array[index]}; exact numbers are finite"
-                             ) from None
+            raise ValueError(
+                f"{name}: entry {index} is {array[index]}; exact numbers are finite"
+            ) from None
     return out
 
 

@@ -13,23 +13,36 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact.recorder import Recorded, fitted, made, record, refuse_infinite, stop
+from refnet.exact.recorder import (
+    Operand,
+    Operation,
+    Recorded,
+    derived,
+    record,
+    refuse_infinite,
+    stop,
+    unbroadcast,
+)
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
 
 __all__ = ["COMPARISONS", "UFUNCS", "both", "compared", "largest", "where"]
 
+Number = Any
+"""An entry: a float, a rational, a ball."""
 _METHOD = {"arctan": "atan", "arcsinh": "asinh", "arctanh": "atanh"}
 """NumPy's name of a function -> the name of the method of Python number types, if it differs."""
 POWERS = 64
 
 
 def _elementary(name: str) -> Callable[[Array], Array]:
-    def element(value: Any) -> Any:
+    def element(value: Number) -> Number:
         method = getattr(value, _METHOD.get(name, name), None)
         if method is None:
-            raise TypeError(f"np.{name} of {type(value).__name__} {value!r:.40} is not a number "
-                            "of that type; use balls, kind='ball'")
+            raise TypeError(
+                f"np.{name} of {type(value).__name__} {value!r:.40} is not a number "
+                "of that type; use balls, kind='ball'"
+            )
         return method()
 
     on_objects = np.frompyfunc(element, 1, 1)
@@ -39,6 +52,7 @@ def _elementary(name: str) -> Callable[[Array], Array]:
             return np.asarray(on_objects(x), object)
         if name == "erf":
             from scipy.special import erf
+
             return np.asanyarray(erf(x))
         return np.asanyarray(getattr(np, name)(x))
 
@@ -48,48 +62,55 @@ def _elementary(name: str) -> Callable[[Array], Array]:
 cosh, sinh = _elementary("cosh"), _elementary("sinh")
 
 
-def _pi(like: Array) -> Any:
+def _pi(like: Array) -> Operand:
     return type(like.flat[0]).pi() if like.dtype == object else np.pi
 
 
-def _unary(name: str, slope: Callable[[Array, Array], Any],
-           value: Callable[[Array], Array] | None = None) -> Callable[..., Any]:
+def _unary(
+    name: str, slope: Callable[[Array, Array], Any], value: Callable[[Array], Array] | None = None
+) -> Operation:
     value = value or _elementary(name)
 
-    def operation(x: Any) -> Any:
+    def operation(x: Operand) -> Operand:
         node = x.node
         y = value(node.raw)
         refuse_infinite(f"np.{name}", y)
-        return made(x, y, f"np.{name}", (node, lambda g: g * slope(node.raw, y)))
+        return derived(x, y, f"np.{name}", (node, lambda g: g * slope(node.raw, y)))
 
     return operation
 
 
-def _binary(operator: np.ufunc, left: Callable[..., Any], right: Callable[..., Any]
-            ) -> Callable[..., Any]:
+def _binary(operator: np.ufunc, left: Operation, right: Operation) -> Operation:
     name = f"np.{operator.__name__}"
 
-    def operation(a: Any, b: Any) -> Any:
+    def operation(a: Operand, b: Operand) -> Operand:
         a, b = both(a, b)
         u, v = a.node, b.node
         y = operator(u.raw, v.raw)
         refuse_infinite(name, y)
-        return made(a, y, name,
-                    (u, lambda g: fitted(np.asanyarray(left(g, u.raw, v.raw, y)), u.raw.shape)),
-                    (v, lambda g: fitted(np.asanyarray(right(g, u.raw, v.raw, y)), v.raw.shape)))
+        return derived(
+            a,
+            y,
+            name,
+            (u, lambda g: unbroadcast(left(g, u.raw, v.raw, y), u.raw.shape)),
+            (v, lambda g: unbroadcast(right(g, u.raw, v.raw, y), v.raw.shape)),
+        )
 
     return operation
 
 
-def both(*values: Any) -> list[Any]:
+def both(*values: Operand) -> list[Operand]:
     """All values as recorded arrays on the tape of the first one that is recorded."""
-    like = next(one for value in values
-                for one in (value if isinstance(value, (list, tuple)) else (value,))
-                if isinstance(one, Recorded))
+    like = next(
+        item
+        for value in values
+        for item in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(item, Recorded)
+    )
     return [record(like, value) for value in values]
 
 
-def _power(a: Any, b: Any) -> Any:
+def _power(a: Operand, b: Operand) -> Operand:
     if isinstance(b, Recorded):
         a, b = both(a, b)
         return np.exp(np.log(a) * b)
@@ -101,7 +122,7 @@ def _power(a: Any, b: Any) -> Any:
         size = np.exp(exponent * np.log(abs(a) if odd or even else a))
         return np.sign(a) * size if odd else size
     whole, half = divmod(abs(exponent), 1)
-    out: Any = np.sqrt(a) if half else a * 0 + 1 if not whole else None
+    out: Operand = np.sqrt(a) if half else a * 0 + 1 if not whole else None
     square, left = a, int(whole)
     while left:
         if left & 1:
@@ -111,44 +132,52 @@ def _power(a: Any, b: Any) -> Any:
     return 1 / out if exponent < 0 else out
 
 
-def _powers(a: Any, exponents: Array) -> Any:
+def _powers(a: Operand, exponents: Array) -> Operand:
     """Whole exponents one after the other, as ``a`` may be negative."""
     if (exponents % 1 != 0).any():
         return np.exp(exponents * np.log(a))
-    out: Any = 0
+    out: Operand = 0
     for n in np.unique(exponents):
-        own = exponents == n
-        out = where(own, _power(where(own, a, 1), n), out)
+        chosen = exponents == n
+        out = where(chosen, _power(where(chosen, a, 1), n), out)
     return out
 
 
 # ---- decisions
 
-def _decided(name: str) -> Callable[[Any, Any], bool]:
-    def less(p: Any, q: Any) -> bool:
+
+def _decided(name: str) -> Callable[[Number, Number], bool]:
+    def less(p: Number, q: Number) -> bool:
         if p < q:
             return True
         if p >= q:
             return False
         raise ArithmeticError(f"whether {p} < {q} is not decided; raise the precision")
 
-    def equal(p: Any, q: Any) -> bool:
+    def equal(p: Number, q: Number) -> bool:
         if p == q:
             return True
         if p != q:
             return False
-        raise ArithmeticError(f"whether {p} == {q} is not decided; raise the precision, or use "
-                              "stop() where a tie does not matter")
+        raise ArithmeticError(
+            f"whether {p} == {q} is not decided; raise the precision, or use "
+            "stop() where a tie does not matter"
+        )
 
-    return {"less": less, "greater": lambda p, q: less(q, p), "equal": equal,
-            "less_equal": lambda p, q: not less(q, p), "not_equal": lambda p, q: not equal(p, q),
-            "greater_equal": lambda p, q: not less(p, q)}[name]
+    return {
+        "less": less,
+        "greater": lambda p, q: less(q, p),
+        "equal": equal,
+        "less_equal": lambda p, q: not less(q, p),
+        "not_equal": lambda p, q: not equal(p, q),
+        "greater_equal": lambda p, q: not less(p, q),
+    }[name]
 
 
 COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 
 
-def compared(name: str, a: Any, b: Any) -> Array:
+def compared(name: str, a: Operand, b: Operand) -> Array:
     """The comparison of that name, entry by entry, as bool; balls have to decide it."""
     if object in (a.dtype, b.dtype):
         return np.asarray(np.frompyfunc(_decided(name), 2, 1)(a, b), bool)
@@ -175,42 +204,50 @@ def largest(raw: Array) -> tuple[Array, Array]:
         index = np.where(higher, k, index)
     top, share = np.asanyarray(top), np.arange(raw.shape[-1]) == index[..., None]
     if raw.dtype == object and (compared("equal", raw, top[..., None]).sum(axis=-1) > 1).any():
-        raise ArithmeticError("two entries tie for the largest, where it has no derivative; use "
-                              "balls, or stop() where a tie does not matter")
+        raise ArithmeticError(
+            "two entries tie for the largest, where it has no derivative; use "
+            "balls, or stop() where a tie does not matter"
+        )
     return top, share.astype(int)
 
 
 def _largest_ball(raw: Array) -> tuple[Array, Array]:
     from refnet.exact.balls import arb
+
     rows = raw.reshape(-1, raw.shape[-1])
     top, share = np.empty(len(rows), object), np.empty(rows.shape, object)
     for n, row in enumerate(rows.tolist()):
         best = row[0]
         for value in row[1:]:
             best = best.max(value)
-        may = [not value < best for value in row]
-        alone = arb(1) if sum(may) == 1 else arb(0.5, 0.5)
-        top[n], share[n] = best, [alone if one else arb(0) for one in may]
+        candidates = [not value < best for value in row]
+        alone = arb(1) if sum(candidates) == 1 else arb(0.5, 0.5)
+        top[n], share[n] = best, [alone if candidate else arb(0) for candidate in candidates]
     return top.reshape(raw.shape[:-1]), share.reshape(raw.shape)
 
 
-def _maximum(a: Any, b: Any) -> Any:
+def _maximum(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     u, v = a.node, b.node
     shape = np.broadcast_shapes(a.shape, b.shape)
-    top, share = largest(np.stack([np.broadcast_to(u.raw, shape),
-                                   np.broadcast_to(v.raw, shape)], axis=-1))
-    return made(a, top, "np.maximum",
-                (u, lambda g: fitted(np.asanyarray(g * share[..., 0]), u.raw.shape)),
-                (v, lambda g: fitted(np.asanyarray(g * share[..., 1]), v.raw.shape)))
+    top, share = largest(
+        np.stack([np.broadcast_to(u.raw, shape), np.broadcast_to(v.raw, shape)], axis=-1)
+    )
+    return derived(
+        a,
+        top,
+        "np.maximum",
+        (u, lambda g: unbroadcast(g * share[..., 0], u.raw.shape)),
+        (v, lambda g: unbroadcast(g * share[..., 1], v.raw.shape)),
+    )
 
 
-def _minimum(a: Any, b: Any) -> Any:
+def _minimum(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     return -_maximum(-a, -b)
 
 
-def _logaddexp(a: Any, b: Any) -> Any:
+def _logaddexp(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     top = stop(_maximum(a, b))
     return top + np.log(np.exp(a - top) + np.exp(b - top))
@@ -220,55 +257,76 @@ def _sign(raw: Array) -> Array:
     """-1, 0 or 1; of a ball that contains 0 and more, [-1, 1]."""
     if _are_balls(raw):
         from refnet.exact.balls import arb
-        signs = np.frompyfunc(lambda v: arb(1) if v > 0 else arb(-1) if v < 0 else
-                              arb(0) if v.is_zero() else arb(0, 1), 1, 1)
+
+        signs = np.frompyfunc(
+            lambda v: (
+                arb(1) if v > 0 else arb(-1) if v < 0 else arb(0) if v.is_zero() else arb(0, 1)
+            ),
+            1,
+            1,
+        )
         return np.asarray(signs(raw), object)
     positive, negative = (compared(name, raw, np.zeros((), int)) for name in ("greater", "less"))
     return positive.astype(int) - negative
 
 
-def _absolute(x: Any) -> Any:
+def _absolute(x: Operand) -> Operand:
     node, sign = x.node, _sign(x.raw)
     if _are_balls(x.raw):  # either slope of the kink
         from refnet.exact.balls import arb
+
         sign = np.where(compared("equal", sign, np.zeros((), int)), arb(0, 1), sign)
-    return made(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
+    return derived(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
+def where(condition: Operand, a: Operand, b: Operand) -> Operand:
     """``np.where``, recorded: each entry's gradient goes to the side that was chosen."""
     chosen = condition != 0 if isinstance(condition, Recorded) else np.array(condition)
     a, b = both(a, b)
     u, v, zero = a.node, b.node, a.lift(np.zeros(()), "")
-    return made(a, np.where(chosen, u.raw, v.raw), "np.where",
-                (u, lambda g: fitted(np.where(chosen, g, zero), u.raw.shape)),
-                (v, lambda g: fitted(np.where(chosen, zero, g), v.raw.shape)))
+    return derived(
+        a,
+        np.where(chosen, u.raw, v.raw),
+        "np.where",
+        (u, lambda g: unbroadcast(np.where(chosen, g, zero), u.raw.shape)),
+        (v, lambda g: unbroadcast(np.where(chosen, zero, g), v.raw.shape)),
+    )
 
 
-def _same(x: Any, *_: Any, **__: Any) -> Any:
+def _same(x: Operand, *_: Any, **__: Any) -> Operand:
     return x
 
 
-UFUNCS: dict[str, Callable[..., Any]] = {
+UFUNCS: dict[str, Operation] = {
     "negative": _unary("negative", lambda x, y: -1, lambda x: np.asanyarray(-x)),
-    "exp": _unary("exp", lambda x, y: y), "expm1": _unary("expm1", lambda x, y: y + 1),
-    "log": _unary("log", lambda x, y: 1 / x), "log1p": _unary("log1p", lambda x, y: 1 / (1 + x)),
+    "exp": _unary("exp", lambda x, y: y),
+    "expm1": _unary("expm1", lambda x, y: y + 1),
+    "log": _unary("log", lambda x, y: 1 / x),
+    "log1p": _unary("log1p", lambda x, y: 1 / (1 + x)),
     "sqrt": _unary("sqrt", lambda x, y: 1 / (2 * y)),
     "tanh": _unary("tanh", lambda x, y: 1 - y * y),
     "sin": _unary("sin", lambda x, y: numeric.cos(x)),
     "cos": _unary("cos", lambda x, y: -numeric.sin(x)),
-    "sinh": _unary("sinh", lambda x, y: cosh(x)), "cosh": _unary("cosh", lambda x, y: sinh(x)),
+    "sinh": _unary("sinh", lambda x, y: cosh(x)),
+    "cosh": _unary("cosh", lambda x, y: sinh(x)),
     "arctan": _unary("arctan", lambda x, y: 1 / (1 + x * x)),
     "expit": _unary("expit", lambda x, y: y * (1 - y), numeric.sigmoid),
     "erf": _unary("erf", lambda x, y: numeric.exp(-(x * x)) * (2 / _pi(x) ** 0.5)),
-    "absolute": _absolute, "fabs": _absolute, "positive": _same, "conjugate": _same,
+    "absolute": _absolute,
+    "fabs": _absolute,
+    "positive": _same,
+    "conjugate": _same,
     "hypot": lambda x, y: np.sqrt(x * x + y * y),
-    "square": lambda x: x * x, "reciprocal": lambda x: 1 / x,
-    "sign": lambda x: made(x, x.lift(_sign(x.raw), ""), "np.sign"),
+    "square": lambda x: x * x,
+    "reciprocal": lambda x: 1 / x,
+    "sign": lambda x: derived(x, x.lift(_sign(x.raw), ""), "np.sign"),
     "add": _binary(np.add, lambda g, a, b, y: g, lambda g, a, b, y: g),
     "subtract": _binary(np.subtract, lambda g, a, b, y: g, lambda g, a, b, y: -g),
     "multiply": _binary(np.multiply, lambda g, a, b, y: g * b, lambda g, a, b, y: g * a),
     "divide": _binary(np.divide, lambda g, a, b, y: g / b, lambda g, a, b, y: -(g * y / b)),
-    "power": _power, "float_power": _power, "maximum": _maximum, "minimum": _minimum,
+    "power": _power,
+    "float_power": _power,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "logaddexp": _logaddexp,
 }

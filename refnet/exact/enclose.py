@@ -5,7 +5,6 @@ Checked by: tests/exact/test_certify.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -14,18 +13,37 @@ import numpy as np
 from refnet.arguments import count, one_of, optional, real, takes
 from refnet.batch import Array, Batch, Params
 from refnet.exact.convert import lift, rounded
-from refnet.exact.parts import (Clock, Progress, for_each, halves, joined, packed_balls,
-                                packed_floats, side_by_side, unpacked_balls, unpacked_floats)
-from refnet.maths.kinds import fix
-from refnet.maths.kinds import kind as kind_of
+from refnet.exact.parts import (
+    Clock,
+    Progress,
+    for_each,
+    halves,
+    joined,
+    packed_balls,
+    packed_floats,
+    side_by_side,
+    unpacked_balls,
+    unpacked_floats,
+)
+from refnet.maths.kinds import fix, kind as kind_of
 from refnet.maths.losses import counted_predictions, score
 from refnet.nets.base import NetTape
 from refnet.nets.gradients import BATCH, NET, Net
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Certified", "Enclosure", "Lift", "Progress", "certified_of", "certify", "run_on",
-           "search", "states"]
+__all__ = [
+    "Certified",
+    "Enclosure",
+    "Lift",
+    "Progress",
+    "certified_of",
+    "certify",
+    "exactly",
+    "run_on",
+    "search",
+    "states",
+]
 
 Lift = Callable[[Array, str], Array]
 """Floats as numbers of a kind; the string is the array's name."""
@@ -36,20 +54,15 @@ class Enclosure:
     """One quantity: ``exact``, arb or fmpq that provably hold the true value; ``value``, the
     float64 nearest to the true value (of one that lies halfway between two, within 2^-64 of
     their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
-    rationals). All three of one shape. ``found``: what ``exact`` is made of.
+    rationals). All three of one shape.
 
     Checked by: tests/exact/test_certify.py::test_values_are_correctly_rounded,
     ::test_a_value_between_two_floats_is_rounded_to_the_even_one.
     """
 
-    found: Array
+    exact: Array
     value: Array
     radius: Array
-
-    @cached_property
-    def exact(self) -> Array:
-        """The numbers as objects, which are made of words when they are first asked for."""
-        return self.found.astype(object, copy=False)
 
 
 @dataclass(frozen=True)
@@ -81,16 +94,35 @@ class Certified:
 
     def named(self) -> dict[str, Enclosure]:
         """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""
-        return {"loss": self.loss, "outputs": self.outputs, **self.states,
-                **{f"d{name}": value for name, value in self.gradients.items()}}
+        return {
+            "loss": self.loss,
+            "outputs": self.outputs,
+            **self.states,
+            **{f"d{name}": value for name, value in self.gradients.items()},
+        }
 
 
-@takes(net=NET, batch=BATCH, kind=optional(one_of(("ball", "rational"))),
-       radius=optional(real("(0, inf)")), bits=optional(count()), max_bits=count(),
-       max_seconds=real("[0, inf]"))
-def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
-            radius: float | None = None, bits: int | None = None, max_bits: int = 65536,
-            max_seconds: float = 600, progress: Progress | None = None) -> Certified:
+@takes(
+    net=NET,
+    batch=BATCH,
+    kind=optional(one_of(("ball", "rational"))),
+    radius=optional(real("(0, inf)")),
+    bits=optional(count()),
+    max_bits=count(),
+    max_seconds=real("[0, inf]"),
+)
+def certify(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    *,
+    kind: str | None = None,
+    radius: float | None = None,
+    bits: int | None = None,
+    max_bits: int = 65536,
+    max_seconds: float = 600,
+    progress: Progress | None = None,
+) -> Certified:
     """Loss, outputs, states and gradients with proved enclosures.
 
     The inputs are taken at their exact binary values; the reference's own source runs on
@@ -126,44 +158,70 @@ def certify(net: Net, params: Params, batch: Batch, *, kind: str | None = None,
     if kind is None:
         kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"
     if kind == "rational" and not _is_rational(net):
-        raise ValueError("certify: this net is not rational (its activation, loss, cell or "
-                         "transition); use kind='ball'")
+        raise ValueError(
+            "certify: this net is not rational (its activation, loss, cell or "
+            "transition); use kind='ball'"
+        )
     net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
         net = replace(net, checkpoint="none")
     if kind == "rational":
-        found = _run(net, params, batch, kind)
-        named = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
-                 for name, value in found.items()}
+        named = exactly(_run(net, params, batch, kind))
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
-    from refnet.exact import balls, words
+    from refnet.exact import balls
+
     run = net
     if isinstance(net, RecurrentNet) and len(batch.x) > FOLLOWED:
         from refnet.exact.transport import followed
+
         run = followed(net)
-    named, bits = search(lambda: _balls(run if balls.bits()[0] <= words.LARGEST else net, params,
-                                        batch), "certify",
-                         bits or _start_bits(run, params, batch, run is not net), 2, radius,
-                         max_bits, max_seconds, progress)
+    named, bits = search(
+        lambda: _balls(run if balls.bits()[0] <= FOLLOWED_BITS else net, params, batch),
+        "certify",
+        bits or _start_bits(run, params, batch, run is not net),
+        2,
+        radius,
+        max_bits,
+        max_seconds,
+        progress,
+    )
     return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
 
 
-def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius: float | None,
-           max_bits: int, max_seconds: float, progress: Progress | None
-           ) -> tuple[dict[str, Enclosure], int]:
+def exactly(results: Params) -> dict[str, Enclosure]:
+    """Enclosures of rationals."""
+    return {
+        name: Enclosure(value, rounded(value), np.zeros(value.shape))
+        for name, value in results.items()
+    }
+
+
+def search(
+    run: Callable[[], Params],
+    name: str,
+    bits: int,
+    growth: int,
+    radius: float | None,
+    max_bits: int,
+    max_seconds: float,
+    progress: Progress | None,
+) -> tuple[dict[str, Enclosure], int]:
     """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
     and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
     """
     from refnet.exact import balls
+
     started, bits, sums, doubt = perf_counter(), min(bits, max_bits), SUMS, None
     while True:
         before = doubt
-        with balls.precision(bits, sums if bits < max_bits else 0), _clock(
-                name, started, max_seconds, bits, progress):
+        with (
+            balls.precision(bits, sums if bits < max_bits else 0),
+            _clock(name, started, max_seconds, bits, progress),
+        ):
             try:
-                found = run()
+                results = run()
                 with balls.precision(bits):
-                    named, doubt = _enclosures(found, radius)
+                    named, doubt = _enclosures(results, radius)
             except (ArithmeticError, np.linalg.LinAlgError) as error:
                 doubt = str(error)
         if doubt is None:
@@ -174,9 +232,12 @@ def search(run: Callable[[], Params], name: str, bits: int, growth: int, radius:
                     f"{name}: {doubt}, at {bits} bits as at fewer: more will not help. If there is "
                     "a kink exactly there, such as abs at 0 or a tie for a maximum, "
                     "certify or certify_function with kind='rational' names it, if all of it is "
-                    "rational")
-            raise ArithmeticError(f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
-                                  "or use kind='rational' if all of it is rational")
+                    "rational"
+                )
+            raise ArithmeticError(
+                f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
+                "or use kind='rational' if all of it is rational"
+            )
         bits, sums = min(growth * bits, max_bits), growth * sums
 
 
@@ -188,13 +249,11 @@ def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None 
     def lifted(array: Array, name: str) -> Array:
         return fix(lift(array, kind, name))
 
-    found = run_on(net, params, batch, lifted, divisor)
+    results = run_on(net, params, batch, lifted, divisor)
     # NumPy makes an int64 array of a lone exact zero
-    found = {name: value if value.dtype.kind == "V" else value.astype(object)
-             for name, value in found.items()}
-    # refuses a float, which no proof would cover
-    kind_of(lift(batch.x, kind), *(value for value in found.values() if value.dtype == object))
-    return found
+    results = {name: value.astype(object, copy=False) for name, value in results.items()}
+    kind_of(lift(batch.x, kind), *results.values())  # refuses a float, which no proof would cover
+    return results
 
 
 LONG, FIRST = 50, (8, 24)
@@ -203,6 +262,8 @@ and a quarter of all where errors are followed."""
 FOLLOWED = 200
 """Sequences of more steps than that have their errors followed; it takes longer for shorter ones.
 """
+FOLLOWED_BITS = 840
+"""Errors that cannot be followed at that many bits are not with more: balls alone decide."""
 WORK = 3e6
 """The multiplications of a step, times steps, from which on a batch is computed in halves."""
 LARGE = 50_000
@@ -220,9 +281,12 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
         return int(128 + 4.5 * steps)
     first, second = (steps // 8, steps // 4) if followed else FIRST
     try:
-        short, long = side_by_side(lambda: _lost(net, params, batch, first),
-                                   lambda: _lost(net, params, batch, second),
-                                   packed_floats, unpacked_floats)
+        short, long = side_by_side(
+            lambda: _lost(net, params, batch, first),
+            lambda: _lost(net, params, batch, second),
+            packed_floats,
+            unpacked_floats,
+        )
     except (ArithmeticError, np.linalg.LinAlgError):  # the search says what, if it stays so
         return int(128 + 4.5 * steps)
     slope = max(long["lost"] - short["lost"], 0) / (second - first)
@@ -232,108 +296,157 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
 def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params:
     """The bits that the first steps of one sequence lose in most entries of a quantity."""
     from refnet.exact import balls
-    one = {name: value[..., :1, :] if for_each(net, name, value) else value
-           for name, value in params.items()}
+
+    single = {
+        name: value[..., :1, :] if for_each(net, name, value) else value
+        for name, value in params.items()
+    }
     y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
     if net.loss != "cross_entropy":
         y = np.zeros((*y.shape, net.outputs))
     with balls.precision(512):
-        found = _run(net, one, Batch(batch.x[:steps, :1], y), "ball")
-    lost = [np.median(bits) for bits in (
-        [512 - ball.rel_accuracy_bits() for ball in map(balls.arb, value.ravel().tolist())
-         if not ball.is_exact()] for value in found.values()) if bits]
+        results = _run(net, single, Batch(batch.x[:steps, :1], y), "ball")
+    lost = [
+        np.median(bits)
+        for bits in (
+            [
+                512 - ball.rel_accuracy_bits()
+                for ball in map(balls.arb, value.ravel().tolist())
+                if not ball.is_exact()
+            ]
+            for value in results.values()
+        )
+        if bits
+    ]
     return {"lost": np.clip(max(lost, default=0), 0, 512)}
 
 
 def _balls(net: Net, params: Params, batch: Batch) -> Params:
     """Every quantity as balls."""
-    if not isinstance(net, RecurrentNet) or batch.x.shape[1] < 2 or (
-            batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK):
+    if (
+        not isinstance(net, RecurrentNet)
+        or batch.x.shape[1] < 2
+        or (batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK)
+    ):
         return _run(net, params, batch, "ball")
     from refnet.exact.balls import shortened, waiting
+
     lead = batch.x.shape[1:2] if net.readout == "last" else batch.x.shape[:2]
     _, divisor = counted_predictions(batch.mask, lead, net.reduction)
     first, second = halves(net, params, batch)
     # what travels is no longer than what decides it takes
-    return joined(net, params, *side_by_side(
-        lambda: _run(net, *first, "ball", divisor),
-        lambda: shortened(_run(net, *second, "ball", divisor)), packed_balls, unpacked_balls,
-        waiting))
+    return joined(
+        net,
+        params,
+        *side_by_side(
+            lambda: _run(net, *first, "ball", divisor),
+            lambda: shortened(_run(net, *second, "ball", divisor)),
+            packed_balls,
+            unpacked_balls,
+            waiting,
+        ),
+    )
 
 
 def _is_rational(net: Net) -> bool:
-    return (net.activation.rational and net.loss != "cross_entropy"
-            and (not isinstance(net, RecurrentNet) or net.cell == "rnn" or net.gate.rational)
-            and (net.transition is None or getattr(net.transition, "rational", False)))
+    return (
+        net.activation.rational
+        and net.loss != "cross_entropy"
+        and (not isinstance(net, RecurrentNet) or net.cell == "rnn" or net.gate.rational)
+        and (net.transition is None or getattr(net.transition, "rational", False))
+    )
 
 
-def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | None = None
-           ) -> Params:
+def run_on(
+    net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | None = None
+) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
     the sum over predictions, if it is another than the batch's own.
     """
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
-    own = {name: lifted(value, name) for name, value in params.items()}
-    outputs, tape = net.forward(own, lifted(batch.x, "x"), batch.mask)
+    numbers = {name: lifted(value, name) for name, value in params.items()}
+    outputs, tape = net.forward(numbers, lifted(batch.x, "x"), batch.mask)
     counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
     loss, doutputs = score(net.loss, outputs, y, counted, divisor or natural)
-    gradients = net.backward(own, tape, doutputs)
+    gradients = net.backward(numbers, tape, doutputs)
     gradients.pop("clipped", None)  # how many entries were clipped
-    return {"loss": loss, "outputs": outputs, **states(net, tape),
-            **{f"d{name}": value for name, value in gradients.items()}}
+    return {
+        "loss": loss,
+        "outputs": outputs,
+        **states(net, tape),
+        **{f"d{name}": value for name, value in gradients.items()},
+    }
 
 
 def states(net: Net, tape: NetTape) -> Params:
     """The states on a net's tape, by the names of ``Certified.states``."""
     if isinstance(net, RecurrentNet):
         cells = tape.cell if isinstance(tape.cell, dict) else {"": tape.cell}
-        return {f"{name}{suffix}": getattr(cell, name) for suffix, cell in cells.items()
-                for name in ("h", "c") if hasattr(cell, name)}
+        return {
+            f"{name}{suffix}": getattr(cell, name)
+            for suffix, cell in cells.items()
+            for name in ("h", "c")
+            if hasattr(cell, name)
+        }
     inputs = [h for h, _ in tape.cell] + [tape.rows]
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
 
 
-def _looked_at(every: Array) -> Params:
+def _decided(every: Array) -> Params:
     from refnet.exact import balls
+
     return {"all": np.stack(balls.decided(every))}
 
 
-def _enclosures(found: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
+def _enclosures(results: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
-    from refnet.exact import balls, words
-    named, doubt = {}, None
-    objects = {name: value for name, value in found.items() if value.dtype == object}
-    every = np.concatenate([value.ravel() for value in objects.values()])
-    if every.size < LARGE:
-        looked_at = balls.decided(every)
-    else:
-        half = every.size // 2
-        parts = side_by_side(lambda: _looked_at(every[:half]), lambda: _looked_at(every[half:]),
-                             packed_floats, unpacked_floats)
-        nearest, known, wide = np.concatenate([part["all"] for part in parts], axis=1)
-        looked_at = nearest, known != 0, wide
-    first = 0
-    for name, value in found.items():
-        if name in objects:
-            own = slice(first, first + value.size)
-            nearest, known, wide = (part[own].reshape(value.shape) for part in looked_at)
-            first = own.stop
-        else:
-            nearest, known, wide = words.decided(value)
-        fine = known if radius is None else wide <= radius
-        if doubt is None and not fine.all():
-            index = tuple(int(i) for i in np.argwhere(~fine)[0])
-            goal = "to round to one float64" if radius is None else f"below {radius:g}"
-            ball = balls.arb(value[index])
-            said = f"{ball.mid().str(20, radius=False)} +/- {ball.rad().str(3, radius=False)}"
-            doubt = f"{name}{list(index)} = {said} is not narrow enough {goal}"
-        named[name] = Enclosure(value, nearest, wide)
+    every = np.concatenate([value.ravel() for value in results.values()])
+    parts = (
+        [_decided(every)]
+        if every.size < LARGE
+        else side_by_side(
+            lambda: _decided(every[: every.size // 2]),
+            lambda: _decided(every[every.size // 2 :]),
+            packed_floats,
+            unpacked_floats,
+        )
+    )
+    rounded_entries, known, radii = np.concatenate([part["all"] for part in parts], axis=1)
+    doubtful = np.flatnonzero(known == 0 if radius is None else ~(radii <= radius))
+    named, first = {}, 0
+    doubt = None
+    for name, value in results.items():
+        part = slice(first, first + value.size)
+        named[name] = Enclosure(
+            value, *(numbers[part].reshape(value.shape) for numbers in (rounded_entries, radii))
+        )
+        if len(doubtful) and first <= doubtful[0] < part.stop:
+            doubt = _doubt(name, value, int(doubtful[0]) - first, radius)
+        first = part.stop
     return named, doubt
 
 
-def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclosure], kind: str,
-                 bits: int, seconds: float) -> Certified:
+def _doubt(name: str, value: Array, place: int, radius: float | None) -> str:
+    """What is wrong with the entry of a quantity at that flat place."""
+    from refnet.exact import balls
+
+    index = [int(i) for i in np.unravel_index(place, value.shape)]
+    goal = "to round to one float64" if radius is None else f"below {radius:g}"
+    ball = balls.arb(value[tuple(index)])
+    said = f"{ball.mid().str(20, radius=False)} +/- {ball.rad().str(3, radius=False)}"
+    return f"{name}{index} = {said} is not narrow enough {goal}"
+
+
+def certified_of(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    named: dict[str, Enclosure],
+    kind: str,
+    bits: int,
+    seconds: float,
+) -> Certified:
     """What is certified, from every quantity by its name."""
     net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
@@ -344,18 +457,22 @@ def certified_of(net: Net, params: Params, batch: Batch, named: dict[str, Enclos
     return Certified(net, params, batch, loss, outputs, named, gradients, kind, bits, seconds)
 
 
-def _clock(name: str, started: float, max_seconds: float, bits: int, progress: Progress | None
-           ) -> Any:
+def _clock(
+    name: str, started: float, max_seconds: float, bits: int, progress: Progress | None
+) -> Any:
     """Watch the time at every matrix product of the balls."""
     from refnet.exact import balls
+
     clock = Clock(bits, progress, started)
 
     def tick(products: int) -> None:
         clock.tick(products)
         passed = perf_counter() - started
         if passed > max_seconds:
-            raise TimeoutError(f"{name}: {passed:.0f} s passed, more than max_seconds = "
-                               f"{max_seconds:g}, after {clock.done.sum()} matrix products at "
-                               f"{bits} bits; raise it, or shorten the sequences")
+            raise TimeoutError(
+                f"{name}: {passed:.0f} s passed, more than max_seconds = "
+                f"{max_seconds:g}, after {clock.done.sum()} matrix products at "
+                f"{bits} bits; raise it, or shorten the sequences"
+            )
 
     return balls.on_product(tick)

@@ -7,8 +7,8 @@ nets until every number is decided. Each certificate is then checked in other wa
 Checked by: tests/exact/test_certify_function.py.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from refnet.arguments import array, choice, number, whole
 from refnet.batch import Array, Params
-from refnet.exact.convert import lift, rounded
-from refnet.exact.enclose import Enclosure, Lift, Progress, search
-from refnet.exact.running import arguments_of, copied, differentiated, run_on
+from refnet.exact.convert import lift
+from refnet.exact.enclose import Enclosure, Lift, Progress, exactly, search
+from refnet.exact.running import Function, arguments_of, copied, differentiated, run_on
 from refnet.exact.selfcheck import check_differences, check_plain
 from refnet.maths.kinds import kind as kind_of
 from refnet.process import serial_blas
@@ -39,7 +39,7 @@ class CertifiedFunction:
     ::test_cotangents_labels_and_constants.
     """
 
-    function: Callable[..., Any]
+    function: Function
     arguments: dict[str, Any]
     cotangent: Array | None
     value: Enclosure
@@ -64,10 +64,18 @@ class CertifiedFunction:
 
 
 @serial_blas
-def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
-                     kind: str | None = None, radius: float | None = None, bits: int = 128,
-                     max_bits: int = 8192, max_seconds: float = 600,
-                     progress: Progress | None = None, check: bool = True) -> CertifiedFunction:
+def certify_function(
+    f: Function,
+    *arrays: Any,
+    cotangent: Any = None,
+    kind: str | None = None,
+    radius: float | None = None,
+    bits: int = 128,
+    max_bits: int = 8192,
+    max_seconds: float = 600,
+    progress: Progress | None = None,
+    check: bool = True,
+) -> CertifiedFunction:
     """Value and gradients of ``f(*arrays)`` with proved enclosures.
 
     ``f`` is written in NumPy and returns one array. Floats and arrays of floats (or Fractions)
@@ -97,46 +105,61 @@ def certify_function(f: Callable[..., Any], *arrays: Any, cotangent: Any = None,
     """
     started = perf_counter()
     if not callable(f):
-        raise TypeError(f"certify_function: f is {type(f).__name__}; need a function written in "
-                        "NumPy")
+        raise TypeError(
+            f"certify_function: f is {type(f).__name__}; need a function written in NumPy"
+        )
     whole("certify_function: bits", bits)
     whole("certify_function: max_bits", max_bits)
     number("certify_function: max_seconds", max_seconds, "(0, inf]")
     number("certify_function: radius", 1 if radius is None else radius, "(0, inf)")
     choice("certify_function: kind", kind or "ball", ("ball", "rational"))
-    given = {name: copied(one) for name, one in arguments_of(f, arrays).items()}
+    given = {name: copied(value) for name, value in arguments_of(f, arrays).items()}
     if cotangent is not None:
         cotangent = np.asarray(cotangent)
-    for name, one in given.items():
-        if differentiated(one):
-            array(f"certify_function: {name}", one)
-    own = [one for one in given.values() if differentiated(one)]
-    if not own:
-        raise TypeError("certify_function: no argument is an array of floats, so there is no "
-                        "gradient; pass numbers as such an array, np.asarray(x, float)")
-    if kind is None:
-        kind = "rational" if any(one.dtype == object for one in own) else "ball"
+    kind = _admitted(given, kind)
     constants: set[float] = set()
-
-    def run() -> Params:
-        found = run_on(f, given, cotangent,
-                       lambda array, name: _noted(array, name, kind, constants))
-        kind_of(*found.values())  # refuses a float, which no proof would cover
-        return found
-
-    if kind == "ball":
-        named, bits = search(run, "certify_function", bits, 4, radius, max_bits, max_seconds,
-                             progress)
-    else:
-        named, bits = {name: Enclosure(value, rounded(value), np.zeros(value.shape))
-                       for name, value in run().items()}, 0
+    run = partial(_run, f, given, cotangent, partial(_noted, kind=kind, constants=constants))
+    named, bits = (
+        (exactly(run()), 0)
+        if kind == "rational"
+        else search(run, "certify_function", bits, 4, radius, max_bits, max_seconds, progress)
+    )
     if check:
         check_differences(f, given, cotangent, named, bits)
         check_plain(f, given, named)
     value = named.pop("value")
-    return CertifiedFunction(f, given, cotangent, value, {
-        name[1:]: one for name, one in named.items()}, tuple(sorted(constants)), kind, bits,
-        perf_counter() - started)
+    return CertifiedFunction(
+        f,
+        given,
+        cotangent,
+        value,
+        {name[1:]: value for name, value in named.items()},
+        tuple(sorted(constants)),
+        kind,
+        bits,
+        perf_counter() - started,
+    )
+
+
+def _admitted(arguments: dict[str, Any], kind: str | None) -> str:
+    """The kind of number, by default that of the arguments; TypeError if none is an array of
+    floats, ValueError for entries that are not finite."""
+    differentiable = {name: value for name, value in arguments.items() if differentiated(value)}
+    for name, value in differentiable.items():
+        array(f"certify_function: {name}", value)
+    if not differentiable:
+        raise TypeError(
+            "certify_function: no argument is an array of floats, so there is no "
+            "gradient; pass numbers as such an array, np.asarray(x, float)"
+        )
+    rational = any(value.dtype == object for value in differentiable.values())
+    return kind or ("rational" if rational else "ball")
+
+
+def _run(f: Function, arguments: dict[str, Any], cotangent: Array | None, lifted: Lift) -> Params:
+    results = run_on(f, arguments, cotangent, lifted)
+    kind_of(*results.values())  # refuses a float, which no proof would cover
+    return results
 
 
 def _noted(array: Array, name: str, kind: str, constants: set[float]) -> Array:

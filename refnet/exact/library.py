@@ -10,6 +10,7 @@ def flint() -> ModuleType:
     try:
         import flint as module
     except ImportError:
-        raise ImportError("balls and fast rationals need python-flint: "
-                          "pip install 'refnet[certify]'") from None
+        raise ImportError(
+            "balls and fast rationals need python-flint: pip install 'refnet[certify]'"
+        ) from None
     return module  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ Checked by: tests/exact/test_two_processes.py.
 import json
 import os
 from collections.abc import Callable
-from math import prod
+from io import BytesIO
 from mmap import mmap
 from time import perf_counter
 from typing import Any, TypeVar
@@ -20,12 +20,20 @@ from refnet.exact.library import flint
 from refnet.forked import Forked, may_fork
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Clock", "Progress", "for_each", "halves", "joined", "packed_balls", "packed_floats",
-           "side_by_side", "unpacked_balls", "unpacked_floats"]
+__all__ = [
+    "Clock",
+    "Progress",
+    "for_each",
+    "halves",
+    "joined",
+    "packed_balls",
+    "packed_floats",
+    "side_by_side",
+    "unpacked_balls",
+    "unpacked_floats",
+]
 
 Result = TypeVar("Result")
-EXACT = 2**20
-"""Bits with which the numbers that travel are made as they were."""
 Progress = Callable[[int, int, float], None]
 """Called a few times a second with the bits, the matrix products done with them, the seconds."""
 EVERY = 0.2
@@ -37,13 +45,13 @@ class Clock:
     to ``progress``."""
 
     def __init__(self, bits: int, progress: Progress | None, started: float | None = None) -> None:
-        self.bits, self.progress, self.own = bits, progress, os.getpid()
+        self.bits, self.progress, self.process = bits, progress, os.getpid()
         self.started = self.last = perf_counter() if started is None else started
         self.done = np.frombuffer(mmap(-1, 16), np.int64)  # shared with a forked process
 
     def tick(self, products: int = 1) -> None:
         """Count that many products as done."""
-        alone = os.getpid() == self.own
+        alone = os.getpid() == self.process
         self.done[0 if alone else 1] += products
         now = perf_counter()
         if alone and self.progress is not None and now - self.last > EVERY:
@@ -51,9 +59,13 @@ class Clock:
             self.progress(self.bits, int(self.done.sum()), now - self.started)
 
 
-def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
-                 pack: Callable[[Result], bytes], unpack: Callable[[bytes], Result],
-                 waiting: Callable[[], None] = lambda: None) -> tuple[Result, Result]:
+def side_by_side(
+    first: Callable[[], Result],
+    second: Callable[[], Result],
+    pack: Callable[[Result], bytes],
+    unpack: Callable[[bytes], Result],
+    waiting: Callable[[], None] = lambda: None,
+) -> tuple[Result, Result]:
     """What both give; ``second`` in another process where there is a core for it. ``waiting`` is
     called a few times a second after ``first`` has ended.
 
@@ -63,14 +75,15 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result],
     if not may_fork():
         return first(), unpack(pack(second()))
     with Forked(lambda: pack(second())) as other:
-        found = first()
+        result = first()
         while not other.ready(EVERY):
             waiting()
         data = other.result()
-    return found, unpack(pack(second()) if data is None else data)
+    return result, unpack(pack(second()) if data is None else data)
 
 
 # ---- the two halves of a batch
+
 
 def for_each(net: RecurrentNet, name: str, value: Array) -> bool:
     """Whether this is an initial state for every sequence: (B, H), or (2, B, H) for an LSTM."""
@@ -80,107 +93,92 @@ def for_each(net: RecurrentNet, name: str, value: Array) -> bool:
 def halves(net: RecurrentNet, params: Params, batch: Batch) -> list[tuple[Params, Batch]]:
     """The parameters and the sequences of each half of a batch."""
     B = batch.x.shape[1]
-    found = []
+    results = []
     for part in (slice(B // 2), slice(B // 2, B)):
-        own = {name: value[..., part, :] if for_each(net, name, value) else value
-               for name, value in params.items()}
+        half_params = {
+            name: value[..., part, :] if for_each(net, name, value) else value
+            for name, value in params.items()
+        }
         every = net.readout != "last"
-        found.append((own, Batch(batch.x[:, part], batch.y[:, part] if every else batch.y[part],
-                                 None if batch.mask is None else batch.mask[:, part])))
-    return found
+        results.append(
+            (
+                half_params,
+                Batch(
+                    batch.x[:, part],
+                    batch.y[:, part] if every else batch.y[part],
+                    None if batch.mask is None else batch.mask[:, part],
+                ),
+            )
+        )
+    return results
 
 
 def joined(net: RecurrentNet, params: Params, first: Params, second: Params) -> Params:
     """Every quantity of a batch from those of its halves: side by side where there is one for
     each sequence, else their sum."""
-    found = {}
+    results = {}
     for name, a in first.items():
-        own = name[1:]
-        start = own in net.shapes and own.startswith("h0")
-        summed = name == "loss" or name.startswith("d") and own != "x" and not (
-            start and (own not in params or for_each(net, own, params[own])))
-        found[name] = (np.asarray(a + second[name], object) if summed else
-                       np.concatenate([a, second[name]], axis=-2))
-    return found
+        parameter = name[1:]
+        start = parameter in net.shapes and parameter.startswith("h0")
+        summed = (
+            name == "loss"
+            or name.startswith("d")
+            and parameter != "x"
+            and not (
+                start and (parameter not in params or for_each(net, parameter, params[parameter]))
+            )
+        )
+        results[name] = (
+            np.asarray(a + second[name], object)
+            if summed
+            else np.concatenate([a, second[name]], axis=-2)
+        )
+    return results
 
 
 # ---- numbers as bytes
 
+
 def packed_floats(arrays: Params) -> bytes:
     """float64 arrays as bytes."""
-    header = json.dumps({name: value.shape for name, value in arrays.items()}).encode()
-    return b"".join([len(header).to_bytes(8, "little"), header, *(
-        np.ascontiguousarray(value, float).tobytes() for value in arrays.values())])
+    file = BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
 
 
 def unpacked_floats(data: bytes) -> Params:
     """The arrays that ``packed_floats`` packed."""
-    start = 8 + int.from_bytes(data[:8], "little")
-    arrays: Params = {}
-    for name, shape in json.loads(data[8:start]).items():
-        size = prod(shape)
-        arrays[name] = np.frombuffer(data, float, size, start).reshape(shape).copy()
-        start += 8 * size
-    return arrays
+    with np.load(BytesIO(data)) as arrays:
+        return dict(arrays)
 
 
 def packed_balls(arrays: Params) -> bytes:
-    """Arrays of balls as bytes: of midpoint and radius, whole number and exponent of two each;
-    words as they are. Raises ArithmeticError for an ``arb`` that is not finite."""
-    arb = flint().arb
-    numbers: list[bytes] = []
-    lengths: list[tuple[int, int, int, int]] = []
-    for array in arrays.values():
-        if array.dtype != object:
-            numbers.append(np.ascontiguousarray(array).tobytes())
-            continue
-        for value in array.ravel().tolist():
-            ball = value if type(value) is arb else arb(value)
-            if not ball.is_finite():
-                raise ArithmeticError("a ball is not finite; raise the precision")
-            man, exponent = ball.mid().man_exp()
-            wide, scale = ball.rad().man_exp()
-            whole = int(man)
-            size = whole.bit_length() // 8 + 1
-            numbers.append(whole.to_bytes(size, "little", signed=True))
-            lengths.append((size, int(exponent), int(wide), int(scale)))
-    header = json.dumps({name: (value.shape, value.dtype.itemsize if value.dtype != object else 0)
-                         for name, value in arrays.items()}).encode()
-    table = np.array(lengths, np.int64).reshape(-1, 4).tobytes()
-    return b"".join([len(header).to_bytes(8, "little"), header,
-                     len(table).to_bytes(8, "little"), table, *numbers])
+    """Arrays of balls as bytes: whole number and exponent of every midpoint and radius.
+    Raises ArithmeticError for a ball that is not finite."""
+    return json.dumps(
+        {
+            name: (value.shape, " ".join(map(_text, value.ravel().tolist())))
+            for name, value in arrays.items()
+        }
+    ).encode()
+
+
+def _text(value: Any) -> str:
+    ball = flint().arb(value)
+    if not ball.is_finite():
+        raise ArithmeticError("a ball is not finite; raise the precision")
+    (mantissa, exponent), (radius, scale) = ball.mid().man_exp(), ball.rad().man_exp()
+    return f"{int(mantissa):x} {exponent} {radius} {scale}"
 
 
 def unpacked_balls(data: bytes) -> Params:
     """The arrays that ``packed_balls`` packed."""
-    arb = flint().arb
-    start = 8 + int.from_bytes(data[:8], "little")
-    shapes = json.loads(data[8:start])
-    size = int.from_bytes(data[start:start + 8], "little")
-    rows = iter(np.frombuffer(data, np.int64, size // 8, start + 8).reshape(-1, 4).tolist())
-    start += 8 + size
-    arrays: Params = {}
-    powers: dict[int, Any] = {}
-    ctx = flint().ctx
-    before, ctx.prec = ctx.prec, EXACT
-    for name, (shape, itemsize) in shapes.items():
-        if itemsize:
-            from refnet.exact.words import from_bytes
-            arrays[name] = from_bytes(data, start, shape, itemsize)
-            start += prod(shape) * itemsize
-            continue
-        values: list[Any] = []
-        for _ in range(prod(shape)):
-            length, exponent, wide, scale = next(rows)
-            for power in (exponent, scale):
-                if power not in powers:
-                    powers[power] = arb((1, power))
-            ball = arb(int.from_bytes(data[start:start + length], "little", signed=True))
-            start += length
-            ball *= powers[exponent]
-            values.append(arb(ball, arb(wide) * powers[scale]) if wide else ball)
-        out = np.empty(len(values), object)
-        out[:] = values
-        arrays[name] = out.reshape(shape)
-    ctx.prec = before
+    arb, arrays = flint().arb, Params()
+    for name, (shape, text) in json.loads(data).items():
+        arrays[name] = out = np.empty(shape, object)
+        words = iter(text.split())
+        for n, (mantissa, exponent, radius, scale) in enumerate(zip(words, words, words, words)):
+            out.flat[n] = arb(
+                arb((int(mantissa, 16), int(exponent))), arb((int(radius), int(scale)))
+            )
     return arrays

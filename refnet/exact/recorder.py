@@ -6,9 +6,9 @@ reverse-mode differentiation. Which NumPy functions that covers is the table in
 ``refnet.exact.surface``; any other raises TypeError.
 
 As in NumPy, slices, reshapes and transposes are views: what is assigned to one is seen in the
-other. Each array is a root or a view, a root with a node, a view with ``look``, the movement of
-entries that makes it from its base. An assignment gives the root a new node. As NumPy's numbers
-(np.float64), results without dimensions are no arrays: ``t *= w`` makes a new one.
+other. Each array is a root or a view, a root with a node, a view with ``rearrange``, the
+movement of entries that makes it from its base. An assignment gives the root a new node. Results
+without dimensions are numbers, as NumPy's (np.float64) are: ``t *= w`` makes a new one.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 Checked by: tests/exact/test_recorder.py.
@@ -28,15 +28,37 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from refnet.batch import Array
 
-__all__ = ["CALLS", "METHODS", "Node", "Piece", "Pull", "Recorded", "fitted", "gradients",
-           "laid_out", "made", "moved", "outermost", "record", "refuse_infinite", "stop", "tape",
-           "written"]
+__all__ = [
+    "CALLS",
+    "METHODS",
+    "Node",
+    "Operand",
+    "Operation",
+    "Piece",
+    "Pullback",
+    "Recorded",
+    "derived",
+    "gradients",
+    "laid_out",
+    "outermost",
+    "rearranged",
+    "record",
+    "refuse_infinite",
+    "stop",
+    "tape",
+    "unbroadcast",
+    "written",
+]
 
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
-Look = Callable[[Array], Array]
-METHODS: dict[str, Callable[..., Any]] = {}
-CALLS: dict[str, Callable[..., Any]] = {}
+Rearrangement = Callable[[Array], Array]
+Operand = Any
+"""A recorded array, or what NumPy takes beside one: an array, a number, a list of such."""
+Operation = Callable[..., Any]
+"""A function of operands that takes options of NumPy's."""
+METHODS: dict[str, Operation] = {}
+CALLS: dict[str, Operation] = {}
 """What the methods, and a ``method``, NumPy's ``ufunc`` or other ``function``, lead to;
 refnet.exact.surface, which is made of recorded arrays itself, fills both in."""
 
@@ -50,23 +72,27 @@ class Piece(NamedTuple):
     value: Array
 
 
-Pull = tuple["Node", Callable[[Array], "Array | Piece"]]
-"""An argument, and the gradient in it as a function of the gradient in the result."""
+Pullback = tuple["Node", Callable[[Array], "Array | Piece"]]
+"""An argument, and its cotangent as a function of the result's."""
 
 
 class Node:
     """One value, an array ``raw`` of numbers, and how gradients are pulled back from it."""
 
-    __slots__ = ("born", "live", "name", "pulls", "raw")
+    __slots__ = ("born", "live", "name", "pullbacks", "raw")
     live: bool
 
-    def __init__(self, raw: Any, name: str, pulls: tuple[Pull, ...] = (), live: bool = False
-                 ) -> None:
-        self.raw: Array = raw if isinstance(raw, np.ndarray) else np.asarray(
-            raw, None if isinstance(raw, np.generic) else object)
+    def __init__(
+        self, raw: Any, name: str, pullbacks: tuple[Pullback, ...] = (), live: bool = False
+    ) -> None:
+        self.raw: Array = (
+            raw
+            if isinstance(raw, np.ndarray)
+            else np.asarray(raw, None if isinstance(raw, np.generic) else object)
+        )
         self.name = name
-        self.pulls = tuple(pull for pull in pulls if pull[0].live)
-        self.live = live or bool(self.pulls)
+        self.pullbacks = tuple(pullback for pullback in pullbacks if pullback[0].live)
+        self.live = live or bool(self.pullbacks)
         self.born = next(_clock)
 
 
@@ -84,13 +110,19 @@ class Recorded(NDArrayOperatorsMixin):
     for a number of NumPy's, which no assignment changes.
     """
 
-    __slots__ = ("_base", "_look", "_node", "_seen", "is_number", "lift")
+    __slots__ = ("_base", "_node", "_rearrange", "_seen", "is_number", "lift")
     __array_priority__ = 1000
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, node: Node, lift: Lift, base: Recorded | None = None,
-                 look: Look | None = None, is_number: bool = False) -> None:
-        self._node, self.lift, self._base, self._look = node, lift, base, look
+    def __init__(
+        self,
+        node: Node,
+        lift: Lift,
+        base: Recorded | None = None,
+        rearrange: Rearrangement | None = None,
+        is_number: bool = False,
+    ) -> None:
+        self._node, self.lift, self._base, self._rearrange = node, lift, base, rearrange
         self.is_number = is_number
         self._seen = None if base is None else base.node
 
@@ -98,8 +130,8 @@ class Recorded(NDArrayOperatorsMixin):
     def node(self) -> Node:
         """The present value; a view looks at its base again after an assignment."""
         if self._base is not None and self._base.node is not self._seen:
-            assert self._look is not None
-            self._node, self._seen = _look_at(self._base.node, self._look), self._base.node
+            assert self._rearrange is not None
+            self._node, self._seen = _view_of(self._base.node, self._rearrange), self._base.node
         return self._node
 
     @property
@@ -135,7 +167,7 @@ class Recorded(NDArrayOperatorsMixin):
     @property
     def T(self) -> Recorded:
         """The transpose."""
-        return self if self.is_number else moved(self, "T", lambda v: v.T)
+        return self if self.is_number else rearranged(self, "T", lambda v: v.T)
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -150,7 +182,8 @@ class Recorded(NDArrayOperatorsMixin):
         raise TypeError(
             "a recorded array would become plain numbers here, without a gradient: write "
             "np.stack([...]) for np.array([...]), start from np.zeros_like of a recorded array "
-            "where np.zeros is assigned to, and use np.sqrt and the like for those of math")
+            "where np.zeros is assigned to, and use np.sqrt and the like for those of math"
+        )
 
     __array__ = __float__ = __int__ = __index__ = __complex__ = item = tolist = _refuse
 
@@ -159,8 +192,9 @@ class Recorded(NDArrayOperatorsMixin):
             raise ValueError("the truth of an array of several entries is not defined; any or all")
         return bool((self != 0).all())
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None,
-                        **options: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Operand, out: Any = None, **options: Any
+    ) -> Any:
         result = CALLS["ufunc"](ufunc, method, inputs, options)
         if out is None:
             return result
@@ -181,61 +215,81 @@ class Recorded(NDArrayOperatorsMixin):
         if name not in METHODS:
             # NumPy probes for its own protocols, and takes AttributeError for a no
             error = TypeError if hasattr(np.ndarray, name) and name[0] != "_" else AttributeError
-            raise error(f"{name} of a recorded array is not recorded; its methods are "
-                        f"{', '.join(sorted(METHODS))}")
+            raise error(
+                f"{name} of a recorded array is not recorded; its methods are "
+                f"{', '.join(sorted(METHODS))}"
+            )
         return lambda *args, **kwargs: CALLS["method"](name, (self, *args), kwargs)
 
     def __getitem__(self, index: Any) -> Recorded:
         _check(index)
         index = deepcopy(index)  # f may change its own
-        part = moved(self, "an index", lambda v: v[index])
-        whole = any(one is ... for one in (index if isinstance(index, tuple) else (index,)))
-        return part if part.ndim or whole else Recorded(part.node, self.lift, is_number=True)
+        entries = rearranged(self, "an index", lambda v: v[index])
+        whole = any(part is ... for part in (index if isinstance(index, tuple) else (index,)))
+        return (
+            entries if entries.ndim or whole else Recorded(entries.node, self.lift, is_number=True)
+        )
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: Operand) -> None:
         _check(index)
         if self.is_number:
             raise TypeError("this is a number in NumPy (np.float64), which cannot be assigned to")
         places = self._where()[index]
         if np.unique(places).size < np.size(places):
-            raise ValueError("an assignment to the same entry twice: which one stays is not "
-                             "defined; index each entry once")
+            raise ValueError(
+                "an assignment to the same entry twice: which one stays is not "
+                "defined; index each entry once"
+            )
         self.root._assign(np.asarray(places), record(self, value).node)
 
     def _where(self) -> Array:
         """The places of these entries in the root."""
         if self._base is None:
             return _places(self.shape)
-        assert self._look is not None
-        return self._look(self._base._where())
+        assert self._rearrange is not None
+        return self._rearrange(self._base._where())
 
     def _assign(self, places: Array, value: Node) -> None:
         """A new value of a root: ``value`` at these flat places, the rest as before."""
         old, flat, zero = self.node, places.reshape(-1), self.lift(np.zeros(()), "")
-        new = np.array(value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0):]),
-                       copy=True, subok=True)
+        new = np.array(
+            value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0) :]),
+            copy=True,
+            subok=True,
+        )
         raw = old.raw.copy(order="K")
         raw.flat[flat] = np.broadcast_to(new, places.shape).reshape(-1)
 
-        def kept(g: Array) -> Array:
+        def elsewhere(g: Array) -> Array:
             g, shape = g.reshape(-1).copy(), g.shape
             g[flat] = np.broadcast_to(zero, flat.shape)
             return g.reshape(shape)
 
-        self._node = Node(raw, "an assignment", (
-            (old, kept),
-            (value, lambda g: fitted(g.reshape(-1)[flat].reshape(places.shape), value.raw.shape))))
+        self._node = Node(
+            raw,
+            "an assignment",
+            (
+                (old, elsewhere),
+                (
+                    value,
+                    lambda g: unbroadcast(
+                        g.reshape(-1)[flat].reshape(places.shape), value.raw.shape
+                    ),
+                ),
+            ),
+        )
 
 
 def _check(index: Any) -> None:
-    if any(isinstance(part, Recorded) for part in (index if isinstance(index, tuple) else
-                                                   (index,))):
+    if any(
+        isinstance(part, Recorded) for part in (index if isinstance(index, tuple) else (index,))
+    ):
         raise TypeError("an index is of integers or bools, not a recorded array")
 
 
-def made(like: Recorded, raw: Any, name: str, *pulls: Pull) -> Recorded:
-    """A new array, of the kind of ``like``."""
-    return Recorded(Node(raw, name, pulls), like.lift)
+def derived(like: Recorded, raw: Any, name: str, *pullbacks: Pullback) -> Recorded:
+    """A new array, of the kind of ``like``, with these pullbacks."""
+    return Recorded(Node(raw, name, pullbacks), like.lift)
 
 
 def outermost(a: Any) -> list[int]:
@@ -248,35 +302,42 @@ def laid_out(a: Array, axes: list[int]) -> Array:
     return a.transpose(axes).copy().transpose(np.argsort(axes))
 
 
-def record(like: Recorded, value: Any) -> Recorded:
+def record(like: Recorded, value: Operand) -> Recorded:
     """``value`` as a recorded array: itself, or a constant of the kind of ``like``."""
     if isinstance(value, Recorded):
         return value
-    if isinstance(value, (list, tuple)) and any(isinstance(one, Recorded) for one in value):
+    if isinstance(value, (list, tuple)) and any(isinstance(entry, Recorded) for entry in value):
         return np.stack(value)  # type: ignore[return-value]
     array = np.array(value)  # f may change its own
     if array.dtype.kind not in "biufO":
-        raise TypeError(f"a recorded array meets {type(value).__name__} {value!r:.40}; need real "
-                        "numbers")
+        raise TypeError(
+            f"a recorded array meets {type(value).__name__} {value!r:.40}; need real numbers"
+        )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"a recorded array meets {array[~np.isfinite(array)].flat[0]}, and exact "
-                         "numbers are finite: for a mask, write np.where(mask, np.exp(s), 0), or a "
-                         "large number such as -1e9 in place of -np.inf")
-    return Recorded(Node(like.lift(array.astype(int) if array.dtype.kind == "b" else array, ""),
-                         "a constant"), like.lift)
+        raise ValueError(
+            f"a recorded array meets {array[~np.isfinite(array)].flat[0]}, and exact "
+            "numbers are finite: for a mask, write np.where(mask, np.exp(s), 0), or a "
+            "large number such as -1e9 in place of -np.inf"
+        )
+    return Recorded(
+        Node(like.lift(array.astype(int) if array.dtype.kind == "b" else array, ""), "a constant"),
+        like.lift,
+    )
 
 
 def written(name: str, result: Recorded, out: Any) -> Recorded:
     """What NumPy's function returns when it was given ``out``."""
     if not isinstance(out, Recorded):
-        raise TypeError(f"np.{name} would write a recorded array into a plain one; "
-                        "start from np.zeros_like of a recorded array, or write a = a + b "
-                        "for a += b")
+        raise TypeError(
+            f"np.{name} would write a recorded array into a plain one; "
+            "start from np.zeros_like of a recorded array, or write a = a + b "
+            "for a += b"
+        )
     out[...] = result
     return out
 
 
-def stop(x: Any) -> Any:
+def stop(x: Operand) -> Operand:
     """``x`` as a constant: no gradient goes through it. Plain arrays stay as they are.
 
     What a softmax subtracts changes no value, so its own gradient need not be followed:
@@ -290,31 +351,44 @@ def stop(x: Any) -> Any:
 
     Checked by: tests/exact/test_recorder.py::test_stop_leaves_plain_arrays, ::test_ties.
     """
-    return Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number) if isinstance(
-        x, Recorded) else x
+    return (
+        Recorded(Node(x.raw, "stop"), x.lift, is_number=x.is_number)
+        if isinstance(x, Recorded)
+        else x
+    )
 
 
-def _look_at(node: Node, look: Look) -> Node:
-    return Node(look(node.raw), "a view", (
-        (node, lambda g: Piece(look(_places(node.raw.shape)), g)),))
+def _view_of(node: Node, rearrange: Rearrangement) -> Node:
+    return Node(
+        rearrange(node.raw),
+        "a view",
+        ((node, lambda g: Piece(rearrange(_places(node.raw.shape)), g)),),
+    )
 
 
-def moved(x: Recorded, name: str, look: Look,
-          pull: Callable[[Array], Array | Piece] | None = None) -> Recorded:
-    """The array of some of x's entries, ``look(x)``: a view where NumPy's is one."""
-    node = _look_at(x.node, look) if pull is None else Node(look(x.raw), name, ((x.node, pull),))
+def rearranged(
+    x: Recorded,
+    name: str,
+    rearrange: Rearrangement,
+    pullback: Callable[[Array], Array | Piece] | None = None,
+) -> Recorded:
+    """The array of some of x's entries, ``rearrange(x)``: a view where NumPy's is one."""
+    node = (
+        _view_of(x.node, rearrange)
+        if pullback is None
+        else Node(rearrange(x.raw), name, ((x.node, pullback),))
+    )
     node.name = name
     shared = not x.is_number and np.may_share_memory(node.raw, x.raw)
-    return Recorded(node, x.lift, x, look) if shared else Recorded(node, x.lift)
+    return Recorded(node, x.lift, x, rearrange) if shared else Recorded(node, x.lift)
 
 
-def fitted(g: Array, shape: tuple[int, ...]) -> Array:
-    """The gradient in an array of ``shape`` that was broadcast: sums over the new axes."""
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Array:
+    """The cotangent of an array of ``shape`` that was broadcast: ``g`` summed over the new axes."""
+    g = np.asanyarray(g)
     lead = g.ndim - len(shape)
     axes = tuple(n for n in range(g.ndim) if n < lead or shape[n - lead] != g.shape[n])
-    if not axes:
-        return g
-    return np.reshape(np.asanyarray(g.sum(axis=axes), g.dtype), shape)
+    return np.reshape(np.asanyarray(g.sum(axis=axes), g.dtype), shape) if axes else g
 
 
 def _added(total: Array | None, piece: Piece, shape: tuple[int, ...], lift: Lift) -> Array:
@@ -326,8 +400,11 @@ def _added(total: Array | None, piece: Piece, shape: tuple[int, ...], lift: Lift
     flat = total.reshape(-1).copy()
     order = np.argsort(places, kind="stable")
     new = np.diff(places[order], prepend=-1) != 0
-    rank = np.arange(len(order)) - np.maximum.accumulate(
-        np.where(new, np.arange(len(order)), 0)) if len(order) else order
+    rank = (
+        np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+        if len(order)
+        else order
+    )
     for turn in range(int(rank.max(initial=-1)) + 1):
         now = order[rank == turn]
         flat[places[now]] = flat[places[now]] + value[now]
@@ -338,7 +415,7 @@ def tape(y: Node) -> list[Node]:
     """The nodes that ``y`` depends on, the last one first."""
     reached, todo = {id(y): y}, [y]
     while todo:
-        for parent, _ in todo.pop().pulls:
+        for parent, _ in todo.pop().pullbacks:
             if id(parent) not in reached:
                 reached[id(parent)] = parent
                 todo.append(parent)
@@ -350,21 +427,25 @@ def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Arra
 
     Raises ArithmeticError, naming the operation, where a ball or a rational has no derivative.
     """
-    found, kept = {id(y): seed}, {id(node) for node in wanted}
+    cotangents, wanted_ids = {id(y): seed}, {id(node) for node in wanted}
     for node in tape(y):
-        g = found[id(node)]
-        for parent, pull in node.pulls:
-            part, have = pull(g), found.get(id(parent))
+        cotangent = cotangents[id(node)]
+        for parent, pullback in node.pullbacks:
+            part, so_far = pullback(cotangent), cotangents.get(id(parent))
             if isinstance(part, Piece):
-                part = _added(have, part, parent.raw.shape, lift)
-            elif have is not None:
-                part = have + part
+                part = _added(so_far, part, parent.raw.shape, lift)
+            elif so_far is not None:
+                part = so_far + part
             refuse_infinite(f"the derivative of {node.name}", part)
-            found[id(parent)] = Node(part, "").raw
-        if id(node) not in kept:
-            del found[id(node)]
-    return [found[id(node)] if id(node) in found else
-            np.broadcast_to(lift(np.zeros(()), ""), node.raw.shape).copy() for node in wanted]
+            cotangents[id(parent)] = Node(part, "").raw
+        if id(node) not in wanted_ids:
+            del cotangents[id(node)]
+    return [
+        cotangents[id(node)]
+        if id(node) in cotangents
+        else np.broadcast_to(lift(np.zeros(()), ""), node.raw.shape).copy()
+        for node in wanted
+    ]
 
 
 def refuse_infinite(name: str, raw: Any) -> None:
@@ -378,4 +459,5 @@ def refuse_infinite(name: str, raw: Any) -> None:
                 f"{name} is not finite at entry "
                 f"{[int(n) for n in np.unravel_index(place, raw.shape)]}; np.where does not help, "
                 "as the derivative is not finite either: give it another argument there, as in "
-                "np.log(np.where(x > 0, x, 1))")
+                "np.log(np.where(x > 0, x, 1))"
+            )

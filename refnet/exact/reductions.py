@@ -6,33 +6,48 @@ Checked by: tests/exact/test_recorder.py.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array
 from refnet.exact.elementwise import UFUNCS, largest
-from refnet.exact.recorder import made, moved, record
+from refnet.exact.recorder import Operand, Recorded, derived, rearranged, record
 
-__all__ = ["axis_of", "clip", "cumsum", "largest_of", "mean", "norm", "place_of_largest",
-           "product_of", "smallest_of", "std", "sum_of", "var"]
+__all__ = [
+    "axis_of",
+    "clip",
+    "cumsum",
+    "largest_of",
+    "mean",
+    "norm",
+    "place_of_largest",
+    "product_of",
+    "smallest_of",
+    "std",
+    "sum_of",
+    "var",
+]
+
+Axes = int | tuple[int, ...] | None
+"""What a reduction is over; None: all axes."""
 
 
-def axis_of(x: Any, axis: int) -> int:
+def axis_of(x: Recorded, axis: int) -> int:
     """This axis of x, counted from 0."""
     if not -x.ndim <= axis < x.ndim:
         raise np.exceptions.AxisError(axis, x.ndim)
     return axis % len(x.shape)
 
 
-def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
+def axes_of(x: Recorded, axis: Axes) -> tuple[int, ...]:
     """The axes that a reduction is over."""
     if axis is None or not x.ndim and axis in (0, -1):
         return tuple(range(x.ndim))
     return tuple(axis_of(x, n) for n in (axis if isinstance(axis, tuple) else (axis,)))
 
 
-def _number_of(x: Any, axis: Any) -> int:
+def _number_of(x: Recorded, axis: Axes) -> int:
     """How many entries are averaged."""
     number: int = prod(x.shape[n] for n in axes_of(x, axis))
     if not number:
@@ -40,107 +55,168 @@ def _number_of(x: Any, axis: Any) -> int:
     return number
 
 
-def _last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """x with these axes as one at the end; and the shape of x with each of them as 1."""
+def _with_dims(x: Recorded, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of x with 1 for each of these axes."""
+    return tuple(1 if n in axes else size for n, size in enumerate(x.shape))
+
+
+def _last(x: Recorded, axis: Axes) -> tuple[Operand, tuple[int, ...]]:
+    """x with these axes joined at the end; and the shape of x with 1 for each of them."""
     axes = axes_of(x, axis)
     rest = tuple(n for n in range(x.ndim) if n not in axes)
     shape = tuple(x.shape[n] for n in rest) + (prod(x.shape[n] for n in axes),)
-    kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
-    return moved(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)), kept
+    return (
+        rearranged(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)),
+        _with_dims(x, axes),
+    )
 
 
-def sum_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
-           keepdims: bool = False) -> Any:
+def _reshaped(x: Recorded, shape: tuple[int, ...]) -> Operand:
+    return rearranged(x, "a reduction", lambda v: np.reshape(v, shape))
+
+
+def sum_of(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+) -> Operand:
     """``np.sum``, recorded."""
     node, axes = x.node, axes_of(x, axis)
-    kept = tuple(1 if n in axes else size for n, size in enumerate(x.shape))
+    keepdims_shape = _with_dims(x, axes)
     short = tuple(size for n, size in enumerate(x.shape) if n not in axes)
     empty = not all(x.shape[n] for n in axes)
-    raw = np.broadcast_to(x.lift(np.zeros(()), ""), short) if empty else node.raw.sum(
-        axis=axes) if axes else node.raw
-    y = made(x, raw, "np.sum", (node, lambda g: np.broadcast_to(np.reshape(g, kept),
-                                                                node.raw.shape)))
-    return moved(y, "np.sum", lambda v: np.reshape(v, kept)) if keepdims else y
+    raw = (
+        np.broadcast_to(x.lift(np.zeros(()), ""), short)
+        if empty
+        else node.raw.sum(axis=axes)
+        if axes
+        else node.raw
+    )
+    y = derived(
+        x,
+        raw,
+        "np.sum",
+        (node, lambda g: np.broadcast_to(np.reshape(g, keepdims_shape), node.raw.shape)),
+    )
+    return _reshaped(y, keepdims_shape) if keepdims else y
 
 
-def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
-         keepdims: bool = False) -> Any:
+def mean(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+) -> Operand:
     """``np.mean``, recorded."""
     return sum_of(x, axis, keepdims=keepdims) / _number_of(x, axis)
 
 
-def var(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-        keepdims: bool = False) -> Any:
+def var(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Operand:
     """``np.var``, recorded."""
     d = x - mean(x, axis, keepdims=True)
     return sum_of(d * d, axis, keepdims=keepdims) / (_number_of(x, axis) - ddof)
 
 
-def std(x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-        keepdims: bool = False) -> Any:
+def std(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Operand:
     """``np.std``, recorded."""
     return np.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims))
 
 
-def product_of(x: Any, axis: Any = None, dtype: Any = None, out: None = None,
-               keepdims: bool = False) -> Any:
+def product_of(
+    x: Recorded,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+) -> Operand:
     """``np.prod``, recorded."""
-    flat, kept = _last(x, axis)
+    flat, keepdims_shape = _last(x, axis)
     y = record(x, np.ones(flat.shape[:-1]))
     for k in range(flat.shape[-1]):
         y = y * flat[..., k]
-    return moved(y, "np.prod", lambda v: np.reshape(v, kept)) if keepdims else y
+    return _reshaped(y, keepdims_shape) if keepdims else y
 
 
-def cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+def cumsum(
+    x: Operand, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Operand:
     """``np.cumsum``, recorded."""
     x, axis = (np.ravel(x), 0) if axis is None else (x, axis_of(x, axis))
     if not x.shape[axis]:
         return x.copy()
-    sums: list[Any] = []
+    sums: list[Recorded] = []
     for row in np.moveaxis(x, axis, 0):
         sums.append(sums[-1] + row if sums else row)
     return np.stack(sums, axis)
 
 
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def norm(x: Recorded, ord: Operand = None, axis: Axes = None, keepdims: bool = False) -> Operand:
     """``np.linalg.norm``, recorded."""
     if ord not in (None, {1: 2, 2: "fro"}.get(len(axes_of(x, axis)))):
-        raise TypeError(f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
-                        "sum of squares")
+        raise TypeError(
+            f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
+            "sum of squares"
+        )
     return np.sqrt(sum_of(x * x, axis, keepdims=keepdims))
 
 
-def clip(x: Any, a_min: Any = None, a_max: Any = None, out: None = None, *, min: Any = None,
-         max: Any = None) -> Any:
+def clip(
+    x: Recorded,
+    a_min: Operand = None,
+    a_max: Operand = None,
+    out: None = None,
+    *,
+    min: Operand = None,
+    max: Operand = None,
+) -> Operand:
     """``np.clip``, recorded."""
     low, high = a_min if min is None else min, a_max if max is None else max
     x = +x if low is None is high else x if low is None else UFUNCS["maximum"](x, low)
     return x if high is None else UFUNCS["minimum"](x, high)
 
 
-def largest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+def largest_of(x: Recorded, axis: Axes = None, out: None = None, keepdims: bool = False) -> Operand:
     """``np.max``, recorded."""
-    flat, kept = _last(x, axis)
+    flat, keepdims_shape = _last(x, axis)
     if not flat.shape[-1]:
         raise ValueError(f"no entry is the largest of none: an array of shape {x.shape}")
     node = flat.node
     top, share = largest(node.raw)
-    y = made(x, top, "max", (node, lambda g: np.expand_dims(g, -1) * share))
-    return moved(y, "max", lambda v: np.reshape(v, kept)) if keepdims else y
+    y = derived(x, top, "max", (node, lambda g: np.expand_dims(g, -1) * share))
+    return _reshaped(y, keepdims_shape) if keepdims else y
 
 
-def smallest_of(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+def smallest_of(
+    x: Recorded, axis: Axes = None, out: None = None, keepdims: bool = False
+) -> Operand:
     """``np.min``, recorded."""
     return -largest_of(-x, axis, keepdims=keepdims)
 
 
-def place_of_largest(x: Any, axis: int | None = None, out: None = None, *,
-                     keepdims: bool = False) -> Array:
+def place_of_largest(
+    x: Recorded, axis: int | None = None, out: None = None, *, keepdims: bool = False
+) -> Array:
     """``np.argmax``, recorded."""
-    flat, kept = _last(x, axis)
+    flat, keepdims_shape = _last(x, axis)
     share = largest(flat.raw)[1]
     if share.dtype == object and any(not value.is_exact() for value in share.ravel().tolist()):
         raise ArithmeticError("argmax: two entries tie, or their balls overlap")
     places = np.asarray(share.astype(float).argmax(axis=-1))
-    return places.reshape(kept) if keepdims else places[()]
+    return places.reshape(keepdims_shape) if keepdims else places[()]

@@ -18,7 +18,7 @@ from refnet.batch import Array
 from refnet.exact.convert import lift
 from refnet.exact.enclose import Enclosure
 from refnet.exact.recorder import Node, gradients, tape
-from refnet.exact.running import called, copied, differentiated, recorded
+from refnet.exact.running import Function, called, copied, differentiated, recorded
 
 __all__ = ["check_differences", "check_plain"]
 
@@ -35,30 +35,41 @@ comparisons come out as they do at the arguments themselves."""
 ROUNDINGS = 2.0**16
 """Rounding errors allowed for each number that f computes: it may be a sum of as many terms, added
 one after the other. A mistake changes the value by some 2**-10, and eps times this is 2**-36."""
-REMEDY = ("f has a kink or a jump exactly here, stop() changes its gradient, or the "
-          "certificate is wrong; certify_function(..., check=False) leaves out this check, and "
-          "refnet.check.compare judges by what that returns")
+REMEDY = (
+    "f has a kink or a jump exactly here, stop() changes its gradient, or the "
+    "certificate is wrong; certify_function(..., check=False) leaves out this check, and "
+    "refnet.check.compare judges by what that returns"
+)
 
 
-def check_differences(f: Callable[..., Any], arguments: dict[str, Any], cotangent: Array | None,
-                      named: dict[str, Enclosure], bits: int) -> None:
+def check_differences(
+    f: Function,
+    arguments: dict[str, Any],
+    cotangent: Array | None,
+    named: dict[str, Enclosure],
+    bits: int,
+) -> None:
     """ArithmeticError where the gradients are not what differences give along a direction."""
     from refnet.exact import balls
+
     rng = np.random.default_rng(0)
 
     def lifted(array: Array, name: str) -> Array:
         return lift(array, "ball", name or "a constant")
 
     with balls.precision(max(CHECK_BITS, 3 * bits)):
-        way = {name[1:]: lifted(rng.normal(size=one.value.shape), name)
-               for name, one in named.items() if name != "value"}
+        direction = {
+            name[1:]: lifted(rng.normal(size=enclosure.value.shape), name)
+            for name, enclosure in named.items()
+            if name != "value"
+        }
         weight = lifted(np.ones(()) if cotangent is None else cotangent, "cotangent")
 
         def at(step: Any) -> Any:
-            own = recorded(arguments, lifted)
-            for name, direction in way.items():
-                own[name].raw[...] += step * direction  # in its order in memory
-            return np.sum(called(f, list(own.values())).raw * weight)
+            inputs = recorded(arguments, lifted)
+            for name, part in direction.items():
+                inputs[name].raw[...] += step * part  # in its order in memory
+            return np.sum(called(f, list(inputs.values())).raw * weight)
 
         here = at(0) if bits else np.sum(lift(named["value"].exact, "ball") * weight)
 
@@ -66,48 +77,60 @@ def check_differences(f: Callable[..., Any], arguments: dict[str, Any], cotangen
             return [(at(side * step) - here) / (side * step) for side in (1, -1)]
 
         step = balls.arb((1, -max(CHECK_BITS, 3 * bits) // 3))
-        parts = [lift(named[f"d{name}"].exact, "ball") * one for name, one in way.items()]
+        parts = [
+            lift(named[f"d{name}"].exact, "ball") * entries for name, entries in direction.items()
+        ]
         total = sum((np.sum(part) for part in parts), balls.arb(0))
         size = sum((np.sum(abs(part)) for part in parts), balls.arb(0))
-        found = slopes(step)
-        if any(abs(one - total) > AGREE * (abs(one) + size) for one in found) and any(
-                abs(nearer - total) > SMALLER**0.5 * abs(one - total)
-                for one, nearer in zip(found, slopes(SMALLER * step))):
+        differences = slopes(step)
+        if any(
+            abs(difference - total) > AGREE * (abs(difference) + size) for difference in differences
+        ) and any(
+            abs(nearer - total) > SMALLER**0.5 * abs(difference - total)
+            for difference, nearer in zip(differences, slopes(SMALLER * step))
+        ):
             raise ArithmeticError(
                 f"certify_function: along a random direction the gradient gives {total.str(12)}, "
-                f"differences to both sides {' and '.join(one.str(12) for one in found)}; "
-                f"{REMEDY}")
+                f"differences to both sides {' and '.join(d.str(12) for d in differences)}; "
+                f"{REMEDY}"
+            )
 
 
-def check_plain(f: Callable[..., Any], arguments: dict[str, Any], named: dict[str, Enclosure]
-                ) -> None:
+def check_plain(f: Function, arguments: dict[str, Any], named: dict[str, Enclosure]) -> None:
     """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Where
     rounding leaves no digits, or f does not know the arguments near, nothing is decided."""
     rng = np.random.default_rng(1)
     shifts: list[Callable[[Any], Any]] = [
-        lambda size: 0.0, lambda size: NEAR * abs(rng.normal(size=size)),
-        lambda size: NEAR * rng.normal(size=size)]
+        lambda size: 0.0,
+        lambda size: NEAR * abs(rng.normal(size=size)),
+        lambda size: NEAR * rng.normal(size=size),
+    ]
     for n, shift in enumerate(shifts):
-        here = {name: _shifted(one, shift) if differentiated(one) else one
-                for name, one in arguments.items()}
+        nearby = {
+            name: _shifted(value, shift) if differentiated(value) else value
+            for name, value in arguments.items()
+        }
         with np.errstate(all="ignore"):
             try:
-                plain = np.asarray(f(*(copied(one) for one in here.values())), float)
-                y = called(f, list(recorded(here, _floats).values())).node
+                plain = np.asarray(f(*(copied(value) for value in nearby.values())), float)
+                y = called(f, list(recorded(nearby, _floats).values())).node
             except Exception:
                 if not n:
                     raise
                 continue
             value = y.raw if n else named["value"].value
             if plain.shape != value.shape:
-                raise ArithmeticError(f"certify_function: f gives an array of shape {value.shape}, "
-                                      f"on NumPy's own arrays one of {plain.shape}; {REMEDY}")
+                raise ArithmeticError(
+                    f"certify_function: f gives an array of shape {value.shape}, "
+                    f"on NumPy's own arrays one of {plain.shape}; {REMEDY}"
+                )
             weight = np.asarray(rng.normal(size=value.shape))
-            far, allowed = abs(np.sum(weight * (plain - value))), _rounding(y, weight)
-        if allowed < far < np.inf:
+            distance, allowed = abs(np.sum(weight * (plain - value))), _rounding(y, weight)
+        if allowed < distance < np.inf:
             raise ArithmeticError(
-                f"certify_function: on NumPy's own arrays f is off by {far:.3g} from the certified "
-                f"value{', near the arguments' * bool(n)}; {REMEDY}")
+                f"certify_function: on NumPy's own arrays f is off by {distance:.3g} from the "
+                f"certified value{', near the arguments' * bool(n)}; {REMEDY}"
+            )
 
 
 def _floats(array: Array, name: str) -> Array:
@@ -116,15 +139,18 @@ def _floats(array: Array, name: str) -> Array:
 
 def _shifted(value: Any, shift: Callable[[Any], Any]) -> Any:
     """Each entry moved by its part of itself, 0 by that of the largest; in the same order."""
-    moved = value.astype(float)
-    largest = np.abs(moved).max(initial=0) or 1.0
-    moved += shift(moved.shape) * np.where(moved == 0, largest, moved)
-    return moved
+    shifted = value.astype(float)
+    largest = np.abs(shifted).max(initial=0) or 1.0
+    shifted += shift(shifted.shape) * np.where(shifted == 0, largest, shifted)
+    return shifted
 
 
 def _rounding(y: Node, weight: Array) -> float:
     """To first order, how far rounding may carry the weighted sum of y in float64."""
     nodes, floats = tape(y), np.finfo(float)
-    return ROUNDINGS * float(sum(
-        np.sum(abs(g) * (floats.eps * abs(node.raw) + floats.tiny))
-        for node, g in zip(nodes, gradients(y, weight, nodes, _floats))))
+    return ROUNDINGS * float(
+        sum(
+            np.sum(abs(g) * (floats.eps * abs(node.raw) + floats.tiny))
+            for node, g in zip(nodes, gradients(y, weight, nodes, _floats))
+        )
+    )

@@ -8,7 +8,7 @@ Checked by: tests/exact/test_recorder.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from inspect import signature
@@ -16,21 +16,50 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, where
-from refnet.exact.recorder import (CALLS, METHODS, Recorded, fitted, laid_out, made, moved,
-                                   outermost, record, written)
-from refnet.exact.reductions import (axis_of, clip, cumsum, largest_of, mean, norm,
-                                     place_of_largest, product_of, smallest_of, std, sum_of, var)
+from refnet.exact.recorder import (
+    CALLS,
+    METHODS,
+    Operand,
+    Operation,
+    Recorded,
+    derived,
+    laid_out,
+    outermost,
+    rearranged,
+    record,
+    unbroadcast,
+    written,
+)
+from refnet.exact.reductions import (
+    axis_of,
+    clip,
+    cumsum,
+    largest_of,
+    mean,
+    norm,
+    place_of_largest,
+    product_of,
+    smallest_of,
+    std,
+    sum_of,
+    var,
+)
 from refnet.maths import numeric
 
 __all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
 
+Arguments = tuple[Operand, ...]
+Options = dict[str, Any]
+
 
 # ---- products
 
-def _turned(v: Array) -> Array:
+
+def _swapped(v: Array) -> Array:
     return np.swapaxes(v, -1, -2)
 
 
@@ -39,28 +68,36 @@ def _matmul_raw(a: Array, b: Array) -> Array:
     if a.dtype.kind == b.dtype.kind == "f":
         return np.asarray(a @ b)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    left, right = (np.broadcast_to(m, lead + m.shape[-2:]).reshape(prod(lead), *m.shape[-2:])
-                   for m in (a, b))
+    left, right = (
+        np.broadcast_to(m, lead + m.shape[-2:]).reshape(prod(lead), *m.shape[-2:]) for m in (a, b)
+    )
     parts = [numeric.matmul(left[n], right[n]) for n in range(len(left))]
     shape = *lead, a.shape[-2], b.shape[-1]
     return np.stack(parts).reshape(shape) if parts else np.empty(shape, object)
 
 
-def _matmul(a: Any, b: Any) -> Any:
+def _matmul(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     if a.ndim == 1:
         return _matmul(a[None], b)[..., 0, :] if b.ndim > 1 else sum_of(a * b)
     if b.ndim == 1:
         return _matmul(a, b[:, None])[..., 0]
     u, v = a.node, b.node
-    return made(a, _matmul_raw(u.raw, v.raw), "np.matmul",
-                (u, lambda g: fitted(_matmul_raw(g, _turned(v.raw)), u.raw.shape)),
-                (v, lambda g: fitted(_matmul_raw(_turned(u.raw), g), v.raw.shape)))
+    return derived(
+        a,
+        _matmul_raw(u.raw, v.raw),
+        "np.matmul",
+        (u, lambda g: unbroadcast(_matmul_raw(g, _swapped(v.raw)), u.raw.shape)),
+        (v, lambda g: unbroadcast(_matmul_raw(_swapped(u.raw), g), v.raw.shape)),
+    )
 
 
-def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    left, right = ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)]) if isinstance(
-        axes, int) else ([*np.atleast_1d(one)] for one in axes)
+def _tensordot(a: Operand, b: Operand, axes: Any = 2) -> Operand:
+    left, right = (
+        ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)])
+        if isinstance(axes, int)
+        else ([*np.atleast_1d(side)] for side in axes)
+    )
     first = [chr(97 + n) for n in range(np.ndim(a))]
     second = [chr(97 + np.ndim(a) + n) for n in range(np.ndim(b))]
     for i, j in zip(left, right):
@@ -70,71 +107,85 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return _einsum(f"{''.join(first)},{''.join(second)}->{out}", a, b)
 
 
-def _dot(a: Any, b: Any, out: None = None) -> Any:
+def _dot(a: Operand, b: Operand, out: None = None) -> Operand:
     if not (np.ndim(a) and np.ndim(b)):
         return a * b
     return _tensordot(a, b, ((-1,), (-1 if np.ndim(b) == 1 else -2,)))
 
 
-def _einsum(rule: str, *operands: Any, optimize: Any = False) -> Any:
+def _einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
     if not isinstance(rule, str):
-        raise TypeError("np.einsum with lists of axes is not recorded; write them as a rule, such "
-                        "as 'ij,jk->ik'")
+        raise TypeError(
+            "np.einsum with lists of axes is not recorded; write them as a rule, such "
+            "as 'ij,jk->ik'"
+        )
     left, arrow, out = rule.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow:
         out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
-    shapes = [np.shape(one) for one in operands]
+    shapes = [np.shape(operand) for operand in operands]
     sizes = {pair for term, shape in zip(terms, shapes) for pair in zip(term, shape)}
-    if ("." in rule or any(len(set(term)) < len(term) for term in (*terms, out))
-            or [*map(len, terms)] != [*map(len, shapes)]
-            or len(sizes) > len(dict(sizes)) or not set(out) <= set(dict(sizes))):
-        raise TypeError(f"np.einsum {rule!r} of the shapes {shapes} is not recorded; known: rules "
-                        "without ..., with each letter once a term and of one size")
+    if (
+        "." in rule
+        or any(len(set(term)) < len(term) for term in (*terms, out))
+        or [*map(len, terms)] != [*map(len, shapes)]
+        or len(sizes) > len(dict(sizes))
+        or not set(out) <= set(dict(sizes))
+    ):
+        raise TypeError(
+            f"np.einsum {rule!r} of the shapes {shapes} is not recorded; known: rules "
+            "without ..., with each letter once a term and of one size"
+        )
     (x, *others), letters, rest = both(*operands), terms[0], terms[1:]
     for n, (y, term) in enumerate(zip(others, rest)):
-        later = set(out).union(*rest[n + 1:])
-        (x, letters), (y, term) = (_summed(x, letters, set(term) | later),
-                                   _summed(y, term, set(letters) | later))
+        later = set(out).union(*rest[n + 1 :])
+        (x, letters), (y, term) = (
+            _summed(x, letters, set(term) | later),
+            _summed(y, term, set(letters) | later),
+        )
         x, letters = _pair(x, letters, y, term, later)
     x, letters = _summed(x, letters, set(out))
-    return moved(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
+    return rearranged(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
 
 
-def _summed(x: Any, letters: str, keep: set[str]) -> tuple[Any, str]:
+def _summed(x: Recorded, letters: str, keep: set[str]) -> tuple[Operand, str]:
     axes = tuple(n for n, c in enumerate(letters) if c not in keep)
     return (sum_of(x, axes) if axes else x), "".join(c for c in letters if c in keep)
 
 
-def _pair(x: Any, left: str, y: Any, right: str, later: set[str]
-          ) -> tuple[Any, str]:
+def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]) -> tuple[Operand, str]:
     """The product of two terms, summed over the letters that both have and none needs later."""
     batch = [c for c in left if c in right and c in later]
     inner = [c for c in left if c in right and c not in later]
-    own, other = [c for c in left if c not in right], [c for c in right if c not in left]
+    left_only, right_only = [c for c in left if c not in right], [c for c in right if c not in left]
     sizes = {**dict(zip(left, x.shape)), **dict(zip(right, y.shape))}
 
-    def brought(z: Any, letters: str, *groups: list[str]) -> Any:
+    def as_matrices(z: Operand, letters: str, *groups: list[str]) -> Operand:
         order = [letters.index(c) for c in batch + groups[0] + groups[1]]
         shape = [sizes[c] for c in batch] + [prod(sizes[c] for c in group) for group in groups]
-        return moved(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
+        return rearranged(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
 
-    product = _matmul(brought(x, left, own, inner), brought(y, right, inner, other))
-    letters = batch + own + other
+    product = _matmul(
+        as_matrices(x, left, left_only, inner), as_matrices(y, right, inner, right_only)
+    )
+    letters = batch + left_only + right_only
     shape = [sizes[c] for c in letters]
-    return moved(product, "np.einsum", lambda v: v.reshape(shape)), "".join(letters)
+    return rearranged(product, "np.einsum", lambda v: v.reshape(shape)), "".join(letters)
 
 
 # ---- places
 
-def _by(move: Callable[..., Any]) -> Callable[..., Any]:
+
+def _by(move: Operation) -> Operation:
     """A function of NumPy's that only moves or repeats entries."""
-    def operation(x: Any, *args: Any, **options: Any) -> Any:
+
+    def operation(x: Recorded, *args: Any, **options: Any) -> Operand:
         args, options = deepcopy((args, options))  # f may change its own
-        if any(isinstance(one, str) and one in ("A", "K") for one in (*args, *options.values())):
-            raise TypeError(f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: "
-                            "'C', 'F'")
-        return moved(x, f"np.{move.__name__}", lambda v: move(v, *args, **options))
+        if {"A", "K"} & {value for value in (*args, *options.values()) if type(value) is str}:
+            raise TypeError(
+                f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: 'C', 'F'"
+            )
+        return rearranged(x, f"np.{move.__name__}", lambda v: move(v, *args, **options))
 
     return operation
 
@@ -142,13 +193,17 @@ def _by(move: Callable[..., Any]) -> Callable[..., Any]:
 _reshaped, _transposed = _by(np.ndarray.reshape), _by(np.ndarray.transpose)
 
 
-def _broadcast_to(x: Any, shape: Any) -> Any:
-    shape, own = deepcopy(shape), x.shape
-    return moved(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape),
-                 lambda g: fitted(g, own))
+def _broadcast_to(x: Recorded, shape: Any) -> Operand:
+    shape, original = deepcopy(shape), x.shape
+    return rearranged(
+        x,
+        "np.broadcast_to",
+        lambda v: np.broadcast_to(v, shape),
+        lambda g: unbroadcast(g, original),
+    )
 
 
-def _concatenate(parts: Any, axis: int | None = 0) -> Any:
+def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
     arrays = both(*parts)
     if axis is None:
         arrays, axis = [_reshaped(part, -1) for part in arrays], 0
@@ -159,33 +214,38 @@ def _concatenate(parts: Any, axis: int | None = 0) -> Any:
         index = (slice(None),) * axis + (slice(ends[n], ends[n + 1]),)
         return lambda g: np.asanyarray(g[index])
 
-    return made(arrays[0], np.concatenate([part.raw for part in arrays], axis), "np.concatenate",
-                *((part.node, taken(n)) for n, part in enumerate(arrays)))
+    return derived(
+        arrays[0],
+        np.concatenate([part.raw for part in arrays], axis),
+        "np.concatenate",
+        *((part.node, taken(n)) for n, part in enumerate(arrays)),
+    )
 
 
-def _stack(parts: Any, axis: int = 0) -> Any:
-    return _concatenate([np.expand_dims(part, axis)
-                         for part in both(*parts)], axis)
+def _stack(parts: Sequence[Operand], axis: int = 0) -> Operand:
+    return _concatenate([np.expand_dims(part, axis) for part in both(*parts)], axis)
 
 
-def _piece(v: Array, parts: Any, axis: int, n: int) -> Array:
+def _piece(v: Array, parts: Sequence[Operand], axis: int, n: int) -> Array:
     return np.split(v, parts, axis)[n]
 
 
-def _split(x: Any, parts: Any, axis: int = 0) -> list[Any]:
+def _split(x: Recorded, parts: Sequence[Operand], axis: int = 0) -> list[Operand]:
     number = len(np.split(np.arange(x.shape[axis_of(x, axis)]), parts))
     return [_by(_piece)(x, parts, axis, n) for n in range(number)]
 
 
-def _triangle(lower: bool) -> Callable[..., Any]:
-    def operation(x: Any, k: int = 0) -> Any:
+def _triangle(lower: bool) -> Operation:
+    def operation(x: Recorded, k: int = 0) -> Operand:
         rows, columns = (x.shape * 2)[-2:]  # of a single row a square
         return where(np.tri(rows, columns, k if lower else k - 1, dtype=bool) == lower, x, 0)
 
     return operation
 
 
-def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
+def _full_like(
+    x: Recorded, fill: Operand, dtype: DTypeLike | None = None, shape: Any = None
+) -> Operand:
     """Recorded, so that it can be assigned to; plain if of integers or bools."""
     shape = x.shape if shape is None else shape
     if np.dtype(dtype).kind != "f":
@@ -193,10 +253,10 @@ def _full_like(x: Any, fill: Any, dtype: Any = None, shape: Any = None) -> Any:
     _refuse_narrow("a recorded array like another", dtype)
     node, raw = record(x, fill).node, np.empty_like(x.raw, shape=shape)
     raw[...] = node.raw
-    return made(x, raw, "np.full_like", (node, lambda g: fitted(g, node.raw.shape)))
+    return derived(x, raw, "np.full_like", (node, lambda g: unbroadcast(g, node.raw.shape)))
 
 
-def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
+def _diff(x: Recorded, n: int = 1, axis: int = -1) -> Operand:
     axis = axis_of(x, axis)
     for _ in range(n):
         size = x.shape[axis]
@@ -204,7 +264,7 @@ def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
     return x
 
 
-def _as_type(x: Any, dtype: Any, copy: bool = True) -> Any:
+def _as_type(x: Recorded, dtype: DTypeLike, copy: bool = True) -> Operand:
     if np.dtype(dtype).kind != "f":
         raise TypeError(f"astype({np.dtype(dtype)}) of a recorded array is not recorded")
     _refuse_narrow("astype of a recorded array", dtype)
@@ -213,54 +273,100 @@ def _as_type(x: Any, dtype: Any, copy: bool = True) -> Any:
     return _copied(x)
 
 
-def _refuse_narrow(name: str, dtype: Any) -> None:
+def _refuse_narrow(name: str, dtype: DTypeLike | None) -> None:
     if np.dtype(dtype).itemsize < 8:
-        raise TypeError(f"{name} in {np.dtype(dtype)} is not recorded: what is certified is a "
-                        "function of real numbers, which that type would round; leave it out, and "
-                        "pass arrays of that type instead")
+        raise TypeError(
+            f"{name} in {np.dtype(dtype)} is not recorded: what is certified is a "
+            "function of real numbers, which that type would round; leave it out, and "
+            "pass arrays of that type instead"
+        )
 
 
-def _copied(x: Any, order: Any = "K") -> Any:
-    return moved(x, "a copy", lambda v: v.copy(order))
+def _copied(x: Recorded, order: Any = "K") -> Operand:
+    return rearranged(x, "a copy", lambda v: v.copy(order))
 
 
 FULL = {**UFUNCS, "matmul": _matmul}
-REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "add": sum_of, "maximum": largest_of, "minimum": smallest_of, "multiply": product_of}
+REDUCTIONS: dict[str, Operation] = {
+    "add": sum_of,
+    "maximum": largest_of,
+    "minimum": smallest_of,
+    "multiply": product_of,
+}
 
 METHODS |= {
-    "sum": sum_of, "mean": mean, "var": var, "std": std, "prod": product_of, "cumsum": cumsum,
-    "max": largest_of, "min": smallest_of, "argmax": place_of_largest,
+    "sum": sum_of,
+    "mean": mean,
+    "var": var,
+    "std": std,
+    "prod": product_of,
+    "cumsum": cumsum,
+    "max": largest_of,
+    "min": smallest_of,
+    "argmax": place_of_largest,
     "argmin": lambda x, axis=None, out=None, *, keepdims=False: place_of_largest(
-        -x, axis, keepdims=keepdims),
-    "reshape": _reshaped, "transpose": _transposed,
-    "ravel": _by(np.ndarray.ravel), "flatten": _by(np.ndarray.flatten),
-    "copy": lambda x, order="C": _copied(x, order), "astype": _as_type,
-    "dot": _dot, "clip": clip, "swapaxes": _by(np.swapaxes), "squeeze": _by(np.squeeze),
-    "repeat": _by(np.repeat), "take": _by(np.take), "diagonal": _by(np.diagonal),
+        -x, axis, keepdims=keepdims
+    ),
+    "reshape": _reshaped,
+    "transpose": _transposed,
+    "ravel": _by(np.ndarray.ravel),
+    "flatten": _by(np.ndarray.flatten),
+    "copy": lambda x, order="C": _copied(x, order),
+    "astype": _as_type,
+    "dot": _dot,
+    "clip": clip,
+    "swapaxes": _by(np.swapaxes),
+    "squeeze": _by(np.squeeze),
+    "repeat": _by(np.repeat),
+    "take": _by(np.take),
+    "diagonal": _by(np.diagonal),
     "trace": lambda x: sum_of(_by(np.diagonal)(x), -1),
 }
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Operation] = {
     **{name: operation for name, operation in METHODS.items() if name not in ("astype", "flatten")},
     "copy": _copied,
-    "amax": largest_of, "amin": smallest_of, "where": where, "einsum": _einsum,
-    "tensordot": _tensordot, "concatenate": _concatenate, "stack": _stack, "split": _split,
-    "vstack": lambda parts: _concatenate([np.atleast_2d(one) for one in both(*parts)]),
-    "hstack": lambda parts: _concatenate([np.atleast_1d(one) for one in both(*parts)],
-                                         min(max(np.ndim(parts[0]) - 1, 0), 1)),
+    "amax": largest_of,
+    "amin": smallest_of,
+    "where": where,
+    "einsum": _einsum,
+    "tensordot": _tensordot,
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "split": _split,
+    "vstack": lambda parts: _concatenate([np.atleast_2d(operand) for operand in both(*parts)]),
+    "hstack": lambda parts: _concatenate(
+        [np.atleast_1d(operand) for operand in both(*parts)], min(max(np.ndim(parts[0]) - 1, 0), 1)
+    ),
     "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
     "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))) if np.ndim(a) and np.ndim(b) else a * b,
-    "linalg.norm": norm, "broadcast_to": _broadcast_to, "reshape": lambda x, *args, **options:
-        _reshaped(x, *args, **options), "transpose": lambda x, axes=None: _transposed(x, axes),
-    "tril": _triangle(True), "triu": _triangle(False), "full_like": _full_like,
+    "linalg.norm": norm,
+    "broadcast_to": _broadcast_to,
+    "reshape": lambda x, *args, **options: _reshaped(x, *args, **options),
+    "transpose": lambda x, axes=None: _transposed(x, axes),
+    "tril": _triangle(True),
+    "triu": _triangle(False),
+    "full_like": _full_like,
     "zeros_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
     "ones_like": lambda x, dtype=None, shape=None: _full_like(x, 1, dtype, shape),
     "empty_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
-    "shape": lambda x: x.shape, "ndim": lambda x: x.ndim, "size": lambda x: x.size,
-    **{move.__name__: _by(move) for move in (
-        np.moveaxis, np.expand_dims, np.atleast_1d, np.atleast_2d, np.flip, np.roll, np.tile,
-        np.rot90, np.take_along_axis)},
+    "shape": lambda x: x.shape,
+    "ndim": lambda x: x.ndim,
+    "size": lambda x: x.size,
+    **{
+        move.__name__: _by(move)
+        for move in (
+            np.moveaxis,
+            np.expand_dims,
+            np.atleast_1d,
+            np.atleast_2d,
+            np.flip,
+            np.roll,
+            np.tile,
+            np.rot90,
+            np.take_along_axis,
+        )
+    },
     "diff": _diff,
 }
 
@@ -272,7 +378,7 @@ def _known(table: Iterable[str]) -> str:
 _signature = lru_cache(maxsize=None)(signature)
 
 
-def _ones(value: Any) -> Any:
+def _ones(value: Operand) -> Operand:
     """Plain arrays in place of recorded ones, as they lie in memory."""
     if isinstance(value, Recorded):
         ones = laid_out(np.ones(value.shape), outermost(value.raw))
@@ -280,38 +386,51 @@ def _ones(value: Any) -> Any:
     return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
 
 
-def _as_numpys(result: Any, numpys: Callable[..., Any], args: tuple[Any, ...],
-               options: dict[str, Any]) -> Any:
+def _as_numpys(result: Operand, numpys: Operation, args: Arguments, options: Options) -> Operand:
     """The result, as a number or in an order in memory as NumPy's, which is asked on ones."""
-    given = [one for value in args for one in (
-        value if isinstance(value, (list, tuple)) else (value,)) if isinstance(one, Recorded)]
+    given = [
+        operand
+        for value in args
+        for operand in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(operand, Recorded)
+    ]
     if not isinstance(result, Recorded) or (
-            result.ndim and all(one.raw.flags.c_contiguous for one in given)):
+        result.ndim and all(operand.raw.flags.c_contiguous for operand in given)
+    ):
         return result
-    if any(result.root is one.root for one in given) and result.ndim:
+    if any(result.root is operand.root for operand in given) and result.ndim:
         return result
     with np.errstate(all="ignore"):
         model = numpys(*_ones(args), **_ones(options))
     if not result.ndim:
-        return Recorded(result.node, result.lift, is_number=True) if isinstance(
-            model, np.generic) else result
+        return (
+            Recorded(result.node, result.lift, is_number=True)
+            if isinstance(model, np.generic)
+            else result
+        )
     node = result.node
     node.raw = laid_out(node.raw, outermost(model))
     return Recorded(node, result.lift)
 
 
-def _called(name: str, operation: Callable[..., Any], numpys: Callable[..., Any],
-            args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _called(
+    name: str, operation: Operation, numpys: Operation, args: Arguments, options: Options
+) -> Operand:
     """The operation's result, written to ``out`` if there is one; TypeError for arguments that it
     does not have, as NumPy's function ``numpys`` has more."""
     out = options.get("out")
     try:
         bound = _signature(operation).bind(
-            *args, **{key: value for key, value in options.items() if key != "out"})
+            *args, **{key: value for key, value in options.items() if key != "out"}
+        )
     except TypeError as error:
-        known = [one for one in _signature(operation).parameters if one not in ("x", "out")]
-        raise TypeError(f"np.{name} as called is not recorded ({error}); known: "
-                        f"{', '.join(known) or 'no option'}") from None
+        known = [
+            option for option in _signature(operation).parameters if option not in ("x", "out")
+        ]
+        raise TypeError(
+            f"np.{name} as called is not recorded ({error}); known: "
+            f"{', '.join(known) or 'no option'}"
+        ) from None
     if "out" in _signature(operation).parameters:
         _refuse_dtype(name, bound.arguments.get("dtype"))
     out = bound.arguments.pop("out", out)
@@ -321,37 +440,44 @@ def _called(name: str, operation: Callable[..., Any], numpys: Callable[..., Any]
     return _as_numpys(result, numpys, args, options)
 
 
-def _refuse_dtype(name: str, dtype: Any) -> None:
+def _refuse_dtype(name: str, dtype: DTypeLike | None) -> None:
     if np.dtype(dtype) != float:  # None is float64, too
         raise TypeError(f"np.{name} in {np.dtype(dtype)} is not recorded; known: float64")
 
 
-def ufunc(called: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def ufunc(called: np.ufunc, method: str, inputs: Arguments, options: Options) -> Operand:
     """What a ufunc of NumPy's gives on recorded arrays; TypeError, naming it, if it is not in the
     table."""
     name = called.__name__
-    options = {key: value for key, value in options.items()
-               if (value is not None or key == "axis") and not (key == "where" and value is True)
-               and key not in ("casting", "subok")}
+    options = {
+        key: value
+        for key, value in options.items()
+        if (value is not None or key == "axis")
+        and not (key == "where" and value is True)
+        and key not in ("casting", "subok")
+    }
     if method == "reduce" and name in REDUCTIONS:
-        return _called(f"{name}.reduce", REDUCTIONS[name], called.reduce, inputs,
-                       {"axis": 0, **options})
+        return _called(
+            f"{name}.reduce", REDUCTIONS[name], called.reduce, inputs, {"axis": 0, **options}
+        )
     _refuse_dtype(name, options.pop("dtype", None))
     if method != "__call__" or options:
-        raise TypeError(f"np.{name}{'' if method == '__call__' else '.' + method} with "
-                        f"{_known(options) or 'recorded arrays'} is not recorded; reductions "
-                        f"known: {_known(REDUCTIONS)}")
+        raise TypeError(
+            f"np.{name}{'' if method == '__call__' else '.' + method} with "
+            f"{_known(options) or 'recorded arrays'} is not recorded; reductions "
+            f"known: {_known(REDUCTIONS)}"
+        )
     if name in COMPARISONS:
-        return compared(name, *(one.raw for one in both(*inputs)))
+        return compared(name, *(operand.raw for operand in both(*inputs)))
     if name not in FULL:
         raise TypeError(f"np.{name} is not recorded; known: {_known({*FULL, *COMPARISONS})}")
     result = FULL[name](*inputs)
-    if any(result is one for one in inputs):  # a ufunc gives a new array
+    if any(result is operand for operand in inputs):  # a ufunc gives a new array
         result = _copied(result)
     return _as_numpys(result, called, inputs, {})
 
 
-def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def function(called: Operation, args: Arguments, options: Options) -> Operand:
     """What another function of NumPy gives; TypeError, naming it, if it is not in the table."""
     name = f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
     if name not in FUNCTIONS:
@@ -359,10 +485,15 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
     return _called(name, FUNCTIONS[name], called, args, options)
 
 
-def method(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def method(name: str, args: Arguments, options: Options) -> Operand:
     """What a method gives."""
-    return _called(name, METHODS[name], lambda x, *more, **others: getattr(x, name)(
-        *more, **others), args, options)
+    return _called(
+        name,
+        METHODS[name],
+        lambda x, *more, **others: getattr(x, name)(*more, **others),
+        args,
+        options,
+    )
 
 
 CALLS |= {"ufunc": ufunc, "function": function, "method": method}

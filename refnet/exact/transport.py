@@ -2,7 +2,7 @@
 
 A step widens balls entry by entry, by ``|J|``, J the step's Jacobian, though an error grows by J
 alone: at H = 100 that costs three bits a step, in each direction of time. So here products of a
-state with the recurrent weights take midpoints (``words.centred``), radii do not grow, and what is
+state with the recurrent weights take midpoints (``balls.centered``), radii do not grow, and what is
 left out of every product, d[t], is followed apart. A step is ``s[t+1] = G(s[t], W h[t])``, s being
 h, or h and c. With s' the sequence that is computed, by the mean value theorem::
 
@@ -25,17 +25,17 @@ Checked by: tests/exact/test_transport.py.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells import CELLS, cifg
-from refnet.exact import balls, words
+from refnet.cells import cifg, gru, lstm, rnn
+from refnet.exact import balls
 from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.nets.layer import Layer
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
 
 __all__ = ["followed"]
 
@@ -43,7 +43,7 @@ SLACK = 1e-6
 """More than the rounding of a log2 below 2^20, of sums of two bounds, and of norms."""
 THIN = -52
 """log2 of what states, gates and weights may differ by from their float64, besides its rounding."""
-ROUGH = 2.0 ** -44
+ROUGH = 2.0**-44
 """Bound of the error of an entry of K and L in float64, in units of the largest factor: they are
 sums of products of a few factors, of three large ones at most, each off by 2^-50 of the
 largest."""
@@ -62,6 +62,7 @@ def _add(a: Array, b: Array) -> Array:
 
 # ---- products of Jacobians
 
+
 @dataclass
 class Span:
     """The steps ``first <= t < end``: ``gain`` (B,) bounds the norm of the product of their
@@ -74,8 +75,9 @@ class Span:
     noise: Array = field(default_factory=lambda: np.empty(0))
 
 
-def _span(step: Callable[[int], tuple[Array, Array]], first: int, end: int
-          ) -> tuple[Span, Array, Array]:
+def _span(
+    step: Callable[[int], tuple[Array, Array]], first: int, end: int
+) -> tuple[Span, Array, Array]:
     """The span, the product (B, N, N) in float64, and a bound of its error's norm (B,)."""
     parts: tuple[Span, ...] = ()
     if end - first == 1:
@@ -86,8 +88,11 @@ def _span(step: Callable[[int], tuple[Array, Array]], first: int, end: int
         right, b, b_error = _span(step, middle, end)
         parts, product = (left, right), b @ a
         a_norm, b_norm = _frobenius(a), _frobenius(b)
-        error = (np.exp2(right.gain) * a_error + np.exp2(left.gain) * b_error
-                 + (_unit(a) * a_norm * b_norm + 1e-300)) * (1 + SLACK)
+        error = (
+            np.exp2(right.gain) * a_error
+            + np.exp2(left.gain) * b_error
+            + (_unit(a) * a_norm * b_norm + 1e-300)
+        ) * (1 + SLACK)
     gain = _norm(product, error, 1 if end - first > 2 else 0)
     if parts:
         gain = np.fmin(gain, parts[0].gain + parts[1].gain + SLACK)
@@ -96,7 +101,7 @@ def _span(step: Callable[[int], tuple[Array, Array]], first: int, end: int
 
 def _unit(a: Array) -> float:
     """n u / (1 - n u), with room for the rounding of the bound itself."""
-    return float(max(a.shape[1:])) * 2.0 ** -52
+    return float(max(a.shape[1:])) * 2.0**-52
 
 
 def _frobenius(a: Array) -> Array:
@@ -113,24 +118,24 @@ def _norm(a: Array, error: Array | float, squarings: int) -> Array:
         return _log2(_frobenius(a) + error)
     size = _frobenius(a) + 1e-300
     a = a / size[:, None, None]
-    found, root = np.log2(size), 1.0
-    off = np.full(len(a), 2.0 ** -50)  # by the division, and below by products
+    bound, root = np.log2(size), 1.0
+    off = np.full(len(a), 2.0**-50)  # by the division, and below by products
     for n in range(squarings):
         a = a.transpose(0, 2, 1) @ a
         root, off = root / 2, 2.1 * off + 2 * _unit(a)
         size = _frobenius(a) + off
-        found = found + root * np.log2(size)
-        a, off = a / size[:, None, None], off / size + 2.0 ** -50
-    return _add(found + SLACK, _log2(error))
+        bound = bound + root * np.log2(size)
+        a, off = a / size[:, None, None], off / size + 2.0**-50
+    return _add(bound + SLACK, _log2(error))
 
 
 def _errors(span: Span, defects: Array, backward: bool) -> Array:
     """Bounds of the error at every time, (T + 1, B), from those of the defects (T, B)."""
-    found = np.full((len(defects) + 1, defects.shape[1]), -np.inf)
+    bounds = np.full((len(defects) + 1, defects.shape[1]), -np.inf)
     _collect(span, defects, backward)
-    found[span.first if backward else span.end] = span.noise
-    _hand_down(span, found, backward)
-    return found
+    bounds[span.first if backward else span.end] = span.noise
+    _hand_down(span, bounds, backward)
+    return bounds
 
 
 def _collect(span: Span, defects: Array, backward: bool) -> None:
@@ -143,14 +148,14 @@ def _collect(span: Span, defects: Array, backward: bool) -> None:
     span.noise = _add(late.gain + early.noise, late.noise)
 
 
-def _hand_down(span: Span, found: Array, backward: bool) -> None:
+def _hand_down(span: Span, bounds: Array, backward: bool) -> None:
     if not span.parts:
         return
     early = span.parts[1 if backward else 0]
     start = span.end if backward else span.first
-    found[span.parts[0].end] = _add(early.gain + found[start], early.noise)
+    bounds[span.parts[0].end] = _add(early.gain + bounds[start], early.noise)
     for part in span.parts:
-        _hand_down(part, found, backward)
+        _hand_down(part, bounds, backward)
 
 
 def _jacobian(L: Array, K: Array, W: Array) -> Array:
@@ -158,13 +163,14 @@ def _jacobian(L: Array, K: Array, W: Array) -> Array:
     B, S, _, H = L.shape
     J = np.zeros((B, S, H, S, H))
     J[:, :, :, 0] = np.einsum("bsgj,gjk->bsjk", L, W)
-    own = np.arange(H)
-    J[:, :, own, :, own] += K.transpose(3, 0, 1, 2)
+    diagonal = np.arange(H)
+    J[:, :, diagonal, :, diagonal] += K.transpose(3, 0, 1, 2)
     return J.reshape(B, S * H, S * H)
 
 
 # ---- the derivatives of a step: L by products and by pre-activations (T, B, S, G, H), and
 # K (T, B, S, S, H), in float64
+
 
 def _slope(act: Activation, value: Array) -> Array:
     """Of tanh and the sigmoid, whose value gives it."""
@@ -179,8 +185,9 @@ def _rnn(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array
 def _gru(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
     r, z, n = (tape.v[:, :, k] for k in range(3))
     dn = (1 - z) * _slope(act, n)
-    by = np.stack([dn * tape.u * _slope(gate, r), (tape.h[:-1] - n) * _slope(gate, z), dn],
-                  axis=2)[:, :, None]
+    by = np.stack([dn * tape.u * _slope(gate, r), (tape.h[:-1] - n) * _slope(gate, z), dn], axis=2)[
+        :, :, None
+    ]
     L = by.copy()
     L[:, :, 0, 2] *= r
     return L, by, z[:, :, None, None]
@@ -189,114 +196,133 @@ def _gru(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array
 def _lstm(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
     i, f, g, o = (tape.v[:, :, n] for n in range(4))
     do = _slope(gate, o)
-    c = np.stack([g * _slope(gate, i), tape.c[:-1] * _slope(gate, f), i * _slope(act, g),
-                  np.zeros_like(g)], axis=2)
-    own = f + p.get("Wpi", 0) * c[:, :, 0] + p.get("Wpf", 0) * c[:, :, 1]
+    c = np.stack(
+        [g * _slope(gate, i), tape.c[:-1] * _slope(gate, f), i * _slope(act, g), np.zeros_like(g)],
+        axis=2,
+    )
+    through_cell = f + p.get("Wpi", 0) * c[:, :, 0] + p.get("Wpf", 0) * c[:, :, 1]
     through = o * _slope(act, tape.k) + p.get("Wpo", 0) * tape.k * do
     h = through[:, :, None] * c
     h[:, :, 3] = tape.k * do
     zero = np.zeros_like(f)
-    K = np.stack([np.stack([zero, through * own], axis=2),
-                  np.stack([zero, own], axis=2)], axis=2)
+    K = np.stack(
+        [np.stack([zero, through * through_cell], axis=2), np.stack([zero, through_cell], axis=2)],
+        axis=2,
+    )
     L = np.stack([h, c], axis=2)
     return L, L, K
 
 
-LOCAL: dict[str, Local] = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+LOCAL: dict[ModuleType, Local] = {rnn: _rnn, gru: _gru, lstm: _lstm}
 
 
 # ---- a cell whose errors are followed
 
+
 @dataclass
 class Followed:
-    """The passes of a cell of that name on balls: forward once, then backward once."""
+    """The passes of a cell on balls: forward once, then backward once."""
 
-    name: str
-    every: bool
-    """Whether all states are read, which makes objects of them."""
+    cell: ModuleType
 
-    def forward(self, p: Params, x: Array, h0: Array, act: Activation,
-                gate: Activation | None = None) -> Any:
+    def forward(
+        self, p: Params, x: Array, h0: Array, act: Activation, gate: Activation | None = None
+    ) -> Any:
         """The cell's tape, which contains the true one."""
-        size = words.length(balls.bits()[0])
-        p, weights = _marked(p, size)
-        with words.centred(weights) as dropped:
-            tape = CELLS[self.name].forward(p, words.words(x, size), words.words(h0, size), act,
-                                            *_given(gate))
-        held, wide = _in_float64({**tape._asdict(), "x": None, "a": None})
-        own, wide_own = _in_float64({key: p[key] for key in ("Whh", *CELLS[self.name].OPTIONAL)
-                                     if key in p})
-        W = own.pop("Whh")
-        G, H = len(CELLS[self.name].GATES), W.shape[1]
-        peepholes = sum(abs(value).max() for value in own.values())
-        largest = max(1.0, peepholes, *(abs(held[key]).max() for key in "hvcu" if key in held))
-        L, by, K = LOCAL[self.name](type(tape)(**held), own, act, gate)
-        S, off = L.shape[2], ROUGH * largest ** 3
-        self.norm = float(_norm(W[None], 2.0 ** wide_own * W.size, 5)[0])
-        self.reach, self.by = (_log2(np.sqrt((one * one).sum(axis=(2, 3)).max(axis=2))
-                                     + S * G * off) for one in (L, by))
+        with balls.centered(p["Whh"]) as distances:
+            tape = self.cell.forward(p, x, h0, act, *_gates(gate))
+        values, radius = _in_float64({**tape._asdict(), "x": None, "a": None})
+        weights, weights_radius = _in_float64(
+            {key: p[key] for key in ("Whh", *self.cell.OPTIONAL) if key in p}
+        )
+        W = weights.pop("Whh")
+        G, H = len(self.cell.GATES), W.shape[1]
+        peepholes = sum(abs(value).max() for value in weights.values())
+        largest = max(1.0, peepholes, *(abs(values[key]).max() for key in "hvcu" if key in values))
+        L, by, K = LOCAL[self.cell](type(tape)(**values), weights, act, gate)
+        S, off = L.shape[2], ROUGH * largest**3
+        self.norm = float(_norm(W[None], 2.0**weights_radius * W.size, 5)[0])
+        self.reach, self.by = (
+            _log2(np.sqrt((slopes * slopes).sum(axis=(2, 3)).max(axis=2)) + S * G * off)
+            for slopes in (L, by)
+        )
         error = np.full(x.shape[1], off * S * (G * np.sqrt((W * W).sum()) + H))
         with np.errstate(over="ignore", invalid="ignore"):  # such products have no use
-            self.span, *_ = _span(lambda t: (_jacobian(L[t], K[t], W.reshape(G, H, H)), error),
-                                  0, len(x))
-        d = np.stack(dropped)
+            self.span, *_ = _span(
+                lambda t: (_jacobian(L[t], K[t], W.reshape(G, H, H)), error), 0, len(x)
+            )
+        d = np.stack(distances)
         E = _errors(self.span, self.reach + self.norm + d, False)
         of_a = _log2(2 * largest * (np.sqrt((W * W).sum(axis=1).max()) + peepholes)) + np.maximum(
-            np.maximum(E[:-1], d) + 1, E[1:])
-        if not np.max([wide, wide_own, of_a.max(), E.max()]) <= THIN:
+            np.maximum(E[:-1], d) + 1, E[1:]
+        )
+        if not np.max([radius, weights_radius, of_a.max(), E.max()]) <= THIN:
             raise ArithmeticError("states are not narrow enough for their errors to be followed")
         widths = {"h": E, "c": E, "a": of_a, "v": of_a, "u": of_a, "k": E[1:]}
-        self.tape = type(tape)(**{
-            key: value if key == "x" else words.widened(value, widths[key].reshape(
-                *widths[key].shape, *(1,) * (value.ndim - 2)))
-            for key, value in tape._asdict().items()})
-        return self.tape._replace(h=self.tape.h.astype(object)) if self.every else self.tape
+        for key in widths.keys() & tape._asdict().keys():  # in place, as a tape may fill a memory
+            value = getattr(tape, key)
+            value[...] = balls.widened(
+                value, np.expand_dims(widths[key], tuple(range(2, value.ndim)))
+            )
+        return tape
 
-    def backward(self, p: Params, tape: Any, dh: Array, act: Activation, inputs: bool = True,
-                 gate: Activation | None = None) -> Params:
+    def backward(
+        self,
+        p: Params,
+        tape: Any,
+        dh: Array,
+        act: Activation,
+        inputs: bool = True,
+        gate: Activation | None = None,
+    ) -> Params:
         """The gradients, which contain the true ones."""
-        size = words.length(balls.bits()[0])
-        p, weights = _marked(p, size)
         with np.errstate(invalid="ignore"):  # of infinite errors, which are refused below
-            with words.centred(weights) as dropped:
-                grads = CELLS[self.name].backward(p, self.tape, words.words(dh, size), act, inputs,
-                                                  *_given(gate))
-            E = _errors(self.span, self.norm + np.stack(dropped[::-1]), True)
+            with balls.centered(p["Whh"]) as distances:
+                grads = self.cell.backward(p, tape, dh, act, inputs, *_gates(gate))
+            E = _errors(self.span, self.norm + np.stack(distances[::-1]), True)
             da = np.maximum(self.reach, self.by) + E[1:]
         if not np.max([da.max(), E.max()]) < np.inf:
             raise ArithmeticError("gradients are not narrow enough for their errors to be followed")
         total = np.logaddexp2.reduce(da, axis=None) + da.size * SLACK
-        seen = {"Whh": self.tape.h, "Wxh": self.tape.x, **{
-            key: self.tape.c for key in CELLS[self.name].OPTIONAL if key in p}}
+        factors = {
+            "Whh": tape.h,
+            "Wxh": tape.x,
+            **{key: tape.c for key in self.cell.OPTIONAL if key in p},
+        }
         rows = p["Wxh"]
-        widths = {"h0": E[0][:, None],
-                  "x": (da + _size(rows) + np.log2(len(rows)) + SLACK)[..., None]}
-        return {key: words.widened(value, np.asarray(
-            widths[key] if key in widths else total + _size(seen[key]) if key in seen else total)
-        ).astype(object) for key, value in grads.items()}
+        widths = {
+            "h0": E[0][:, None],
+            "x": (da + _size(rows) + np.log2(len(rows)) + SLACK)[..., None],
+            **{key: total + _size(factor) for key, factor in factors.items()},
+        }
+        return {key: balls.widened(value, widths.get(key, total)) for key, value in grads.items()}
 
 
-def _given(gate: Activation | None) -> tuple[Activation, ...]:
+def _gates(gate: Activation | None) -> tuple[Activation, ...]:
     return () if gate is None else (gate,)
-
-
-def _marked(p: Params, size: int) -> tuple[Any, words.Words]:
-    weights = words.words(p["Whh"], size)
-    return {name: words.words(value, size) for name, value in p.items()} | {"Whh": weights}, weights
 
 
 def _in_float64(arrays: dict[str, Any]) -> tuple[dict[str, Any], float]:
     """The midpoints of balls in float64, and log2 of the largest radius of them all."""
-    found = {name: None if value is None else words.centres(value)
-             for name, value in arrays.items()}
-    return ({name: None if one is None else one[0] for name, one in found.items()},
-            max(one[1] for one in found.values() if one is not None))
+    given = {name: value for name, value in arrays.items() if value is not None}
+    radius = max(
+        (
+            float(ball.rad())
+            for value in given.values()
+            for ball in value.ravel().tolist()
+            if type(ball) is balls.arb
+        ),
+        default=0.0,
+    )  # a zero may be the int
+    return (
+        {name: None if value is None else value.astype(float) for name, value in arrays.items()},
+        float(_log2(np.nextafter(radius, np.inf))),
+    )
 
 
 def _size(array: Array) -> float:
     """log2 of a bound of the largest entry of balls."""
-    middle, radius = words.centres(array)
-    return float(_log2(abs(middle).max() + 2.0 ** radius))
+    return balls.log2_bound(max(map(balls.arb.abs_upper, map(balls.arb, array.ravel().tolist()))))
 
 
 def followed(net: RecurrentNet) -> RecurrentNet:
@@ -306,15 +332,25 @@ def followed(net: RecurrentNet) -> RecurrentNet:
     sigmoid, as well as clipping, have a kink or values without a bound.
     """
     smooth = (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"])
-    if (net.cell not in (*LOCAL, "cifg") or net.projection or net.clip_step is not None
-            or net.clip_forward is not None or not {net.activation, net.gate} <= {*smooth}):
+    if (
+        net.cell == "gru_before"
+        or net.projection
+        or net.clip_step is not None
+        or net.clip_forward is not None
+        or not {net.activation, net.gate} <= {*smooth}
+    ):
         return net
-    net = replace(net)
-    cells = net.every_cell.values() if isinstance(net, StackedNet) else [net]
-    for cell in cells:
-        passes: Any = Followed("lstm" if net.cell == "cifg" else net.cell, net.readout != "last")
-        if net.cell == "cifg":
-            passes = SimpleNamespace(forward=partial(cifg.forward, run=passes.forward),
-                                     backward=partial(cifg.backward, pull=passes.backward))
-        cell.__dict__["layer"] = replace(cell.layer, passes=passes)
-    return net
+    return net.with_layers(_followed)
+
+
+def _followed(layer: Layer) -> Layer:
+    if layer.passes is not cifg:
+        return replace(layer, passes=Followed(layer.passes))
+    passes = Followed(lstm)
+    return replace(
+        layer,
+        passes=SimpleNamespace(
+            forward=partial(cifg.forward, run=passes.forward),
+            backward=partial(cifg.backward, pull=passes.backward),
+        ),
+    )

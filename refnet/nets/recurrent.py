@@ -6,7 +6,7 @@ dtype decides the arithmetic.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import signature
 from typing import Any, ClassVar
@@ -191,6 +191,16 @@ class RecurrentNet:
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
         return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate, keeps)
+
+    def with_layers(self, change: Callable[[Layer], Layer]) -> "RecurrentNet":
+        """A copy of the net that runs with ``change(layer)`` for a layer (``dataclasses.replace``
+        of the copy has the net's own again).
+
+        Checked by: tests/cells/test_layer_options.py::test_a_net_runs_with_other_layers.
+        """
+        net = replace(self)
+        object.__setattr__(net, "layer", change(self.layer))
+        return net
 
     @cached_property
     def losses(self) -> Mapping[str, Loss]:

@@ -11,7 +11,8 @@ A sequence ends at its last step that counts (``refnet.nets.padding``); a layer'
 that is 0, and has no gradient.
 """
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -32,6 +33,7 @@ from refnet.nets.base import (
     matrix_of,
     pulled,
 )
+from refnet.nets.layer import Layer
 from refnet.nets.padding import finite_input, has_nan
 from refnet.nets.recurrent import RecurrentNet
 from refnet.process import serial_blas
@@ -122,6 +124,19 @@ class StackedNet(RecurrentNet):
             }
             for layer in range(self.layers)
         )
+
+    def with_layers(self, change: Callable[[Layer], Layer]) -> "StackedNet":
+        """As ``RecurrentNet.with_layers``, with every layer of every direction changed."""
+        net = replace(self)
+        object.__setattr__(
+            net,
+            "cells",
+            tuple(
+                {suffix: cell.with_layers(change) for suffix, cell in layer.items()}
+                for layer in self.cells
+            ),
+        )
+        return net
 
     @cached_property
     def every_cell(self) -> dict[str, RecurrentNet]:

@@ -11,6 +11,7 @@ from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS, clipped
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
 from support.oracles import loss_push_minus_pull, push_minus_pull
 from support.stacked import GATE, float_case, generic_case, rational_net
@@ -107,6 +108,23 @@ def test_gates_by_name(name):
     assert loss_and_gradients(usual, params, batch).loss != found.loss
     flow = state_gradients(net, params, batch)  # one step at a time, with these gates too
     assert abs(flow[0] - found.gradients["h0"]).max() <= 1e-5 * abs(flow).max()
+
+
+@pytest.mark.parametrize(
+    "net",
+    [RecurrentNet(2, 3, 2), StackedNet(2, 3, 2, layers=2, bidirectional=True)],
+    ids=["one layer", "stacked"],
+)
+def test_a_net_runs_with_other_layers(net):
+    """Every cell with half the gain, as the net of that gain has it, and the net as it was."""
+    params = net.init(np.random.default_rng(0), np.float64)
+    x = np.random.default_rng(1).normal(size=(5, 3, 2))
+    usual = net.forward(params, x)[0]
+    halved = net.with_layers(lambda layer: replace(layer, gain=0.5))
+    expected = replace(net, gain=0.5).forward(params, x)[0]
+    assert (halved.forward(params, x)[0] == expected).all() and (expected != usual).any()
+    assert (net.forward(params, x)[0] == usual).all()
+    assert (replace(halved).forward(params, x)[0] == usual).all()
 
 
 def test_what_does_not_fit_is_refused():

@@ -1,21 +1,24 @@
 """Rationals and balls as numbers: lifted exactly, rounded correctly, and containing the truth."""
 
 from fractions import Fraction
+from math import log2
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from support.balls import contains, flint
 
 from refnet.exact import balls, lift
 from refnet.exact.convert import lift_all, rounded
+from support.balls import contains, exactly, flint
 
 pytestmark = pytest.mark.needs("flint")
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5),
-       st.sampled_from(["fraction", "rational"]))
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5),
+    st.sampled_from(["fraction", "rational"]),
+)
 def test_lift_and_round_are_inverse(values, kind):
     array = np.array(values, float)
     assert (rounded(lift(array, kind)) == array).all()
@@ -32,7 +35,7 @@ def test_rounding_is_that_of_fractions(number):
 
 
 def test_rounding_beyond_the_range():
-    huge = np.array([Fraction(10) ** 400, -Fraction(10) ** 400, Fraction(1, 10**400)], object)
+    huge = np.array([Fraction(10) ** 400, -(Fraction(10) ** 400), Fraction(1, 10**400)], object)
     assert rounded(huge).tolist() == [np.inf, -np.inf, 0]
 
 
@@ -63,11 +66,13 @@ def test_no_number_of_a_tie_is_further_than_stated_from_the_middle(low, size, kn
     """By TIE a ball counts as one of the middle only if all of its numbers are that near."""
     low, high = np.float64(low), np.nextafter(low, np.inf)
     gap = Fraction(high) - Fraction(low)
-    radius = gap * Fraction(size) / 2 ** balls.TIE
+    radius = gap * Fraction(size) / 2**balls.TIE
     even = low if low.view(np.int64) % 2 == 0 else high
     with balls.precision(2000):
-        exact = [flint.arb(flint.fmpq(number.numerator, number.denominator))
-                 for number in (Fraction(low) + gap / 2, radius)]
+        exact = [
+            flint.arb(flint.fmpq(number.numerator, number.denominator))
+            for number in (Fraction(low) + gap / 2, radius)
+        ]
         for side in (-0.9, 0, 0.9):
             ball = flint.arb(exact[0] + side * exact[1], exact[1])
             nearest, found, _ = balls.decided(np.array([ball], object))
@@ -81,6 +86,32 @@ def test_the_end_of_the_range_is_not_between_two_numbers(sign):
         ball = flint.arb(largest + sign * flint.arb(1e300), 1e300)
         assert ball.contains(largest)
         assert not balls.decided(np.array([ball], object))[1].any()
+
+
+@pytest.mark.parametrize("exponent", [-1200.5, -20.0, 0.75, 2000.25])
+def test_a_radius_grows_by_the_power_of_two(exponent):
+    """Against a power of two at 200 bits: no less, nor much more."""
+    with balls.precision(200):
+        values = np.array([flint.arb(0), flint.arb(1) / 3, 5], object)
+        wide = balls.widened(values, np.array(exponent))
+        power = flint.arb(2) ** exponent
+        for ball, value in zip(wide, map(flint.arb, values)):
+            least = power + value.rad()
+            assert least <= ball.rad() <= 1.0001 * least + flint.arb((1, -198))
+        assert balls.widened(values, np.array([-np.inf] * 3))[0].is_exact()
+        assert not any(ball.is_finite() for ball in balls.widened(values, np.array(np.inf)))
+
+
+@given(st.integers(-(2**70), 2**70), st.integers(-5000, 5000), st.integers(0, 2**20))
+def test_the_largest_magnitude_in_a_ball(mantissa, exponent, radius):
+    ball = flint.arb(flint.arb((mantissa, exponent)), flint.arb((radius, exponent)))
+    largest = abs(mantissa) + int(exactly(ball.rad()) / Fraction(2) ** exponent)
+    found = balls.log2_bound(ball)
+    if largest:
+        assert abs(found - (log2(largest) + exponent)) < 1e-6
+    else:
+        assert found == -np.inf
+    assert balls.log2_bound(flint.arb(1, np.inf)) == np.inf
 
 
 def test_ball_product_contains_rational_product():

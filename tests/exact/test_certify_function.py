@@ -88,6 +88,7 @@ def test_every_argument_has_a_name_of_its_own():
 
 def test_a_constant_is_rounded_once_in_each_run():
     """A leak of 0.01 at every step is one float32 number, off in one direction at all steps."""
+
     def leaky(x):
         for _ in range(50):
             x = x * 1.01
@@ -103,6 +104,7 @@ def test_a_constant_is_rounded_once_in_each_run():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_kinks_in_some_runs_only(dtype):
     """Where rounding decides which of two is larger, both gradients are explained."""
+
     def larger(x):
         return (np.maximum(x[0] * 3, x[1]) * x[2]).sum()
 
@@ -185,8 +187,19 @@ def zeros_by_columns(x, w):
     return (y * y).sum()
 
 
-ALIASES = [rebound, accumulated, one_entry, an_argument, plus, cast, first_power, unclipped, halves,
-           copied_columns, zeros_by_columns]
+ALIASES = [
+    rebound,
+    accumulated,
+    one_entry,
+    an_argument,
+    plus,
+    cast,
+    first_power,
+    unclipped,
+    halves,
+    copied_columns,
+    zeros_by_columns,
+]
 
 
 @pytest.mark.parametrize("w", [1.0, np.array(1.0)], ids=["number", "array"])
@@ -229,16 +242,28 @@ def in_any_order(patch):
     patch.setitem(surface.METHODS, "copy", surface._copied)
 
 
-@pytest.mark.parametrize("f, plant", [
-    *((f, lambda patch: patch.setattr(surface, "_as_numpys", as_it_is))
-      for f in (rebound, accumulated)),
-    *((f, lambda patch: patch.setattr(surface, "_copied", as_it_is))
-      for f in (plus, first_power, unclipped)),
-    (cast, lambda patch: patch.setitem(surface.METHODS, "astype", as_it_is)),
-    (halves, lambda patch: patch.setitem(surface.FUNCTIONS, "split", lambda x, n: [
-        one.copy() for one in (x[:1], x[1:])])),
-    (copied_columns, in_any_order), (zeros_by_columns, in_rows),
-])
+@pytest.mark.parametrize(
+    "f, plant",
+    [
+        *(
+            (f, lambda patch: patch.setattr(surface, "_as_numpys", as_it_is))
+            for f in (rebound, accumulated)
+        ),
+        *(
+            (f, lambda patch: patch.setattr(surface, "_copied", as_it_is))
+            for f in (plus, first_power, unclipped)
+        ),
+        (cast, lambda patch: patch.setitem(surface.METHODS, "astype", as_it_is)),
+        (
+            halves,
+            lambda patch: patch.setitem(
+                surface.FUNCTIONS, "split", lambda x, n: [one.copy() for one in (x[:1], x[1:])]
+            ),
+        ),
+        (copied_columns, in_any_order),
+        (zeros_by_columns, in_rows),
+    ],
+)
 def test_memory_that_is_not_as_in_numpy_is_noticed(f, plant, monkeypatch):
     """The comparison with NumPy's own values shares no view, copy or number with the recorder."""
     plant(monkeypatch)
@@ -246,15 +271,21 @@ def test_memory_that_is_not_as_in_numpy_is_noticed(f, plant, monkeypatch):
         certify_function(f, np.ones(2), np.array(1.0))
 
 
-@pytest.mark.parametrize("f", [
-    lambda x: ((1e16 + x) - 1e16).sum() + x[0], lambda x: (1e300 * x * x).sum() * 1e10,
-    lambda x: (x * 1e-160 * x).sum() * 1e-160, lambda x: np.tanh(1e9 * (x - 1 / 3)).sum(),
-    lambda x: np.exp(-2500 * x).sum() * 1e300 * 1e300 * 1e300,
-    lambda x: np.log(np.exp(3e3 * x)).sum(),
-    lambda x: (np.cumsum(np.ones(2000) * 0.1 * x[0])[-1] - 200 * x[0]) * 1e10,
-    lambda x: np.sin(1e12 * x).sum(), lambda x: ((x - 1 / 3) ** 3).sum(),
-    lambda x: (np.sqrt(x - 1 / 3 + 1e-30) + np.arange(3.0)).sum(),
-])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: ((1e16 + x) - 1e16).sum() + x[0],
+        lambda x: (1e300 * x * x).sum() * 1e10,
+        lambda x: (x * 1e-160 * x).sum() * 1e-160,
+        lambda x: np.tanh(1e9 * (x - 1 / 3)).sum(),
+        lambda x: np.exp(-2500 * x).sum() * 1e300 * 1e300 * 1e300,
+        lambda x: np.log(np.exp(3e3 * x)).sum(),
+        lambda x: (np.cumsum(np.ones(2000) * 0.1 * x[0])[-1] - 200 * x[0]) * 1e10,
+        lambda x: np.sin(1e12 * x).sum(),
+        lambda x: ((x - 1 / 3) ** 3).sum(),
+        lambda x: (np.sqrt(x - 1 / 3 + 1e-30) + np.arange(3.0)).sum(),
+    ],
+)
 def test_few_digits_are_no_reason_to_refuse(f):
     certify_function(f, np.full(3, 1 / 3))
 
@@ -273,21 +304,29 @@ def test_masks_and_indices_may_change_after_use():
         index, rows, weight, total = np.zeros(1, int), [0], np.ones(3), 0
         for k in range(3):
             index[0] = rows[0] = weight[0] = k
-            total = total + x[index] * (np.take(x, index) * np.take_along_axis(x, index, 0)
-                                        * x[rows] * np.repeat(x, index)[:1].sum()
-                                        * (x * weight).sum())
+            total = total + x[index] * (
+                np.take(x, index)
+                * np.take_along_axis(x, index, 0)
+                * x[rows]
+                * np.repeat(x, index)[:1].sum()
+                * (x * weight).sum()
+            )
         return total.sum()
 
     assert certify_function(padded, x).gradients["x"].value.all()
     assert certify_function(chosen, x).gradients["x"].value.all()
 
 
-@pytest.mark.parametrize("f, says", [
-    (lambda x: abs(x).sum(), "not narrow enough"), (lambda x: np.sign(x).sum(), "kink or a jump"),
-    (lambda x: (x * x + np.where(x == 0, 5, 0)).sum(), "kink or a jump"),
-    (lambda x: np.where(x != 0, abs(x), 0).sum(), "kink or a jump"),
-    (lambda x: np.where(x > 0, x, 2 * x).sum(), "kink or a jump"),
-])
+@pytest.mark.parametrize(
+    "f, says",
+    [
+        (lambda x: abs(x).sum(), "not narrow enough"),
+        (lambda x: np.sign(x).sum(), "kink or a jump"),
+        (lambda x: (x * x + np.where(x == 0, 5, 0)).sum(), "kink or a jump"),
+        (lambda x: np.where(x != 0, abs(x), 0).sum(), "kink or a jump"),
+        (lambda x: np.where(x > 0, x, 2 * x).sum(), "kink or a jump"),
+    ],
+)
 def test_derivatives_that_do_not_exist(f, says):
     with pytest.raises(ArithmeticError, match=says):
         certify_function(f, np.array([0.0, 1]))
@@ -295,27 +334,42 @@ def test_derivatives_that_do_not_exist(f, says):
 
 def test_derivatives_that_exist_at_a_comparison():
     for f, slopes in (
-            (lambda x: (x * abs(x)).sum(), [0, 2]),
-            (lambda x: np.where(x == x[0], x, 0).sum(), [1, 0]),
-            (lambda x: np.where(x > 0, x * x, -x * x).sum(), [0, 2]),
-            (lambda x: (x**3).sum(), [0, 3]), (lambda x: (x**np.array([2, -1])).sum(), [0, -1]),
-            (lambda x: np.where(x == 0, 1, np.sin(x) / np.where(x == 0, 1, x)).sum(),
-             [0, np.cos(1) - np.sin(1)])):
+        (lambda x: (x * abs(x)).sum(), [0, 2]),
+        (lambda x: np.where(x == x[0], x, 0).sum(), [1, 0]),
+        (lambda x: np.where(x > 0, x * x, -x * x).sum(), [0, 2]),
+        (lambda x: (x**3).sum(), [0, 3]),
+        (lambda x: (x ** np.array([2, -1])).sum(), [0, -1]),
+        (
+            lambda x: np.where(x == 0, 1, np.sin(x) / np.where(x == 0, 1, x)).sum(),
+            [0, np.cos(1) - np.sin(1)],
+        ),
+    ):
         found = certify_function(f, np.array([0.0, 1])).gradients["x"].value
         assert found == pytest.approx(slopes, rel=1e-12)
 
 
-@pytest.mark.parametrize("f, error, says", [
-    (lambda x: np.sum(x, dtype=int), TypeError, "np.sum in int64"),
-    (lambda x: np.mean(x, dtype=np.float32), TypeError, "in float32"),
-    (lambda x: np.add(x, x, dtype=int).sum(), TypeError, "np.add in int64"),
-    *((f, np.exceptions.AxisError, "out of bounds") for f in (
-        lambda x: x.sum(axis=2).sum(), lambda x: np.max(x, -3), lambda x: np.concatenate([x], 2),
-        lambda x: np.cumsum(x, 2), lambda x: np.split(x, 1, 2)[0], lambda x: np.diff(x, axis=2))),
-    (lambda x: np.mean(x[:0]), ValueError, "the mean of no entries"),
-    (lambda x: x.ravel("K").sum(), TypeError, "order 'A' or 'K'"),
-    (lambda x: x.sum().__setitem__((), 3), TypeError, "a number in NumPy"),
-])
+@pytest.mark.parametrize(
+    "f, error, says",
+    [
+        (lambda x: np.sum(x, dtype=int), TypeError, "np.sum in int64"),
+        (lambda x: np.mean(x, dtype=np.float32), TypeError, "in float32"),
+        (lambda x: np.add(x, x, dtype=int).sum(), TypeError, "np.add in int64"),
+        *(
+            (f, np.exceptions.AxisError, "out of bounds")
+            for f in (
+                lambda x: x.sum(axis=2).sum(),
+                lambda x: np.max(x, -3),
+                lambda x: np.concatenate([x], 2),
+                lambda x: np.cumsum(x, 2),
+                lambda x: np.split(x, 1, 2)[0],
+                lambda x: np.diff(x, axis=2),
+            )
+        ),
+        (lambda x: np.mean(x[:0]), ValueError, "the mean of no entries"),
+        (lambda x: x.ravel("K").sum(), TypeError, "order 'A' or 'K'"),
+        (lambda x: x.sum().__setitem__((), 3), TypeError, "a number in NumPy"),
+    ],
+)
 def test_calls_that_are_refused(f, error, says):
     with pytest.raises(error, match=says):
         certify_function(f, np.ones((2, 2)))
@@ -347,18 +401,22 @@ def test_verdict():
     assert not compare({"dx": theirs["dx"]}, certified).passed  # dw is missing
 
 
-@pytest.mark.parametrize("arguments, options, says", [
-    ((np.ones((2, 2)),), {}, "pass cotangent"),
-    ((np.ones((2, 2)),), {"cotangent": np.ones(2)}, r"need \(2, 2\)"),
-    ((np.ones(2, int),), {}, "no argument is an array of floats"),
-    ((np.ones(1),), {"kind": "float"}, "choose one of ball, rational"),
-    ((np.ones(1),), {"bits": 0}, "bits is 0"), ((np.ones(1),), {"max_bits": 2.5}, "max_bits is"),
-    ((np.ones(1),), {"radius": -1}, "radius is -1"),
-    ((np.ones(1),), {"max_seconds": 0}, "max_seconds is 0"),
-    ((np.ma.array([1.0], mask=[True]),), {}, "x is a masked array"),
-    ((np.ones((1, 1)).view(np.matrix),), {}, r"pass np.asarray\(x\)"),
-    ((np.array([np.nan]),), {}, r"x: entry \(0,\) is nan"),
-])
+@pytest.mark.parametrize(
+    "arguments, options, says",
+    [
+        ((np.ones((2, 2)),), {}, "pass cotangent"),
+        ((np.ones((2, 2)),), {"cotangent": np.ones(2)}, r"need \(2, 2\)"),
+        ((np.ones(2, int),), {}, "no argument is an array of floats"),
+        ((np.ones(1),), {"kind": "float"}, "choose one of ball, rational"),
+        ((np.ones(1),), {"bits": 0}, "bits is 0"),
+        ((np.ones(1),), {"max_bits": 2.5}, "max_bits is"),
+        ((np.ones(1),), {"radius": -1}, "radius is -1"),
+        ((np.ones(1),), {"max_seconds": 0}, "max_seconds is 0"),
+        ((np.ma.array([1.0], mask=[True]),), {}, "x is a masked array"),
+        ((np.ones((1, 1)).view(np.matrix),), {}, r"pass np.asarray\(x\)"),
+        ((np.array([np.nan]),), {}, r"x: entry \(0,\) is nan"),
+    ],
+)
 def test_refusals(arguments, options, says):
     with pytest.raises((TypeError, ValueError), match=says):
         certify_function(lambda x: x * 2, *arguments, **options)

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.enclosures import CASES, draw, exactly, faults, flint, miss, mpmath
-from support.highprecision import DIGITS, evaluate
 
 from refnet.batch import Batch
 from refnet.exact import balls, certify, lift
@@ -18,6 +16,8 @@ from refnet.maths.dual import dual_array, parts
 from refnet.maths.linalg import expm, expm_pull
 from refnet.matrices.transitions import transition
 from refnet.nets.recurrent import RecurrentNet
+from support.enclosures import CASES, draw, exactly, faults, flint, miss, mpmath
+from support.highprecision import DIGITS, evaluate
 
 pytestmark = pytest.mark.needs("flint", "mpmath")
 
@@ -63,10 +63,16 @@ def wrong_in_the_last_of_fifty_digits(patch):
     patch.setattr(RecurrentNet, "backward", wrong)
 
 
-@pytest.mark.parametrize("plant, label", [
-    (polynomial_on_balls, "expm-rnn"), (radius_forgotten, "expm-rnn"),
-    (root_in_float64, "rnn"), (wrong_in_the_last_of_fifty_digits, "rnn")],
-    ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    "plant, label",
+    [
+        (polynomial_on_balls, "expm-rnn"),
+        (radius_forgotten, "expm-rnn"),
+        (root_in_float64, "rnn"),
+        (wrong_in_the_last_of_fifty_digits, "rnn"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_a_planted_bug_is_rejected(plant, label, monkeypatch):
     net, options = CASES[label]
     plant(monkeypatch)
@@ -124,13 +130,25 @@ def test_rotations(monkeypatch):
 
 def test_a_net_that_rotates():
     """Outputs and gradients of a certified rotation, in closed form."""
-    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["identity"], loss="squared_error",
-                       transition=transition("expm"))
+    net = RecurrentNet(
+        1,
+        2,
+        1,
+        activation=ACTIVATIONS["identity"],
+        loss="squared_error",
+        transition=transition("expm"),
+    )
     with mpmath.workdps(DIGITS):
         for angle in map(float, ANGLES[:100]):
-            params = {"Whh.A": np.array([[0, 0], [angle, 0]]), "Whh.base": np.eye(2),
-                      "Wxh": np.zeros((2, 1)), "bh": np.zeros(2), "by": np.zeros(1),
-                      "Why": np.array([[1.0, 0.0]]), "h0": np.array([1.0, 0.0])}
+            params = {
+                "Whh.A": np.array([[0, 0], [angle, 0]]),
+                "Whh.base": np.eye(2),
+                "Wxh": np.zeros((2, 1)),
+                "bh": np.zeros(2),
+                "by": np.zeros(1),
+                "Why": np.array([[1.0, 0.0]]),
+                "h0": np.array([1.0, 0.0]),
+            }
             found = certify(net, params, Batch(np.zeros((1, 1, 1)), np.zeros((1, 1))))
             c, s = mpmath.cos(angle), mpmath.sin(angle)  # the loss is cos^2
             for enclosure, true in ((found.outputs, c), (found.loss, c * c)):

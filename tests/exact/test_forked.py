@@ -17,15 +17,18 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux 
 
 def test_it_ends_with_its_parent(tmp_path):
     """At once, so that the parent's locks, which it holds too, and pipes are free."""
-    code = ("import fcntl, sys, time\nfrom refnet.forked import Forked\n"
-            "file = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
-            "other = Forked(lambda: time.sleep(100))\nprint(other.child, flush=True)\n"
-            "time.sleep(100)")
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "lock")],
-                              stdout=subprocess.PIPE, text=True)
+    code = (
+        "import fcntl, sys, time\nfrom refnet.forked import Forked\n"
+        "file = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
+        "other = Forked(lambda: time.sleep(100))\nprint(other.child, flush=True)\n"
+        "time.sleep(100)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True
+    )
     child = int(parent.stdout.readline())
     os.kill(child, 0)
-    time.sleep(.2)  # it has come to its sleep
+    time.sleep(0.2)  # it has come to its sleep
     parent.send_signal(signal.SIGKILL)
     parent.communicate(timeout=10)
     with open(tmp_path / "lock") as file:
@@ -34,7 +37,7 @@ def test_it_ends_with_its_parent(tmp_path):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                time.sleep(.01)
+                time.sleep(0.01)
         else:
             raise AssertionError("the lock is still held")
 

@@ -41,20 +41,29 @@ def assigned(x, y):
 
 CASES = {
     "ufuncs": {
-        **{name: lambda x, y, name=name: (getattr(np, name)(x) * y).sum() for name in (
-            "negative exp expm1 log log1p sqrt tanh sin cos sinh cosh arctan absolute fabs "
-            "positive conjugate square reciprocal").split()},
+        **{
+            name: lambda x, y, name=name: (getattr(np, name)(x) * y).sum()
+            for name in (
+                "negative exp expm1 log log1p sqrt tanh sin cos sinh cosh arctan absolute fabs "
+                "positive conjugate square reciprocal"
+            ).split()
+        },
         "expit": lambda x, y: (scipy.special.expit(y) * x).sum(),
         "erf": lambda x, y: (scipy.special.erf(y) * x).sum(),
         "sign": lambda x, y: (np.sign(y) * x).sum(),
-        **{name: lambda x, y, name=name: (getattr(np, name)(x, y) * x).sum() for name in (
-            "add subtract multiply divide power float_power maximum minimum logaddexp "
-            "hypot").split()},
+        **{
+            name: lambda x, y, name=name: (getattr(np, name)(x, y) * x).sum()
+            for name in (
+                "add subtract multiply divide power float_power maximum minimum logaddexp hypot"
+            ).split()
+        },
         "matmul": lambda x, y: (x @ y.T @ x[:, 0]) @ y[:, 1] + (x[0] @ y[:, :, None]).sum(),
     },
     "functions": {
-        **{name: lambda x, y, name=name: (getattr(np, name)(x * y, axis=0) * x[0]).sum()
-           for name in "sum mean var std prod max min amax amin cumsum".split()},
+        **{
+            name: lambda x, y, name=name: (getattr(np, name)(x * y, axis=0) * x[0]).sum()
+            for name in "sum mean var std prod max min amax amin cumsum".split()
+        },
         "argmax": lambda x, y: x.sum() * np.argmax(x) + (y * np.argmax(y, axis=1)[:, None]).sum(),
         "argmin": lambda x, y: x.sum() * np.argmin(y),
         "reshape": lambda x, y: (np.reshape(x, (2, 6)) * y.reshape(2, -1)).sum(),
@@ -81,7 +90,8 @@ CASES = {
         "inner": lambda x, y: np.inner(x, y)[0, 1],
         "linalg.norm": lambda x, y: np.linalg.norm(x) * (np.linalg.norm(y, axis=0)).sum(),
         "broadcast_to": lambda x, y: (np.broadcast_to(x[0], (3, 4)) * y).sum(),
-        "tril": lambda x, y: (np.tril(x) * y).sum(), "triu": lambda x, y: (np.triu(x, 1) * y).sum(),
+        "tril": lambda x, y: (np.tril(x) * y).sum(),
+        "triu": lambda x, y: (np.triu(x, 1) * y).sum(),
         "zeros_like": lambda x, y: (np.zeros_like(x) + x * y).sum(),
         "ones_like": lambda x, y: (np.ones_like(x, shape=(2, 1, 1)) * x * y).sum(),
         "empty_like": assigned,
@@ -108,25 +118,31 @@ CASES = {
         "differences": lambda x, y: (np.diff(x, 2) * y[:, 2:]).sum(),
         "column-major": lambda x, y: (x.ravel(order="F") * y.flatten(order="F")[::-1]).sum(),
         "out": written_to,
-        "largest": lambda x, y: (np.take_along_axis(
-            x, np.argmax(x, 1, keepdims=True), 1) * y).sum(),
+        "largest": lambda x, y: (
+            np.take_along_axis(x, np.argmax(x, 1, keepdims=True), 1) * y
+        ).sum(),
         "plain zeros": lambda x, y: (x * y)[np.zeros_like(x, shape=2, dtype=int)].sum(),
         "empty": lambda x, y: (x * y).sum() + np.prod(x[:0]) + np.cumsum(x[:0]).sum(),
-        "numbers joined": lambda x, y: (np.hstack([1.0, x.sum(), y[0]]) ** 2).sum() * np.inner(
-            x[0, 0], y.sum()),
+        "numbers joined": lambda x, y: (
+            (np.hstack([1.0, x.sum(), y[0]]) ** 2).sum() * np.inner(x[0, 0], y.sum())
+        ),
         "triangle of a row": lambda x, y: (np.tril(x[0])[:3] * y).sum() * np.triu(y[0], 1).sum(),
-        "powers": lambda x, y: (x**3 + x**-2 + x**0.5 + x**1.5 + x**0 + y**2 + x**0.3
-                                + 2**x).sum(),
-        "large and negative": lambda x, y: ((-x)**65 + (-x)**66 + x**64.5 + x**-100).sum() / 1e9,
-        "powers of each column": lambda x, y: ((-x)**np.array([1, 2, 0, -3.0])
-                                               + y[:, :1]**np.array([[2, 3, 3, 70]])
-                                               + x**np.array([0.5, 1, 2, 0.3])).sum(),
+        "powers": lambda x, y: (x**3 + x**-2 + x**0.5 + x**1.5 + x**0 + y**2 + x**0.3 + 2**x).sum(),
+        "large and negative": lambda x, y: (
+            ((-x) ** 65 + (-x) ** 66 + x**64.5 + x**-100).sum() / 1e9
+        ),
+        "powers of each column": lambda x, y: (
+            (-x) ** np.array([1, 2, 0, -3.0])
+            + y[:, :1] ** np.array([[2, 3, 3, 70]])
+            + x ** np.array([0.5, 1, 2, 0.3])
+        ).sum(),
     },
 }
 
 
-@pytest.mark.parametrize("f", [pytest.param(f, id=name) for group in CASES.values()
-                               for name, f in group.items()])
+@pytest.mark.parametrize(
+    "f", [pytest.param(f, id=name) for group in CASES.values() for name, f in group.items()]
+)
 def test_every_function(f):
     """certify_function itself compares the value with NumPy's and the gradient with
     difference; the perturbed floats compute the same to a rounding or a few."""
@@ -150,9 +166,9 @@ def test_a_wrong_derivative_is_rejected(name, monkeypatch):
 
     def wrong(*inputs):
         y = right(*inputs)
-        if y.node.pulls:
-            (node, pull), *others = y.node.pulls
-            y.node.pulls = ((node, lambda g: pull(g) * 1000001 / 1000000), *others)
+        if y.node.pullbacks:
+            (node, pull), *others = y.node.pullbacks
+            y.node.pullbacks = ((node, lambda g: pull(g) * 1000001 / 1000000), *others)
         return y
 
     monkeypatch.setitem(surface.FULL, name, wrong)
@@ -166,8 +182,11 @@ def test_a_wrong_value_is_rejected(monkeypatch):
         certify_function(CASES["ufuncs"]["exp"], X, Y)
 
 
-@pytest.mark.parametrize("f", [CASES["functions"][name] for name in (
-    "einsum", "prod", "max", "var", "tensordot", "repeat")] + list(CASES["indices"].values())[:6])
+@pytest.mark.parametrize(
+    "f",
+    [CASES["functions"][name] for name in ("einsum", "prod", "max", "var", "tensordot", "repeat")]
+    + list(CASES["indices"].values())[:6],
+)
 def test_rationals_lie_in_the_balls(f):
     exact = certify_function(f, X, Y, kind="rational")
     balls = certify_function(f, X, Y)
@@ -181,8 +200,13 @@ def recorded(values):
 
 def test_views_share_their_entries():
     x, plain = recorded(X), X.copy()
-    views = [lambda v: v[1:], lambda v: v[1:].T, lambda v: v.reshape(4, 3)[::2],
-             lambda v: np.swapaxes(v, 0, 1)[2], lambda v: v[None, :, 1]]
+    views = [
+        lambda v: v[1:],
+        lambda v: v[1:].T,
+        lambda v: v.reshape(4, 3)[::2],
+        lambda v: np.swapaxes(v, 0, 1)[2],
+        lambda v: v[None, :, 1],
+    ]
     kept = [(view(x), view(plain)) for view in views]
     for n, (mine, numpys) in enumerate(kept):
         mine[...] = n
@@ -194,32 +218,60 @@ def test_views_share_their_entries():
 
 
 LAYOUTS = {
-    "rows": lambda v: v[:2, :2], "columns": lambda v: v[:2, :2].T, "whole": lambda v: v,
-    "transposed": lambda v: v.T, "every second": lambda v: v[::2, ::2],
-    "backwards": lambda v: v[::-1], "row": lambda v: v[1], "column": lambda v: v[:, 1],
+    "rows": lambda v: v[:2, :2],
+    "columns": lambda v: v[:2, :2].T,
+    "whole": lambda v: v,
+    "transposed": lambda v: v.T,
+    "every second": lambda v: v[::2, ::2],
+    "backwards": lambda v: v[::-1],
+    "row": lambda v: v[1],
+    "column": lambda v: v[:, 1],
     "axes turned": lambda v: v.reshape(2, 2, 2, 2).transpose(2, 0, 3, 1),
-    "no axes": lambda v: v[1, 1, ...], "number": lambda v: v[1, 1],
+    "no axes": lambda v: v[1, 1, ...],
+    "number": lambda v: v[1, 1],
 }
 FURTHER = {  # arguments after the first
-    "reshape": [(-1,), ((4, -1),), ((),)], "clip": [(None, None), (0.2, None)], "repeat": [(1,)],
-    "take": [([0, 1], 0), (0,)], "swapaxes": [(0, 1), (0, 0)], "moveaxis": [(0, 1)],
-    "expand_dims": [(0,)], "roll": [(0,)], "tile": [(1,)], "rot90": [(0,), (1,)],
-    "diff": [(0,), (1,)], "broadcast_to": [((2, 4, 4),)], "full_like": [(2,)],
-    "split": [(1,), (2, -1), ([1, 2],)], "astype": [(float,), (float, "K", "unsafe", True, False)],
+    "reshape": [(-1,), ((4, -1),), ((),)],
+    "clip": [(None, None), (0.2, None)],
+    "repeat": [(1,)],
+    "take": [([0, 1], 0), (0,)],
+    "swapaxes": [(0, 1), (0, 0)],
+    "moveaxis": [(0, 1)],
+    "expand_dims": [(0,)],
+    "roll": [(0,)],
+    "tile": [(1,)],
+    "rot90": [(0,), (1,)],
+    "diff": [(0,), (1,)],
+    "broadcast_to": [((2, 4, 4),)],
+    "full_like": [(2,)],
+    "split": [(1,), (2, -1), ([1, 2],)],
+    "astype": [(float,), (float, "K", "unsafe", True, False)],
     **{name: [(), (0,), (-1,)] for name in "sum mean max prod var cumsum linalg.norm".split()},
     **{name: [(), ("F",)] for name in "ravel flatten copy".split()},
-    "power": [(1,), (0.5,), (2,)], "float_power": [(1,)], "transpose": [(), ((1, 0),)],
-    "take_along_axis": [(np.zeros((2, 2), int), 1)], "tensordot": [(OTHER, 1), (OTHER, 2)],
-    **{name: [(OTHER,)] for name in "inner outer dot matmul add subtract multiply divide maximum "
-       "minimum logaddexp hypot".split()},
+    "power": [(1,), (0.5,), (2,)],
+    "float_power": [(1,)],
+    "transpose": [(), ((1, 0),)],
+    "take_along_axis": [(np.zeros((2, 2), int), 1)],
+    "tensordot": [(OTHER, 1), (OTHER, 2)],
+    **{
+        name: [(OTHER,)]
+        for name in "inner outer dot matmul add subtract multiply divide maximum "
+        "minimum logaddexp hypot".split()
+    },
 }
 
 
 def calls():
-    for table, of in ((surface.FUNCTIONS, lambda name: lambda *args: eval(f"np.{name}")(*args)),
-                      (surface.FULL, lambda name: lambda *args: getattr(
-                          np if hasattr(np, name) else scipy.special, name)(*args)),
-                      (surface.METHODS, lambda name: lambda x, *args: getattr(x, name)(*args))):
+    for table, of in (
+        (surface.FUNCTIONS, lambda name: lambda *args: eval(f"np.{name}")(*args)),
+        (
+            surface.FULL,
+            lambda name: (
+                lambda *args: getattr(np if hasattr(np, name) else scipy.special, name)(*args)
+            ),
+        ),
+        (surface.METHODS, lambda name: lambda x, *args: getattr(x, name)(*args)),
+    ):
         for name in table:
             for further in FURTHER.get(name, [()]):
                 yield of(name), name, further
@@ -260,8 +312,12 @@ def test_what_an_assignment_changes(layout):
         try:
             with np.errstate(all="ignore"):
                 numpys = written_through(lambda x: call(x, *further), layout, plain, np.asarray)
-            mine = written_through(lambda x: call(x, *further), layout, base,
-                                   lambda one: np.asarray(getattr(one, "raw", one)))
+            mine = written_through(
+                lambda x: call(x, *further),
+                layout,
+                base,
+                lambda one: np.asarray(getattr(one, "raw", one)),
+            )
         except Exception:  # no such axes, an array that cannot be written to, or not recorded
             continue
         for one, other in zip(mine, numpys, strict=True):
@@ -270,30 +326,41 @@ def test_what_an_assignment_changes(layout):
     assert compared > 100
 
 
-@pytest.mark.parametrize("f, says", [
-    (lambda x: np.linalg.svd(x)[1].sum(), "np.linalg.svd is not recorded; known: .*einsum"),
-    (lambda x: scipy.special.gammaln(x).sum(), "np.gammaln is not recorded; known: .*tanh"),
-    (lambda x: np.sort(x).sum(), "np.sort is not recorded"),
-    (lambda x: x.argsort().sum(), "argsort of a recorded array is not recorded; its methods"),
-    (lambda x: np.add.accumulate(x).sum(), "np.add.accumulate"),
-    (lambda x: np.einsum("aa", x[:, :3]), "np.einsum 'aa' of the shapes .* is not recorded"),
-    (lambda x: np.einsum("ab,ab->a", x, x[:, :1]).sum(), "'ab,ab->a' of the shapes .*of one size"),
-    (lambda x: np.einsum("ab->abc", x).sum(), "'ab->abc'"),
-    (lambda x: np.einsum("abc->a", x).sum(), "'abc->a'"),
-    (lambda x: np.linalg.norm(x, ord=1), "ord = 1"),
-    (lambda x: np.linalg.norm(x, 2, axis=(0, 1)), "ord = 2"),
-    (lambda x: np.sum(x, where=X > 0), "np.sum as called .*'where'.*known: axis"),
-    (lambda x: np.max(x, initial=3.0), "initial"), (lambda x: np.var(x, correction=1), "correct"),
-    (lambda x: np.add.reduce(x, axis=None, initial=3.0), "np.add.reduce as called .*initial"),
-    (lambda x: np.trace(x, offset=1), "no option"), (lambda x: np.sum(x, out=np.ones(())), "plain"),
-    (lambda x: np.einsum(x, [0, 1], [0]).sum(), "as a rule"),
-    (lambda x: np.array([x[0], x[1]]).sum(), r"write\s+np.stack"),
-    (lambda x: float(x.sum()), "plain numbers"), (lambda x: x.astype(int).sum(), "int64"),
-    (lambda x: (x.astype(np.float32) ** 2).sum(), "astype of a recorded array in float32"),
-    (lambda x: np.zeros_like(x, np.float32).sum() + x.sum(), "like another in float32"),
-    (lambda x: x[x].sum(), "an index is of integers"), (lambda x: (x * 1j).sum(), "real numbers"),
-    (lambda x: np.zeros(3).sum(), "f gave float64"), (lambda x: None, "f gave NoneType"),
-])
+@pytest.mark.parametrize(
+    "f, says",
+    [
+        (lambda x: np.linalg.svd(x)[1].sum(), "np.linalg.svd is not recorded; known: .*einsum"),
+        (lambda x: scipy.special.gammaln(x).sum(), "np.gammaln is not recorded; known: .*tanh"),
+        (lambda x: np.sort(x).sum(), "np.sort is not recorded"),
+        (lambda x: x.argsort().sum(), "argsort of a recorded array is not recorded; its methods"),
+        (lambda x: np.add.accumulate(x).sum(), "np.add.accumulate"),
+        (lambda x: np.einsum("aa", x[:, :3]), "np.einsum 'aa' of the shapes .* is not recorded"),
+        (
+            lambda x: np.einsum("ab,ab->a", x, x[:, :1]).sum(),
+            "'ab,ab->a' of the shapes .*of one size",
+        ),
+        (lambda x: np.einsum("ab->abc", x).sum(), "'ab->abc'"),
+        (lambda x: np.einsum("abc->a", x).sum(), "'abc->a'"),
+        (lambda x: np.linalg.norm(x, ord=1), "ord = 1"),
+        (lambda x: np.linalg.norm(x, 2, axis=(0, 1)), "ord = 2"),
+        (lambda x: np.sum(x, where=X > 0), "np.sum as called .*'where'.*known: axis"),
+        (lambda x: np.max(x, initial=3.0), "initial"),
+        (lambda x: np.var(x, correction=1), "correct"),
+        (lambda x: np.add.reduce(x, axis=None, initial=3.0), "np.add.reduce as called .*initial"),
+        (lambda x: np.trace(x, offset=1), "no option"),
+        (lambda x: np.sum(x, out=np.ones(())), "plain"),
+        (lambda x: np.einsum(x, [0, 1], [0]).sum(), "as a rule"),
+        (lambda x: np.array([x[0], x[1]]).sum(), r"write\s+np.stack"),
+        (lambda x: float(x.sum()), "plain numbers"),
+        (lambda x: x.astype(int).sum(), "int64"),
+        (lambda x: (x.astype(np.float32) ** 2).sum(), "astype of a recorded array in float32"),
+        (lambda x: np.zeros_like(x, np.float32).sum() + x.sum(), "like another in float32"),
+        (lambda x: x[x].sum(), "an index is of integers"),
+        (lambda x: (x * 1j).sum(), "real numbers"),
+        (lambda x: np.zeros(3).sum(), "f gave float64"),
+        (lambda x: None, "f gave NoneType"),
+    ],
+)
 def test_the_rest_is_refused_by_name(f, says):
     with pytest.raises(TypeError, match=says):
         certify_function(f, X)
@@ -329,8 +396,12 @@ def test_ties():
 
     tied = np.array([1.0, 1, 0.5])
     once = certify_function(lambda x: softmax(x, np.max), tied).gradients["x"].value
-    assert np.array_equal(once, certify_function(
-        lambda x: softmax(x, lambda v: stop(np.max(v))), tied).gradients["x"].value)
+    assert np.array_equal(
+        once,
+        certify_function(lambda x: softmax(x, lambda v: stop(np.max(v))), tied)
+        .gradients["x"]
+        .value,
+    )
     with pytest.raises(ArithmeticError, match="not narrow enough.* more will not help.*a tie for"):
         certify_function(lambda x: x.max() ** 2, tied)
     with pytest.raises(ArithmeticError, match="two entries tie"):
@@ -347,6 +418,7 @@ def test_where_does_not_hide_what_is_not_finite():
 
 def test_gradients_that_are_exactly_zero():
     """A shift of all keys changes no attention: its gradient is 0, which 2048 bits decide."""
+
     def shifted(x, b):
         e = np.exp(X @ (x + b).T)
         return ((e / e.sum(axis=1, keepdims=True))[:, 0] * Y[:, 0]).sum()

@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from support.enclosures import CASES, draw, faults
 
 from refnet import RecurrentNet
+from refnet.cells import CELLS
 from refnet.check.cases import random_batch, random_params
-from refnet.exact import balls, enclose, transport, words
+from refnet.exact import balls, enclose, transport
 from refnet.exact.convert import lift
+from refnet.maths.numeric import matmul
 from refnet.nets.stacked import StackedNet
+from support.enclosures import CASES, draw, faults
 
 pytestmark = pytest.mark.needs("flint", "mpmath")
 
@@ -31,14 +33,19 @@ def case(net, scale=1.0, given=GIVEN):
     """A net with all that it may be given, and a mask."""
     rng = np.random.default_rng(2)
     params = random_params(net, rng, np.float32)
-    params |= {name: value for name, value in net.init(np.random.default_rng(2), np.float32).items()
-               if "." in name}  # a matrix that is exact
+    params |= {
+        name: value
+        for name, value in net.init(np.random.default_rng(2), np.float32).items()
+        if "." in name
+    }  # a matrix that is exact
     for name, shapes in net.shapes.items():
         if name.split("_l")[0] in given and name not in params:
             shape = tuple(B if size == "B" else size for size in shapes[-1])
             params[name] = rng.uniform(-0.5, 0.5, shape).astype(np.float32)
-    params = {name: value * np.float32(scale) if name.startswith("Whh") and "." not in name
-              else value for name, value in params.items()}
+    params = {
+        name: value * np.float32(scale) if name.startswith("Whh") and "." not in name else value
+        for name, value in params.items()
+    }
     return params, random_batch(net, rng, np.float32, T, B)._replace(mask=MASK)
 
 
@@ -48,14 +55,20 @@ def missed(net, params, batch, bits=400):
     assert run is not net
     with balls.precision(bits):
         found = enclose._run(run, params, batch, "ball")
-        assert all(value.is_finite() for array in found.values()
-                   for value in map(balls.arb, array.ravel()))
+        assert all(
+            value.is_finite() for array in found.values() for value in map(balls.arb, array.ravel())
+        )
     with balls.precision(4 * bits):
         true = enclose._run(net, params, batch, "ball")
     assert list(found) == list(true)
-    return [name for name, value in true.items() if not all(
-        balls.arb(wide).contains(narrow) for wide, narrow in zip(
-            found[name].ravel(), map(balls.arb, value.ravel())))]
+    return [
+        name
+        for name, value in true.items()
+        if not all(
+            balls.arb(wide).contains(narrow)
+            for wide, narrow in zip(found[name].ravel(), map(balls.arb, value.ravel()))
+        )
+    ]
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 2.0])
@@ -86,8 +99,14 @@ def test_rounds_to_the_same_numbers(net, monkeypatch):
     same_numbers(net, *case(net), monkeypatch)
 
 
-@pytest.mark.parametrize("label", [label for label, (net, _) in CASES.items() if hasattr(
-    net, "cell") and transport.followed(net) is not net])
+@pytest.mark.parametrize(
+    "label",
+    [
+        label
+        for label, (net, _) in CASES.items()
+        if hasattr(net, "cell") and transport.followed(net) is not net
+    ],
+)
 def test_contains_mpmath(label, monkeypatch):
     monkeypatch.setattr(enclose, "FOLLOWED", 0)
     net, options = CASES[label]
@@ -96,7 +115,7 @@ def test_contains_mpmath(label, monkeypatch):
 
 
 def nothing_added(patch):
-    patch.setattr(words, "widened", lambda array, width: array)
+    patch.setattr(balls, "widened", lambda array, width: array)
 
 
 def a_millionth_added(patch):
@@ -105,17 +124,20 @@ def a_millionth_added(patch):
 
 
 def midpoints_without_their_distance(patch):
-    patch.setattr(words, "_distance", lambda left: np.full(len(left.low), -5000.0))
+    patch.setattr(balls, "_distance", lambda row: -5000.0)
 
 
 def tape_left_as_it_is(patch):
-    right = words.widened
-    patch.setattr(words, "widened", lambda array, width: array if array.ndim > 2 else right(
-        array, width))
+    right = balls.widened
+    patch.setattr(
+        balls, "widened", lambda array, width: array if array.ndim > 2 else right(array, width)
+    )
 
 
-@pytest.mark.parametrize("plant", [nothing_added, a_millionth_added, tape_left_as_it_is,
-                                   midpoints_without_their_distance])
+@pytest.mark.parametrize(
+    "plant",
+    [nothing_added, a_millionth_added, tape_left_as_it_is, midpoints_without_their_distance],
+)
 def test_a_radius_that_is_too_small_is_found(plant, monkeypatch):
     plant(monkeypatch)
     net = RecurrentNet(2, 1, 4, "rnn")
@@ -133,7 +155,7 @@ def test_derivatives_of_a_step(cell):
     state, x = rng.normal(size=(*lead, 1, 4)), rng.normal(size=(1, 1, 2))
     tape = net.layer.run(p, x, state)
     gate = None if cell == "rnn" else net.gate
-    L, by, K = transport.LOCAL[cell](tape, p, net.activation, gate)
+    L, by, K = transport.LOCAL[CELLS[cell]](tape, p, net.activation, gate)
     G = len(net.gates)
     J = transport._jacobian(L[0], K[0], p["Whh"].reshape(G, 4, 4))[0]
 
@@ -145,13 +167,18 @@ def test_derivatives_of_a_step(cell):
         step = np.zeros(state.size)
         step[n] = 1e-5
         step = step.reshape(state.shape)
-        np.testing.assert_allclose(J[:, n], (stepped(state + step) - stepped(state - step)) / 2e-5,
-                                   atol=1e-9)
+        np.testing.assert_allclose(
+            J[:, n], (stepped(state + step) - stepped(state - step)) / 2e-5, atol=1e-9
+        )
     e = rng.normal(size=(*lead, 1, 4))
     options = {"dc": e[1]} if lead else {}
     pulled = net.layer.pull(p, tape, e[:1].reshape(1, 1, 4), **options)
-    np.testing.assert_allclose(pulled["bh"], np.einsum(
-        "sgj,sj->gj", by[0, 0], e.reshape(-1, 4)).ravel(), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        pulled["bh"],
+        np.einsum("sgj,sj->gj", by[0, 0], e.reshape(-1, 4)).ravel(),
+        rtol=1e-12,
+        atol=1e-15,
+    )
     np.testing.assert_allclose(pulled["h0"].ravel(), J.T @ e.ravel(), rtol=1e-12, atol=1e-14)
 
 
@@ -161,11 +188,11 @@ def test_bound_of_the_spectral_norm(squarings):
     rng = np.random.default_rng(0)
     some = rng.normal(size=(5, 30, 7)) * 10.0 ** rng.integers(-100, 100, (5, 1, 1))
     ones = rng.normal(size=(5, 30, 1)) * rng.normal(size=(5, 1, 7))
-    for a, room in ((some, 7 ** 0.5 ** (squarings + 1)), (ones, 1)):
+    for a, room in ((some, 7**0.5 ** (squarings + 1)), (ones, 1)):
         norm = np.log2(np.linalg.svd(a, compute_uv=False)[:, 0])
         found = transport._norm(a, 0.0, squarings)
         assert (norm <= found).all() and (found <= norm + np.log2(room) + 1e-4).all()
-        assert (transport._norm(a, 2.0 ** norm, squarings) >= norm + 1).all()
+        assert (transport._norm(a, 2.0**norm, squarings) >= norm + 1).all()
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -174,7 +201,7 @@ def test_errors_against_all_products(size, backward):
     """Every error is at least, and of numbers at most, the sum over all earlier defects."""
     rng = np.random.default_rng(0)
     steps = 23
-    A = rng.normal(size=(steps, 2, size, size)) / size ** 0.5
+    A = rng.normal(size=(steps, 2, size, size)) / size**0.5
     defects = rng.uniform(-90, -60, (steps, 2))
     span, *_ = transport._span(lambda t: (A[t], np.zeros(2)), 0, steps)
     found = transport._errors(span, defects, backward)
@@ -194,7 +221,7 @@ def test_products_of_jacobians_are_bounded_with_their_error():
     rng = np.random.default_rng(0)
     A = rng.normal(size=(8, 1, 5, 5))
     off = 1e-9 * rng.normal(size=A.shape)
-    error = np.sqrt((off ** 2).sum(axis=(2, 3)))
+    error = np.sqrt((off**2).sum(axis=(2, 3)))
     span, product, bound = transport._span(lambda t: (A[t], error[t]), 0, 8)
     true = np.eye(5)
     for t in range(8):
@@ -211,21 +238,46 @@ def test_products_that_take_midpoints(exact):
     with balls.precision(100):
         if not exact:
             weights = weights / 3
-        a = lift(rng.normal(size=(3, 6)), "ball") / 7 * lift(2.0 ** rng.integers(-90, 90, (3, 1)),
-                                                             "ball")
-        size = words.length(100)
-        in_words = words.words(weights, size)
-        with words.centred(in_words) as dropped:
-            found = words.words(a, size) @ in_words[...]
-        assert len(dropped) == 1
+        a = (
+            lift(rng.normal(size=(3, 6)), "ball")
+            / 7
+            * lift(2.0 ** rng.integers(-90, 90, (3, 1)), "ball")
+        )
+        with balls.centered(weights) as distances:
+            product = matmul(a, weights[...])
+        assert len(distances) == 1
     with balls.precision(1000):
         size = sum(float(value) ** 2 for value in weights.ravel()) ** 0.5
-        for row, off in enumerate(dropped[0]):
-            near = [value + balls.arb(0, balls.arb(2.0 ** (off + 1e-9) * size))
-                    for value in found[row]]
+        for row, off in enumerate(distances[0]):
+            near = [
+                value + balls.arb(0, balls.arb(2.0 ** (off + 1e-9) * size))
+                for value in product[row]
+            ]
             true = a[row] @ weights
             assert all(ball.overlaps(value) for ball, value in zip(near, true))
             assert -125 < off - np.log2(float(sum(v * v for v in a[row])) ** 0.5) < -90
+
+
+def test_midpoints_are_not_shortened():
+    """A product at 30 bits contains that of midpoints of 300 bits, whose rows are off by nothing
+    but their radii."""
+    with balls.precision(300):
+        a = lift(np.arange(1, 7).reshape(2, 3), "ball") / 7
+        middle = np.frompyfunc(balls.arb.mid, 1, 1)(a)
+        weights = lift(np.array([[1.5], [-0.25], [3.0]]), "ball")
+    with balls.precision(30), balls.centered(weights) as distances:
+        products = [matmul(row, weights[...]) for row in (middle, a)]
+    assert (distances[0] == -np.inf).all()
+    with balls.precision(2000):
+        true = middle @ weights
+        assert all(
+            wide.contains(narrow)
+            for product in products
+            for wide, narrow in zip(product.ravel(), true.ravel())
+        )
+        for row, bound in zip(a, distances[1]):
+            radii = sum(float(value.rad()) ** 2 for value in row) ** 0.5
+            assert 0 <= bound - np.log2(radii) < 1e-6
 
 
 def test_too_few_bits_are_raised(monkeypatch):
@@ -245,8 +297,11 @@ def test_long_sequences_need_fewer_bits(monkeypatch):
     params["h0"] = params["h0"][:, :1]
     searched = []
     search = enclose.search
-    monkeypatch.setattr(enclose, "search", lambda run, name, bits, *rest: (
-        searched.append(bits), search(run, name, bits, *rest))[1])
+    monkeypatch.setattr(
+        enclose,
+        "search",
+        lambda run, name, bits, *rest: (searched.append(bits), search(run, name, bits, *rest))[1],
+    )
     found = enclose.certify(net, params, batch)
     monkeypatch.setattr(transport, "followed", lambda net: net)
     alone = enclose.certify(net, params, batch)
@@ -255,11 +310,18 @@ def test_long_sequences_need_fewer_bits(monkeypatch):
         assert (found.named()[name].value == one.value).all(), name
 
 
-@pytest.mark.parametrize("net", [
-    RecurrentNet(2, 4, 3, "gru_before"), RecurrentNet(2, 4, 3, "lstm", projection=2),
-    RecurrentNet(2, 4, 3, activation="relu"), RecurrentNet(2, 4, 3, activation="identity"),
-    RecurrentNet(2, 4, 3, clip_step=1.0),
-    RecurrentNet(2, 4, 3, "lstm", clip_forward=3.0), RecurrentNet(2, 4, 3, "gru", gate="softsign"),
-], ids=["gru_before", "projection", "relu", "identity", "clip_step", "clip_forward", "gate"])
+@pytest.mark.parametrize(
+    "net",
+    [
+        RecurrentNet(2, 4, 3, "gru_before"),
+        RecurrentNet(2, 4, 3, "lstm", projection=2),
+        RecurrentNet(2, 4, 3, activation="relu"),
+        RecurrentNet(2, 4, 3, activation="identity"),
+        RecurrentNet(2, 4, 3, clip_step=1.0),
+        RecurrentNet(2, 4, 3, "lstm", clip_forward=3.0),
+        RecurrentNet(2, 4, 3, "gru", gate="softsign"),
+    ],
+    ids=["gru_before", "projection", "relu", "identity", "clip_step", "clip_forward", "gate"],
+)
 def test_what_is_not_followed(net):
     assert transport.followed(net) is net

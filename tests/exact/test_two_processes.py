@@ -26,8 +26,9 @@ NETS = {
     "learned": RecurrentNet(3, 4, 2, "lstm", loss="squared_error", learn_h0=True),
     "transition": RecurrentNet(3, 4, 5, transition="cayley", reduction="sum"),
     "stacked": StackedNet(3, 4, 5, "gru", layers=2, bidirectional=True),
-    "alone": StackedNet(3, 4, 8, "lstm", readout="none", loss="none", reduction="sum",
-                        bidirectional=True),
+    "alone": StackedNet(
+        3, 4, 8, "lstm", readout="none", loss="none", reduction="sum", bidirectional=True
+    ),
 }
 
 
@@ -64,9 +65,13 @@ def test_one_core_and_two_give_the_same_bits(monkeypatch):
 
     def both():
         certified = enclose.certify(net, params, batch)
-        return {**{name: one.radius for name, one in certified.named().items()},
-                **{f"{name}, sigma": value for name, value in noise.spread(
-                    certified, np.float32).items()}}
+        return {
+            **{name: one.radius for name, one in certified.named().items()},
+            **{
+                f"{name}, sigma": value
+                for name, value in noise.spread(certified, np.float32).items()
+            },
+        }
 
     two = both()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
@@ -84,10 +89,14 @@ def test_runs_in_halves_are_those_of_the_whole(monkeypatch):
 
 
 def test_balls_travel_as_they_are():
-    arrays = {"x": lift(np.array([[0.5, -3.0, 0.0], [1e-300, 1e300, -7.25]]), "ball"),
-              "": lift(np.array(2.5), "ball"), "none": np.empty((0, 3), object)}
+    arrays = {
+        "x": lift(np.array([[0.5, -3.0, 0.0], [1e-300, 1e300, -7.25]]), "ball"),
+        "": lift(np.array(2.5), "ball"),
+        "none": np.empty((0, 3), object),
+    }
     with balls.precision(700):
         arrays["thirds"] = lift(np.arange(-4, 5), "ball") / 3
+    with balls.precision(20):
         found = parts.unpacked_balls(parts.packed_balls(arrays))
     for name, value in arrays.items():
         assert found[name].shape == value.shape
@@ -118,15 +127,17 @@ def run(first, second):
 def test_the_second_part_runs_in_another_process(monkeypatch):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
-    first, second = run(lambda: {"pid": np.array(float(os.getpid()))},
-                        lambda: {"pid": np.array(float(os.getpid()))})
+    first, second = run(
+        lambda: {"pid": np.array(float(os.getpid()))}, lambda: {"pid": np.array(float(os.getpid()))}
+    )
     assert first["pid"] == os.getpid() != second["pid"]
 
 
 def test_no_other_process_but_on_linux(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    first, second = run(lambda: {"pid": np.array(float(os.getpid()))},
-                        lambda: {"pid": np.array(float(os.getpid()))})
+    first, second = run(
+        lambda: {"pid": np.array(float(os.getpid()))}, lambda: {"pid": np.array(float(os.getpid()))}
+    )
     assert first["pid"] == second["pid"] == os.getpid()
 
 
@@ -176,8 +187,11 @@ def test_the_first_precision_is_enough(monkeypatch):
         params = random_params(net, rng, np.float32)
         params["Whh"] *= np.float32(scale)
         enclose.certify(net, params, random_batch(net, rng, np.float32, 120, 2))
-        enclose.certify(replace(net, readout="every"), params, random_batch(
-            replace(net, readout="every"), rng, np.float32, 120, 2))
+        enclose.certify(
+            replace(net, readout="every"),
+            params,
+            random_batch(replace(net, readout="every"), rng, np.float32, 120, 2),
+        )
     assert max(tried) > 1.2 * min(tried)
 
 
@@ -204,8 +218,9 @@ def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch
         clock.tick(2)
         return {}
 
-    _, found = parts.side_by_side(first, second, parts.packed_floats, parts.unpacked_floats,
-                                  waiting)
+    _, found = parts.side_by_side(
+        first, second, parts.packed_floats, parts.unpacked_floats, waiting
+    )
     assert found["go on"].tolist() == [1] and clock.done.sum() == 7
     assert told and told[0][:2] in ((24, 2), (24, 7))
 
@@ -214,8 +229,9 @@ def test_certificate_and_sigma_report_their_products(monkeypatch):
     for module in (parts, enclose):
         monkeypatch.setattr(module, "perf_counter", count().__next__)
     told = []
-    certified = enclose.certify(NETS["lstm"], *case(NETS["lstm"]),
-                                progress=lambda *said: told.append(said))
+    certified = enclose.certify(
+        NETS["lstm"], *case(NETS["lstm"]), progress=lambda *said: told.append(said)
+    )
     assert [bits for bits, *_ in told] == [certified.bits] * len(told) and len(told) > 10
     told.clear()
     noise.spread(certified, np.float32, progress=lambda *said: told.append(said))

@@ -27,7 +27,7 @@ def rms_norm(x, g):
 
 def rope(x):
     T, D = x.shape
-    angle = np.outer(np.arange(T), 1.0 / 10000**(np.arange(0, D, 2) / D))
+    angle = np.outer(np.arange(T), 1.0 / 10000 ** (np.arange(0, D, 2) / D))
     y, even, odd = np.empty_like(x), x[:, ::2], x[:, 1::2]
     y[:, ::2] = even * np.cos(angle) - odd * np.sin(angle)
     y[:, 1::2] = even * np.sin(angle) + odd * np.cos(angle)
@@ -86,11 +86,16 @@ def distance(x, y):
 
 
 CASES = {
-    gelu: (draw(3, 4),), rms_norm: (draw(3, 5), draw(5)), rope: (draw(4, 6),),
+    gelu: (draw(3, 4),),
+    rms_norm: (draw(3, 5), draw(5)),
+    rope: (draw(4, 6),),
     group_norm: (draw(2, 4, 3), draw(4), draw(4)),
-    cross_attention: (draw(2, 3, 4), draw(2, 5, 4), draw(2, 5, 4)), welford: (draw(6),),
-    linear_scan: (abs(draw(5)) + np.float32(0.5), draw(5)), conv1d: (draw(2, 8), draw(3, 2, 3)),
-    log_softmax: (draw(3, 4), np.float32(0.7)), householder: (draw(3, 4),),
+    cross_attention: (draw(2, 3, 4), draw(2, 5, 4), draw(2, 5, 4)),
+    welford: (draw(6),),
+    linear_scan: (abs(draw(5)) + np.float32(0.5), draw(5)),
+    conv1d: (draw(2, 8), draw(3, 2, 3)),
+    log_softmax: (draw(3, 4), np.float32(0.7)),
+    householder: (draw(3, 4),),
     distance: (draw(4, 2), draw(4, 2)),
 }
 
@@ -118,13 +123,16 @@ def test_a_mask_of_infinities_is_refused_with_what_to_write():
         certify_function(lambda s: np.exp(np.where(MASK, s, -np.inf)).sum(), draw(2, 3, 5))
 
 
-@pytest.mark.parametrize("f, says", [
-    (lambda x: np.linalg.inv(x).sum(), "np.linalg.inv is not recorded; known: "),
-    (lambda x: np.sort(x).sum(), "np.sort is not recorded"),
-    (lambda x: np.einsum("ii->", x), r"np.einsum 'ii->' of the shapes .* is not recorded"),
-    (lambda x: sum(float(one) for one in x[0]), "use np.sqrt and the like for those of math"),
-    (lambda x: np.array([x[0, 0], x[1, 1]]).sum(), r"np.stack\(\[...\]\) for np.array"),
-])
+@pytest.mark.parametrize(
+    "f, says",
+    [
+        (lambda x: np.linalg.inv(x).sum(), "np.linalg.inv is not recorded; known: "),
+        (lambda x: np.sort(x).sum(), "np.sort is not recorded"),
+        (lambda x: np.einsum("ii->", x), r"np.einsum 'ii->' of the shapes .* is not recorded"),
+        (lambda x: sum(float(one) for one in x[0]), "use np.sqrt and the like for those of math"),
+        (lambda x: np.array([x[0, 0], x[1, 1]]).sum(), r"np.stack\(\[...\]\) for np.array"),
+    ],
+)
 def test_what_is_not_recorded_is_named(f, says):
     with pytest.raises(TypeError, match=says):
         certify_function(f, draw(3, 3))
