@@ -24,9 +24,10 @@ from benchmarks.peer_steps import Refnet, draw
 from benchmarks.records import processor
 from benchmarks.turns import Child, seconds
 from refnet.compiled._jit import jit
-from refnet.compiled.activations import pull, push, settings
-from refnet.compiled.layout import aligned, cut_up, product
+from refnet.compiled.activations import Rule, pull, push, settings
+from refnet.compiled.layout import aligned, cut_up
 from refnet.compiled.plan import CHUNK
+from refnet.compiled.tiles import Rows, Strided, product
 from refnet.maths.activations import ACTIVATIONS
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment, machine as machine_name, table
@@ -48,33 +49,20 @@ ROUNDS, BUDGET = 9, 3.0
 
 @jit
 def _products(
-    n: int,
-    c: Any,
-    cs: int,
-    a: Any,
-    ar: int,
-    ak: int,
-    w: Any,
-    ws: int,
-    depth: int,
-    rows: int,
-    vectors: int,
-    lane: int,
-    add: bool,
+    n: int, c: Any, a: Any, w: Any, shape: tuple[int, int, int], lane: int, add: bool
 ) -> None:
+    depth, rows, vectors = shape
     for _ in range(n):
-        product(c, cs, a, ar, ak, w, ws, depth, rows, vectors, lane, add)
+        product(c, a, w, depth, rows, vectors, lane, add)
 
 
 @jit
-def _activations(
-    n: int, code: int, c: Any, h: Any, q: Any, rows: int, width: int, back: bool
-) -> None:
+def _activations(n: int, rule: Any, c: Any, h: Any, rows: int, width: int, back: bool) -> None:
     for _ in range(n):
         if back:
-            pull(code, 0.0, q, h, h, c, q, rows, width)
+            pull(rule, h, h, c, rule.own, rows, width)
         else:
-            push(code, 0.0, q, c, rows, width, width)
+            push(rule, c, rows, width, width)
 
 
 def parts(
@@ -92,42 +80,35 @@ def parts(
     a, c = aligned((chunk * wide,), dtype), aligned((rows * width,), dtype)
     das, total = aligned((chunk * width,), dtype), aligned((H * wide,), dtype)
     q = aligned((width,), dtype)
-    code, _ = settings(ACTIVATIONS["tanh"], dtype)
+    rule = Rule(*settings(ACTIVATIONS["tanh"], dtype), q)
     h = aligned((rows * width,), dtype)
     c[:] = np.random.default_rng(0).standard_normal(c.size)
     steps = T * B / rows / n
+    out, packed, units = Rows(c, width), Rows(w, 0), width // lay.lane
+    shape, sums = (chunk, H, wide // lay.lane), Rows(total, wide)
     # (how often in a training step, arguments of the product)
-    products = {
-        "product forward": (steps, (c, width, a, row, 1, w, 0, row, rows, width, False)),
-        "product backward": (steps, (c, width, das, width, 1, w, 0, H, rows, width, False)),
+    products: dict[str, tuple[float, tuple[Any, ...]]] = {
+        "product forward": (
+            steps,
+            (out, Strided(a, row, 1), packed, (row, rows, units), lay.lane, False),
+        ),
+        "product backward": (
+            steps,
+            (out, Strided(das, width, 1), packed, (H, rows, units), lay.lane, False),
+        ),
         "weight gradient": (
             steps * rows / chunk,
-            (total, wide, das, 1, width, a, wide, chunk, H, wide, True),
+            (sums, Strided(das, 1, width), Rows(a, wide), shape, lay.lane, True),
         ),
     }
 
-    def multiplied(
-        c: Any,
-        cs: int,
-        a: Any,
-        ar: int,
-        ak: int,
-        w: Any,
-        ws: int,
-        depth: int,
-        count: int,
-        columns: int,
-        add: bool,
-    ) -> None:
-        _products(n, c, cs, a, ar, ak, w, ws, depth, count, columns // lay.lane, lay.lane, add)
-
     def activated() -> None:
         for back in (False, True):
-            _activations(n, code, c, h, q, rows, width, back)
+            _activations(n, rule, c, h, rows, width, back)
 
     return {
         **{
-            name: (partial(multiplied, *arguments), times)
+            name: (partial(_products, n, *arguments), times)
             for name, (times, arguments) in products.items()
         },
         "activation": (activated, steps),

@@ -2,18 +2,14 @@
 
 No fast-math flag is set: each would let the compiler drop NaN or reorder sums. Where a product
 and a sum are to be rounded once, the kernels say ``fma``. ``error_model="numpy"`` gives
-x / 0 = inf instead of an exception, without which no division is vectorised. Kernels make no
-arrays, so that no references to them are counted (without ``_nrt``), which would take time to
-compile.
+x / 0 = inf instead of an exception, without which no division is vectorised.
 """
 
-import gc
 import os
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from importlib import import_module
 from itertools import count
 from queue import SimpleQueue
 from threading import Thread
@@ -21,9 +17,9 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba import types
 from numba.extending import intrinsic
 
+from refnet.compiled._cache import cache_folder
 from refnet.forked import Forked, may_fork
 from refnet.maths.threads import set_threads
 
@@ -43,7 +39,7 @@ __all__ = [
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _unknown(error: Exception, but: str) -> None:
+def _unknown(error: object, but: str) -> None:
     warnings.warn(
         f"Numba {numba.__version__} is not as refnet knows it ({error}): kernels {but}. "
         "Install Numba 0.61 to 0.68",
@@ -60,86 +56,17 @@ for _feature in (numba.config.CPU_FEATURES or "+").split(","):
         )
 
 JIT: bool = not numba.config.DISABLE_JIT
-try:  # what the intrinsics are written with
-    from numba.core import cgutils
-    from numba.np.arrayobj import populate_array
+try:
+    from refnet.compiled import numba_private
+    from refnet.compiled.numba_private import cgutils, populate_array
 except ImportError as error:
     _unknown(error, "run as plain Python, which is slow")
     JIT, cgutils, populate_array = False, None, None
 _KERNELS: list[Any] = []
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-_PRIVATE_OPTIONS = {"no_cfunc_wrapper": True, "_nrt": False}
-_PRIVATE = {
-    "numba.core.cpu:CPUTargetOptions": ("no_cfunc_wrapper", "no_cpython_wrapper", "_nrt"),
-    "numba.core.registry:CPUDispatcher": ("compile", "get_call_template"),
-    "numba.core.caching:_Cache": ("load_overload", "save_overload"),
-    "numba.core.compiler:CompileResult": ("_rebuild", "_reduce", "entry_point"),
-    "numba.core.codegen:JITCodeLibrary": (
-        "_finalize_final_module",
-        "_finalize_dynamic_globals",
-        "serialize_using_bitcode",
-        "serialize_using_object_code",
-    ),
-    "numba.core.codegen:JITCPUCodegen": ("_library_class",),
-    "numba.core:serialize": ("dumps",),
-    "numba.core:compiler_lock": ("global_compiler_lock",),
-}
-"""What is used of Numba beside its public interface."""
-
-
-def _kernel_cache() -> Any:
-    """The class of the kernels' cache, or None, with a warning, if this Numba lacks something of
-    what is private: each process then compiles the kernels for itself and keeps none.
-
-    Checked by: tests/compiled/test_startup.py::test_a_numba_without_its_private_parts.
-    """
-    try:
-        for place, names in _PRIVATE.items():
-            module, name = place.split(":")
-            owner = getattr(import_module(module), name)
-            for attribute in names:
-                if not hasattr(owner, attribute):
-                    raise AttributeError(f"{place} has no {attribute}")
-        from refnet.compiled._cache import KernelCache  # it is made of what was looked for
-    except (AttributeError, ImportError) as error:
-        _unknown(error, "work, but every process compiles them again")
-        return None
-    return KernelCache
-
-
-_CACHE: Any = _kernel_cache() if JIT else None
-
-
-def _plainly(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda args, kws: resolve(
-        tuple(map(types.unliteral, args)),
-        {name: types.unliteral(kind) for name, kind in kws.items()},
-    )
-
-
-def _compiling(kernel: Any, inner: bool) -> Callable[..., Any]:
-    """``kernel.compile``, into a library of its own kind if it is ``inner``, and without the
-    garbage collector, which would look through the compiler's millions of objects again and
-    again."""
-    from numba.core.compiler_lock import global_compiler_lock
-
-    from refnet.compiled._library import InnerLibrary, JITCodeLibrary
-
-    compile_, codegen = kernel.compile, kernel.targetctx.codegen()
-
-    def call(*arguments: Any) -> Any:
-        with global_compiler_lock:
-            enabled, before = gc.isenabled(), codegen._library_class
-            gc.disable()
-            codegen._library_class = InnerLibrary if inner else JITCodeLibrary
-            try:
-                return compile_(*arguments)
-            finally:
-                codegen._library_class = before
-                if enabled:
-                    gc.enable()
-
-    return call
+_CACHED = JIT and not numba_private.MISSING
+if JIT and not _CACHED:
+    _unknown(numba_private.MISSING[0], "work, but every process compiles them again")
 
 
 def jit(function: Function, inner: bool = False, inline: str = "never") -> Function:
@@ -150,13 +77,9 @@ def jit(function: Function, inner: bool = False, inline: str = "never") -> Funct
     """
     if not JIT:
         return function
-    private = {} if _CACHE is None else {**_PRIVATE_OPTIONS, "no_cpython_wrapper": inner}
-    kernel: Any = numba.njit(**_OPTIONS, **private, inline=inline)(function)
-    if _CACHE is not None:
-        kernel._cache = _CACHE(function)
-        kernel.compile = _compiling(kernel, inner)
-        # or a function would be compiled again for every constant that it is called with
-        kernel.get_call_template = _plainly(kernel.get_call_template)
+    options = {**_OPTIONS, **numba_private.options(inner)}
+    kernel: Any = numba.njit(**options, inline=inline)(function)
+    numba_private.install(kernel, inner)
     _KERNELS.append(kernel)
     return kernel  # type: ignore[no-any-return]
 
@@ -167,14 +90,9 @@ inlined = partial(jit, inner=True, inline="always")
 
 def cache_place() -> str:
     """The folder of the compiled kernels, or "none"."""
-    if _CACHE is None:
-        return "none"
-    from refnet.compiled._cache import cache_folder
-
-    try:
-        return str(cache_folder())
-    except FileNotFoundError:
-        return "none"
+    with suppress(FileNotFoundError):
+        return str(cache_folder()) if _CACHED else "none"
+    return "none"
 
 
 def compiled_kernels() -> list[str]:
@@ -268,7 +186,7 @@ PATIENCE = 60
 def _before_first_call(kernel: Any, then: Callable[[], Any] | None) -> None:
     """Wait for the process that may be compiling this kernel. If that is still to be done, have
     another process compile those that ``then`` calls meanwhile."""
-    if _CACHE is None:
+    if not _CACHED:
         return
     other = _AHEAD.pop(os.getpid(), None)
     if other is not None:
@@ -292,7 +210,7 @@ def _before_first_call(kernel: Any, then: Callable[[], Any] | None) -> None:
 
 def _after_first_call(kernel: Any, dtype: Any) -> Any:
     """What is to be called from now on."""
-    if _CACHE is not None:
+    if _CACHED:
         for signature, compiled in kernel.overloads.items():
             if any(getattr(kind, "dtype", None) == numba.from_dtype(dtype) for kind in signature):
                 return compiled.entry_point

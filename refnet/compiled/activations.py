@@ -6,7 +6,7 @@ formulas number by number, with the same side at a kink and NaN kept. Rows are `
 Checked by: tests/compiled/test_compiled.py::test_matches_the_reference.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from refnet.compiled.layout import Layout
 from refnet.compiled.vector import cut, number, whole_registers
 from refnet.maths.activations import Activation
 
-__all__ = ["clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
+__all__ = ["Rule", "clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 
 CODES = {
     name: code
@@ -37,6 +37,14 @@ CODES = {
     )
 }
 IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU = range(10)
+
+
+class Rule(NamedTuple):
+    """An activation by code and constant, and its own parameter, padded."""
+
+    code: int
+    alpha: Any
+    own: Any
 
 
 def needs_a(act: Activation) -> bool:
@@ -71,12 +79,13 @@ def _above(x: Any) -> Any:
 
 
 @inner
-def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int, stride: int) -> None:
+def push(rule: Any, c: Any, rows: int, width: int, stride: int) -> None:
     """``c = f(c)`` for rows that are ``stride`` apart. Where one side of a kink is the number as it
     was loaded, LLVM may store the other side alone, under a mask or number by number, which
     without AVX-512 takes up to ten times as long: hence ``+ 0`` and ``* 1``, here and in
     ``pull``."""
     whole_registers()
+    code, alpha, q = rule
     for r in range(rows):
         row = cut(c, r * stride, width)  # known not to be indexed from its end
         if code == TANH:
@@ -117,11 +126,10 @@ def push(code: int, alpha: Any, q: Any, c: Any, rows: int, width: int, stride: i
 
 
 @inner
-def pull(
-    code: int, alpha: Any, q: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int
-) -> None:
+def pull(rule: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int) -> None:
     """``g = f'(a) g``; the gradients of the activation's own parameters are added to ``dq``. ``a``
     is read only where ``needs_a`` says so."""
+    code, alpha, q = rule
     n = rows * width
     if code == TANH:
         for i in range(n):

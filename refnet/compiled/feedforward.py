@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.compiled._jit import inner, jit, run
-from refnet.compiled.activations import needs_a, pull, push, settings
-from refnet.compiled.dots import COLUMNS, dots
+from refnet.compiled._jit import inlined, inner, jit, run
+from refnet.compiled.activations import Rule, needs_a, pull, push, settings
 from refnet.compiled.layout import (
     APART,
     admit_counts,
@@ -30,12 +29,11 @@ from refnet.compiled.layout import (
     give_back,
     normal,
     normals,
-    product,
 )
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.rows import addresses_of, held, turn
-from refnet.compiled.step import Rule
-from refnet.compiled.vector import FLUSH, VECTORS, clear, copy_rows, cut, float_control, fma, lanes
+from refnet.compiled.tiles import COLUMNS, VECTORS, Rows, Strided, dots, product
+from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, float_control, fma, lanes
 from refnet.maths.activations import Activation
 from refnet.maths.kinds import join
 from refnet.maths.threads import get_threads
@@ -180,140 +178,139 @@ def _combine(to: Any, by: Any, W: Any, H: int, K: int) -> None:
             to[k] = fma(only, row[k], to[k])
 
 
+class Forward(NamedTuple):
+    """What a forward pass reads and fills: see ``Tape``; ``places`` of the parameters."""
+
+    act: Rule
+    places: Any
+    x: Any
+    h: Any
+    a: Any
+    outputs: Any
+
+
+class Backward(NamedTuple):
+    """What a backward pass reads and fills: a tape; the gradients at every layer, ``deltas``, of
+    the activation's own parameters for each block, ``dq``, and at the inputs."""
+
+    act: Rule
+    places: Any
+    doutputs: Any
+    h: Any
+    a: Any
+    deltas: Any
+    dq: Any
+    dx: Any
+
+
+@inlined
+def _affine(to: Any, by: Any, W: Any, b: Any, K: int, s: Any, work: Any, rows: int) -> None:
+    """``to = by W' + b`` for ``Rows`` of a layer and of the one below it; W is H by K."""
+    lane, H = s.lane, len(b)
+    for r in range(0, rows, ACROSS * lane if s.turns else CHUNK):
+        left = rows - r
+        there, here = (
+            cut(to.data, r * to.step, left * to.step),
+            cut(by.data, r * by.step, left * by.step),
+        )
+        if s.turns:
+            left = min(left, ACROSS * lane)
+            vectors = (left + lane - 1) // lane
+            across = vectors * lane
+            columns, sums = cut(work, 0, K * across), cut(work, K * across, H * across)
+            turn(columns, 0, across, here, 0, by.step, left, K)
+            product(
+                Rows(sums, across),
+                Strided(W, K, 1),
+                Rows(columns, across),
+                K,
+                H,
+                vectors,
+                lane,
+                False,
+            )
+            turn(there, 0, to.step, sums, 0, across, H, left)
+        else:
+            dots(
+                Rows(there, to.step), Rows(here, by.step), Rows(W, K), K, min(CHUNK, left), H, lane
+            )
+    for r in range(rows):
+        row = cut(to.data, r * to.step, H)
+        for j in range(H):
+            row[j] += b[j]
+
+
 @jit
-def _forward(
-    begin: int,
-    end: int,
-    work: Any,
-    s: Any,
-    act: Any,
-    places: Any,
-    x: Any,
-    h: Any,
-    a: Any,
-    outputs: Any,
-) -> None:
+def _forward(begin: int, end: int, work: Any, s: Any, given: Any) -> None:
     mode = float_control(-1, FLUSH)
-    w, lane, last = cut(work, boundary(work), work.size - boundary(work)), s.lane, len(s.widths) - 1
-    first, rows = s.starts[begin], s.starts[end] - s.starts[begin]
-    copy_rows(
-        h,
-        first * s.strides[0],
-        s.strides[0],
-        x,
-        first * s.widths[0],
-        s.widths[0],
-        rows,
-        s.widths[0],
-    )
+    act, places, x, h, a, outputs = given
+    w, last = cut(work, boundary(work), work.size - boundary(work)), len(s.widths) - 1
+    first, rows, D = s.starts[begin], s.starts[end] - s.starts[begin], s.widths[0]
+    copy_rows(h, first * s.strides[0], s.strides[0], x, first * D, D, rows, D)
     for layer in range(1, last + 1):
         K, H = s.widths[layer - 1], s.widths[layer]
         below, stride = s.strides[layer - 1], s.strides[layer]
-        start, units = s.B * s.at[layer] + first * stride, (H + lane - 1) // lane
+        start = s.B * s.at[layer] + first * stride
         seen = cut(h, s.B * s.at[layer - 1] + first * below, rows * below)
         now = cut(h, start, rows * stride)
         W, b = held(places, 2 * layer - 2, H * K, x), held(places, 2 * layer - 1, H, x)
-        for r in range(0, rows, ACROSS * lane if s.turns else CHUNK):
-            left = rows - r
-            here, there = cut(seen, r * below, left * below), cut(now, r * stride, left * stride)
-            if s.turns:
-                left = min(left, ACROSS * lane)
-                vectors = (left + lane - 1) // lane
-                across = vectors * lane
-                columns, sums = cut(w, 0, K * across), cut(w, K * across, H * across)
-                turn(columns, 0, across, here, 0, below, left, K)
-                product(sums, across, W, K, 1, columns, across, K, H, vectors, lane, False)
-                turn(there, 0, stride, sums, 0, across, H, left)
-            else:
-                dots(there, stride, here, below, W, K, min(CHUNK, left), H, lane)
-        for r in range(rows):
-            row = cut(now, r * stride, H)
-            for j in range(H):
-                row[j] += b[j]
+        _affine(Rows(now, stride), Rows(seen, below), W, b, K, s, w, rows)
         if layer < last:
             if len(a):
                 copy_rows(a, start, 0, now, 0, 0, 1, rows * stride)
-            push(
-                act.code,
-                act.alpha,
-                cut(act.own, s.at[layer], stride),
-                now,
-                rows,
-                units * lane,
-                stride,
-            )
+            rule = Rule(act.code, act.alpha, cut(act.own, s.at[layer], stride))
+            push(rule, now, rows, (H + s.lane - 1) // s.lane * s.lane, stride)
         else:
             copy_rows(outputs, first * H, H, now, 0, stride, rows, H)
     float_control(0, mode)
 
 
+@inlined
+def _through(to: Any, by: Any, W: Any, H: int, K: int, rows: int, B: int, lane: int) -> None:
+    """``to = by W`` for ``Rows`` of a layer, K wide, and of the one above it, H wide."""
+    if B == 1:
+        _combine(to.data, by.data, W, H, K)
+    else:
+        units = (K + lane - 1) // lane
+        inside = max(H + 1 - (units * lane + K - 1) // K, 0)
+        product(to, Strided(by.data, by.step, 1), Rows(W, K), inside, rows, units, lane, False)
+        for j in range(inside, H):  # whole vectors would reach past the end of the matrix
+            for r in range(rows):
+                only, row = by.data[r * by.step + j], cut(W, j * K, K)
+                target = cut(to.data, r * to.step, K)
+                for k in range(K):
+                    target[k] = fma(only, row[k], target[k])
+
+
 @jit
-def _deltas(
-    begin: int,
-    end: int,
-    work: Any,
-    s: Any,
-    act: Any,
-    places: Any,
-    doutputs: Any,
-    h: Any,
-    a: Any,
-    deltas: Any,
-    dq: Any,
-    dx: Any,
-) -> None:
+def _deltas(begin: int, end: int, work: Any, s: Any, given: Any) -> None:
     mode = float_control(-1, FLUSH)
-    lane, last = s.lane, len(s.widths) - 1
+    act, places, doutputs, h, a, deltas, dq, dx = given
+    last = len(s.widths) - 1
     first, rows, C = s.starts[begin], s.starts[end] - s.starts[begin], s.widths[last]
-    copy_rows(
-        deltas,
-        s.B * s.at[last] + first * s.strides[last],
-        s.strides[last],
-        doutputs,
-        first * C,
-        C,
-        rows,
-        C,
-    )
+    stride = s.strides[last]
+    copy_rows(deltas, s.B * s.at[last] + first * stride, stride, doutputs, first * C, C, rows, C)
     for layer in range(last, 0, -1):
         if layer == 1 and not len(dx):
             break
         K, H = s.widths[layer - 1], s.widths[layer]
         below, stride = s.strides[layer - 1], s.strides[layer]
-        own = cut(deltas, s.B * s.at[layer] + first * stride, rows * stride)
+        above = cut(deltas, s.B * s.at[layer] + first * stride, rows * stride)
         e = cut(deltas, s.B * s.at[layer - 1] + first * below, rows * below)
         W = held(places, 2 * layer - 2, H * K, doutputs)
-        if s.B == 1:
-            _combine(e, own, W, H, K)
-        else:
-            units = (K + lane - 1) // lane
-            inside = max(H + 1 - (units * lane + K - 1) // K, 0)
-            product(e, below, own, stride, 1, W, K, inside, rows, units, lane, False)
-            for j in range(inside, H):  # whole vectors would reach past the end of the matrix
-                for r in range(rows):
-                    only, row, to = own[r * stride + j], cut(W, j * K, K), cut(e, r * below, K)
-                    for k in range(K):
-                        to[k] = fma(only, row[k], to[k])
-        if layer > 1:
-            for block in range(begin, end):
-                skip = (s.starts[block] - first) * below
-                start = s.B * s.at[layer - 1] + first * below + skip
-                here = s.starts[block + 1] - s.starts[block]
-                size = here * below
-                before = cut(a, start, size) if len(a) else cut(a, 0, 0)
-                pull(
-                    act.code,
-                    act.alpha,
-                    cut(act.own, s.at[layer - 1], below),
-                    before,
-                    cut(h, start, size),
-                    cut(e, skip, size),
-                    cut(dq, block * s.at[last] + s.at[layer - 1], below),
-                    here,
-                    below,
-                )
-        else:
+        _through(Rows(e, below), Rows(above, stride), W, H, K, rows, s.B, s.lane)
+        if layer == 1:
             copy_rows(dx, first * K, K, e, 0, below, rows, K)
+            break
+        rule = Rule(act.code, act.alpha, cut(act.own, s.at[layer - 1], below))
+        for block in range(begin, end):
+            skip = (s.starts[block] - first) * below
+            start = s.B * s.at[layer - 1] + first * below + skip
+            count = s.starts[block + 1] - s.starts[block]
+            size = count * below
+            before = cut(a, start, size) if len(a) else cut(a, 0, 0)
+            slopes = cut(dq, block * s.at[last] + s.at[layer - 1], below)
+            pull(rule, before, cut(h, start, size), cut(e, skip, size), slopes, count, below)
     float_control(0, mode)
 
 
@@ -351,20 +348,11 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
             if vectors:
                 for start in range(0, s.B, CHUNK):
                     depth = min(CHUNK, s.B - start)
-                    product(
-                        cut(dW, at, rows * K - at),
-                        K,
-                        cut(own, start * stride + first, depth * stride - first),
-                        1,
-                        stride,
-                        cut(seen, start * below + at, depth * below - at),
-                        below,
-                        depth,
-                        rows,
-                        vectors,
-                        lane,
-                        start > 0,
-                    )
+                    total = Rows(cut(dW, at, rows * K - at), K)
+                    skip = start * stride + first
+                    by = Strided(cut(own, skip, depth * stride - first), 1, stride)
+                    inputs = Rows(cut(seen, start * below + at, depth * below - at), below)
+                    product(total, by, inputs, depth, rows, vectors, lane, start > 0)
             at = K - last * lane  # some columns a second time, as nothing fits beside a row
     float_control(0, mode)
 
@@ -407,12 +395,14 @@ def forward(
         _forward,
         made,
         len(made.layers.starts) - 1,
-        _rule(made, p, act),
-        weights.places,
-        normal(x, dtype),
-        h,
-        h[:0] if a is None else a,
-        outputs,
+        Forward(
+            _rule(made, p, act),
+            weights.places,
+            normal(x, dtype),
+            h,
+            h[:0] if a is None else a,
+            outputs,
+        ),
         then=lambda: backward(where, p, tape, outputs, widths, act),
     )
     rows = h[made.rows].reshape(len(x), made.layers.strides[-2])
@@ -455,19 +445,9 @@ def backward(
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
     grads = (np.empty if B else np.zeros)(layers.b[-1], dtype)
-    _run(
-        _deltas,
-        made,
-        blocks,
-        _rule(made, p, act),
-        weights.places,
-        normal(doutputs, dtype),
-        tape.h,
-        a,
-        deltas,
-        dq,
-        dx,
-    )
+    rule = _rule(made, p, act)
+    given = normal(doutputs, dtype)
+    _run(_deltas, made, blocks, Backward(rule, weights.places, given, tape.h, a, deltas, dq, dx))
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
     found = {

@@ -1,5 +1,5 @@
 """The arrays as the kernels take them: in one memory order, padded to whole vectors, and with the
-batch split into blocks of rows; and the matrix product of such blocks.
+batch split into blocks of rows.
 
 A kernel multiplies rows ``[h | x | 1]`` by the stacked ``[Whh'; Wxh'; bh]``, so that input,
 bias and recursion are one product, and likewise gets all three gradients from one. Each gate
@@ -16,7 +16,8 @@ import numpy as np
 from refnet.batch import Array
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.rows import turn
-from refnet.compiled.vector import BYTES, ROWS, TALL, VECTORS, copy_rows, cut, lanes, tile
+from refnet.compiled.tiles import panel_count
+from refnet.compiled.vector import BYTES, copy_rows, cut, lanes
 from refnet.maths.threads import get_threads
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
     "normal",
     "normals",
     "pack",
-    "product",
     "spaces",
 ]
 
@@ -178,41 +178,23 @@ def spaces(lay: Layout, numbers: int) -> Array:
 
 
 @inner
-def _panels(vectors: int) -> int:
-    """The number of panels into which this many vectors of columns are split, such that the size
-    of each panel is one of VECTORS."""
-    if vectors < VECTORS[1]:
-        return vectors
-    return (vectors + VECTORS[-1] - 1) // VECTORS[-1]
-
-
-@inner
 def pack(
-    w: Any,
-    at: int,
-    depth: int,
-    source: Any,
-    first: int,
-    rows: int,
-    columns: int,
-    lane: int,
-    transposed: bool,
+    w: Any, at: int, depth: int, source: Any, rows: int, columns: int, lane: int, transposed: bool
 ) -> None:
     """Write a matrix into ``w``, which holds zeros, in the order in which ``product`` reads it:
     panel after panel, columns padded to whole vectors. It fills the rows from ``at`` on of (depth,
-    columns). The matrix is ``rows`` rows of ``columns`` in a flat array, from row ``first`` on; or,
-    with ``transposed``, the transposed one."""
-    start = first * columns
+    columns). The matrix is ``rows`` rows of ``columns`` in a flat array; or, with ``transposed``,
+    the transposed one."""
     count, H = (columns, rows) if transposed else (rows, columns)
     vectors = (H + lane - 1) // lane
-    panels = _panels(vectors)
+    panels = panel_count(vectors)
     for n in range(panels):
         left, last = vectors * n // panels * lane, vectors * (n + 1) // panels * lane
         to, breadth = left * depth + at * (last - left), (last if last < H else H) - left
         if transposed:
-            turn(w, to, last - left, source, start + left * columns, columns, breadth, count)
+            turn(w, to, last - left, source, left * columns, columns, breadth, count)
         else:
-            copy_rows(w, to, last - left, source, start + left, columns, count, breadth)
+            copy_rows(w, to, last - left, source, left, columns, count, breadth)
 
 
 @inner
@@ -224,36 +206,3 @@ def add_rows(
         row, other = cut(to, r * step, count), cut(source, start + r * stride, count)
         for j in range(count):
             row[j] += other[j]
-
-
-@inner
-def product(
-    c: Any,
-    cs: int,
-    a: Any,
-    ar: int,
-    ak: int,
-    w: Any,
-    ws: int,
-    depth: int,
-    rows: int,
-    vectors: int,
-    lane: int,
-    add: bool,
-) -> None:
-    """``c[r cs + j] (+)= sum_k a[r ar + k ak] w[k, j]``, r < rows, j < vectors * lane.
-
-    ``w`` is packed, or, if ws is not 0, has rows that are ws apart. Every entry is summed over k in
-    order, so that its bits do not depend on how the rows are split into tiles.
-    """
-    panels = _panels(vectors)
-    for n in range(panels):
-        first = vectors * n // panels
-        count = vectors * (n + 1) // panels - first
-        j = first * lane
-        wi, stride = (j, ws) if ws else (j * depth, count * lane)
-        r = 0
-        for size in (TALL, *ROWS):
-            while r + size <= rows and (size < TALL or count == 1):
-                tile(c, r * cs + j, cs, a, r * ar, ar, ak, w, wi, stride, depth, size, count, add)
-                r += size

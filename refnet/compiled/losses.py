@@ -36,12 +36,12 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
         and labels.shape == logits.shape[:1]
     ):
         dtype = logits.dtype.newbyteorder("=")
-        loss, gradient = np.empty(len(logits), dtype), np.empty(logits.shape, dtype)
+        scored = Scored(np.empty(len(logits), dtype), np.empty(logits.shape, dtype))
         starts = block_starts(len(logits))
         known = np.zeros(len(starts) - 1, bool)
-        _run(_cross_entropy, starts, 0, normal(logits, dtype), labels, loss, gradient, known)
+        _run(_cross_entropy, starts, 0, normal(logits, dtype), labels, scored, known)
         if known.all():
-            return Scored(loss, gradient)
+            return scored
     return losses.cross_entropy(logits, labels)
 
 
@@ -71,7 +71,7 @@ def classified(logits: Array, labels: Array) -> tuple[int, float]:
 
 
 def _run(
-    kernel: Any, starts: Array, numbers: int, logits: Array, labels: Array, *results: Array
+    kernel: Any, starts: Array, numbers: int, logits: Array, labels: Array, *results: Any
 ) -> None:
     threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers), logits.dtype)
@@ -83,17 +83,10 @@ def _run(
 
 @jit
 def _cross_entropy(
-    begin: int,
-    end: int,
-    work: Any,
-    starts: Any,
-    logits: Any,
-    labels: Any,
-    loss: Any,
-    gradient: Any,
-    known: Any,
+    begin: int, end: int, work: Any, starts: Any, logits: Any, labels: Any, scored: Any, known: Any
 ) -> None:
-    """Fill ``loss`` and ``gradient``; ``known``: whether a block's labels are in 0 .. C - 1."""
+    """Fill ``scored``; ``known``: whether a block's labels are in 0 .. C - 1."""
+    loss, gradient = scored
     C, first, last = logits.shape[1], starts[begin], starts[end]
     for n in range(first, last):
         if not 0 <= labels[n] < C:

@@ -40,7 +40,7 @@ def step(at: Any, stage: int) -> None:
         add_product(o, at.width, Wpo, 0, c, at.rows, at.width)
     activate(at, at.gate, OUT, o)
     copy_rows(k, 0, 0, c, 0, 0, 1, len(c))
-    push(at.act.code, at.act.alpha, at.act.own, k, at.rows, at.width, at.width)
+    push(at.act, k, at.rows, at.width, at.width)
     for j in range(len(c)):
         h[j] = o[j] * k[j]
 

@@ -15,7 +15,8 @@ import numpy as np
 from refnet.arguments import array
 from refnet.batch import Array
 from refnet.compiled._jit import jit
-from refnet.compiled.layout import aligned, product
+from refnet.compiled.layout import aligned
+from refnet.compiled.tiles import Rows, Strided, product
 from refnet.compiled.vector import clear, copy_rows, cut, lanes, number
 from refnet.maths.numeric import Number
 
@@ -47,43 +48,26 @@ def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descen
     padded = aligned((runs, N, width), W.dtype)
     padded[:, :, :N] = W
     steps, costs = np.zeros(runs, np.int64), np.zeros(runs, W.dtype)
-    work = aligned((2 * N + 1, width), W.dtype)
+    work = aligned(((2 * N + 1) * width,), W.dtype)
     _descend(
-        padded.reshape(runs, N * width),
-        4 * rate,
-        threshold,
-        max_steps,
-        N,
-        width,
-        lane,
-        steps,
-        costs,
-        work[:N].reshape(-1),
-        work[N : 2 * N].reshape(-1),
-        work[2 * N],
+        padded.reshape(runs, N * width), 4 * rate, threshold, max_steps, lane, steps, costs, work
     )
     return Descents(padded[:, :, :N].copy(), steps, costs)
 
 
 @jit
 def _descend(
-    Ws: Any,
-    rate: Any,
-    threshold: Any,
-    max_steps: int,
-    N: int,
-    width: int,
-    lane: int,
-    steps: Any,
-    costs: Any,
-    E: Any,
-    before: Any,
-    sums: Any,
+    Ws: Any, rate: Any, threshold: Any, max_steps: int, lane: int, steps: Any, costs: Any, work: Any
 ) -> None:
+    size = Ws.shape[1]
+    width = work.size - 2 * size
+    N = size // width
+    E, before, sums = cut(work, 0, size), cut(work, size, size), cut(work, 2 * size, width)
     for n in range(len(Ws)):
         W = Ws[n]
         for step in range(1, max_steps + 2):
-            product(E, width, W, 1, width, W, width, N, N, width // lane, lane, False)
+            columns = Strided(W, 1, width)
+            product(Rows(E, width), columns, Rows(W, width), N, N, width // lane, lane, False)
             clear(sums, 0, width)
             for i in range(N):
                 row = cut(E, i * width, width)
@@ -100,4 +84,5 @@ def _descend(
             if cost < threshold or not cost - cost == 0 or step > max_steps:
                 break
             copy_rows(before, 0, 0, W, 0, 0, 1, N * width)
-            product(W, width, before, width, 1, E, width, N, N, width // lane, lane, True)
+            rows = Strided(before, width, 1)
+            product(Rows(W, width), rows, Rows(E, width), N, N, width // lane, lane, True)

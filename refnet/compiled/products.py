@@ -11,8 +11,9 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import in_blocks, jit
-from refnet.compiled.layout import APART, borrow, boundary, give_back, normal, pack, product
+from refnet.compiled.layout import APART, borrow, boundary, give_back, normal, pack
 from refnet.compiled.plan import CHUNK
+from refnet.compiled.tiles import Rows, Strided, product
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, float_control, lanes
 from refnet.maths import numeric
 from refnet.maths.threads import get_threads
@@ -102,14 +103,13 @@ def _long_kernel(
     work = cut(work, boundary(work), (K + CHUNK) * width)
     w, c = cut(work, 0, K * width), cut(work, K * width, CHUNK * width)
     clear(w, 0, K * width)
-    pack(w, 0, K, cut(b, 0, K * M), 0, K, M, lane, False)
+    pack(w, 0, K, cut(b, 0, K * M), K, M, lane, False)
     for start in range(first, last, CHUNK):
         rows = min(CHUNK, last - start)
-        seen = cut(a, start * K, rows * K)
-        if width == M:
-            product(cut(out, start * M, rows * M), M, seen, K, 1, w, 0, K, rows, units, lane, False)
-        else:
-            product(c, width, seen, K, 1, w, 0, K, rows, units, lane, False)
+        chunk, packed = Strided(cut(a, start * K, rows * K), K, 1), Rows(w, 0)
+        to = cut(out, start * M, rows * M) if width == M else c
+        product(Rows(to, width), chunk, packed, K, rows, units, lane, False)
+        if width != M:
             copy_rows(out, start * M, M, c, 0, width, rows, M)
     float_control(0, mode)
 
@@ -125,28 +125,13 @@ def _deep_kernel(
     work = cut(work, boundary(work), CHUNK * width)
     clear(work, 0, CHUNK * width)
     for block in range(begin, end):
-        own = cut(parts, block * N * width, N * width)
+        total = Rows(cut(parts, block * N * width, N * width), width)
         for start in range(starts[block], starts[block + 1], CHUNK):
             rows = min(CHUNK, starts[block + 1] - start)
-            seen = cut(a, start * N, rows * N)
-            if width == M:
-                product(
-                    own,
-                    width,
-                    seen,
-                    1,
-                    N,
-                    cut(b, start * M, rows * M),
-                    M,
-                    rows,
-                    N,
-                    units,
-                    lane,
-                    start > starts[block],
-                )
-            else:
+            chunk = Strided(cut(a, start * N, rows * N), 1, N)
+            other = cut(b, start * M, rows * M) if width == M else work
+            if width != M:
                 copy_rows(work, 0, width, b, start * M, M, rows, M)
-                product(
-                    own, width, seen, 1, N, work, width, rows, N, units, lane, start > starts[block]
-                )
+            more = start > starts[block]
+            product(total, chunk, Rows(other, width), rows, N, units, lane, more)
     float_control(0, mode)

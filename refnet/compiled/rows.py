@@ -11,36 +11,25 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from refnet.compiled._jit import JIT, cgutils, populate_array
-from refnet.compiled.vector import BYTES, call_once, cut, start_of
+from refnet.compiled._jit import JIT, cgutils
+from refnet.compiled.vector import BYTES, array_at, call_once, cut, emitted, start_of
 
 __all__ = ["addresses_of", "held", "turn"]
 
 if JIT:
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def turn(
-        context: Any,
-        to: Any,
-        at: Any,
-        step: Any,
-        source: Any,
-        start: Any,
-        stride: Any,
-        rows: Any,
-        count: Any,
-    ) -> Any:
+    @emitted("to at step source start stride rows count")
+    def turn(ctx: Any, builder: Any, kinds: Any, *args: Any) -> None:
         """Copy the transpose of ``rows`` rows of ``count`` numbers between flat arrays that do not
         overlap: ``to[at + j step + r] = source[start + r stride + j]``. Squares of whole vectors
         are transposed in registers: in each of log2(lanes) rounds, vectors n and n + lanes / 2
         are dealt like two halves of a pack of cards into vectors 2 n and 2 n + 1."""
-        size = to.dtype.bitwidth // 8
+        size = kinds[0].dtype.bitwidth // 8
 
-        def write(
-            builder: Any, place: Any, step: Any, found: Any, stride: Any, rows: Any, count: Any
-        ) -> None:
+        def write(builder: Any, *values: Any) -> None:
+            to, step, source, stride, rows, count = values
             lane = BYTES // size
-            vector, half = ir.VectorType(place.type.pointee, lane), lane // 2
+            vector, half = ir.VectorType(to.type.pointee, lane), lane // 2
             deals = [
                 ir.Constant(
                     ir.VectorType(ir.IntType(32), lane),
@@ -56,7 +45,7 @@ if JIT:
             def square(r: Any, j: Any) -> None:
                 held = [
                     builder.load(
-                        spot(found, builder.add(r, r.type(n)), stride, j, vector), align=size
+                        spot(source, builder.add(r, r.type(n)), stride, j, vector), align=size
                     )
                     for n in range(lane)
                 ]
@@ -67,13 +56,13 @@ if JIT:
                     ]
                 for n in range(lane):
                     builder.store(
-                        held[n], spot(place, builder.add(j, j.type(n)), step, r, vector), align=size
+                        held[n], spot(to, builder.add(j, j.type(n)), step, r, vector), align=size
                     )
 
             def strip(r: Any, j: Any, last: Any) -> None:
                 with cgutils.for_range_slice(builder, j, last, j.type(1)) as (c, _):
-                    value = builder.load(spot(found, r, stride, c, vector.element))
-                    builder.store(value, spot(place, c, step, r, vector.element))
+                    value = builder.load(spot(source, r, stride, c, vector.element))
+                    builder.store(value, spot(to, c, step, r, vector.element))
 
             zero, by = rows.type(0), rows.type(lane)
             whole, wide = (builder.sub(n, builder.srem(n, by)) for n in (rows, count))
@@ -84,23 +73,19 @@ if JIT:
                 inside = builder.icmp_signed("<", r.index, whole)
                 strip(r.index, builder.select(inside, wide, zero), count)
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
-            place, found = (
-                start_of(
-                    ctx,
-                    builder,
-                    sig.args[n],
-                    *args[n : n + 2],
-                    (outer, args[n + 2]),
-                    (inner, inner.type(1)),
-                )
-                for n, outer, inner in ((0, args[7], args[6]), (3, args[6], args[7]))
+        rows, count = args[6:]
+        to, source = (
+            start_of(
+                ctx,
+                builder,
+                kinds[n],
+                *args[n : n + 2],
+                (outer, args[n + 2]),
+                (inner, inner.type(1)),
             )
-            call_once(builder, f"refnet.turn.{size}", (place, args[2], found, *args[5:]), write)
-            return ctx.get_dummy_value()
-
-        ints = (types.intp,) * 2
-        return types.void(to, *ints, source, *ints, *ints), generate
+            for n, outer, inner in ((0, count, rows), (3, rows, count))
+        )
+        call_once(builder, f"refnet.turn.{size}", (to, args[2], source, *args[5:]), write)
 
     @intrinsic  # type: ignore[untyped-decorator]
     def held(context: Any, addresses: Any, n: Any, count: Any, like: Any) -> Any:
@@ -110,12 +95,9 @@ if JIT:
 
         def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
             place = start_of(ctx, builder, addresses, *args[:2], (args[1].type(1), args[1].type(1)))
-            part = ctx.make_array(sig.return_type)(ctx, builder)
-            number = ctx.get_data_type(like.dtype)
-            size = args[2].type(ctx.get_abi_sizeof(number))
-            found = builder.inttoptr(builder.load(place), number.as_pointer().as_pointer())
-            populate_array(part, builder.load(found), [args[2]], [size], size, meminfo=None)
-            return part._getvalue()
+            kind = ctx.get_data_type(like.dtype).as_pointer().as_pointer()
+            start = builder.load(builder.inttoptr(builder.load(place), kind))
+            return array_at(ctx, builder, sig.return_type, start, args[2])
 
         return types.Array(like.dtype, 1, "C")(addresses, types.intp, types.intp, like), generate
 

@@ -7,20 +7,10 @@ Checked by: tests/compiled/test_new_cell.py, which adds a cell.
 from typing import Any, NamedTuple
 
 from refnet.compiled._jit import inlined, inner
-from refnet.compiled.activations import clamp, pull, push
+from refnet.compiled.activations import Rule, clamp, pull, push
 from refnet.compiled.vector import copy_rows, cut, number
 
-__all__ = [
-    "Cell",
-    "Product",
-    "Rule",
-    "Step",
-    "StepBack",
-    "activate",
-    "add_product",
-    "slope",
-    "through",
-]
+__all__ = ["Cell", "Product", "Step", "StepBack", "activate", "add_product", "slope", "through"]
 
 
 class Product(NamedTuple):
@@ -66,16 +56,23 @@ class Cell(NamedTuple):
         return 1 + any(product.second for product in self.products)
 
     @property
+    def columns(self) -> tuple[Any, ...]:
+        """The products' gates, states, inputs, stages and biases, as five tuples; -1: no bias."""
+        return tuple(
+            zip(
+                *(
+                    (
+                        *map(int, product[:4]),
+                        self.vectors.index(product.bias) if product.bias else -1,
+                    )
+                    for product in self.products
+                )
+            )
+        )
+
+    @property
     def panels(self) -> int:
         return len(self.products) + self.own
-
-
-class Rule(NamedTuple):
-    """An activation by code and constant, and its own parameter, padded."""
-
-    code: int
-    alpha: Any
-    own: Any
 
 
 class Step(NamedTuple):
@@ -128,13 +125,13 @@ def activate(at: Any, rule: Any, gate: int, panel: Any) -> None:
     ``panel = f(panel)``."""
     if len(at.kept):
         copy_rows(at.kept, at.place + gate * at.H, at.apart, panel, 0, at.stride, at.rows, at.H)
-    push(rule.code, rule.alpha, rule.own, panel, at.rows, at.width, at.stride)
+    push(rule, panel, at.rows, at.width, at.stride)
 
 
 @inlined
 def through(at: Any, rule: Any, a: Any, h: Any, g: Any) -> None:
     """``g = f'(a) g``, with h = f(a)."""
-    pull(rule.code, rule.alpha, rule.own, a, h, g, at.dq, at.rows, at.width)
+    pull(rule, a, h, g, at.dq, at.rows, at.width)
 
 
 @inlined

@@ -71,13 +71,13 @@ if __name__ == "__main__":
 SAVED = """
 import os
 from refnet import forked
-from refnet.compiled import _cache, _jit
-keep = _cache.KernelCache.save_overload
+from refnet.compiled import _jit, numba_private
+keep = numba_private.KernelCache.save_overload
 def save(self, signature, data):
     with open(os.environ["SAVED"], "a") as file:
         print(self._function[1], os.getpid(), file=file)
     return keep(self, signature, data)
-_cache.KernelCache.save_overload = save
+numba_private.KernelCache.save_overload = save
 _jit.may_fork = lambda: True
 """
 GONE = """
@@ -154,12 +154,12 @@ def test_machine_code_of_kernels_only(tmp_path):
     """A function that only kernels call is linked into them, also from the cache: another cell
     finds those of the first net there, and gives what it gives without a cache."""
     code = (
-        SMALL_RUN + "print(gradient())\nfrom refnet.compiled import _jit, layout, losses\n"
-        "from refnet.compiled._library import InnerLibrary\n"
+        SMALL_RUN + "print(gradient())\nfrom refnet.compiled import _jit, losses, tiles\n"
+        "from refnet.compiled.numba_private import InnerLibrary\n"
         "def plain(n): return n + 1\n"
         "import numba; assert numba.njit(plain)(1) == 2\n"
         "def libraries(k): return [type(found.library) for found in k.overloads.values()]\n"
-        "made = libraries(layout.product); assert set(made) == {InnerLibrary}, made\n"
+        "made = libraries(tiles.product); assert set(made) == {InnerLibrary}, made\n"
         "assert InnerLibrary not in libraries(rnn.WALK.kernels[0])\n"
     )
     double, lstm = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from refnet.compiled import _jit, dots, elementary, layout, vector
+from refnet.compiled import _jit, elementary, layout, tiles, vector
 
 
 @_jit.jit
@@ -95,15 +95,16 @@ def test_rows_of_any_length_are_copied(dtype):
 
 
 @_jit.jit
-def _packed_product(c, cs, a, ar, ak, packed, w, depth, rows, vectors, lane, add):
-    layout.pack(packed, 0, depth, w, 0, depth, vectors * lane, lane, False)
-    layout.product(c, cs, a, ar, ak, packed, 0, depth, rows, vectors, lane, add)
+def _packed_product(c, a, packed, w, depth, vectors, lane, add):
+    rows = len(c.data) // c.step
+    layout.pack(packed, 0, depth, w, depth, vectors * lane, lane, False)
+    tiles.product(c, a, tiles.Rows(packed, 0), depth, rows, vectors, lane, add)
 
 
 @given(
     st.integers(0, 9),
     st.integers(1, 9),
-    st.integers(1, 2 * vector.VECTORS[-1] + 1),
+    st.integers(1, 2 * tiles.VECTORS[-1] + 1),
     st.booleans(),
     st.integers(0, 99),
 )
@@ -122,15 +123,11 @@ def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
     for source, ar, ak in ((a, depth, 1), (a.T, 1, rows)):
         out = c.copy().reshape(-1)
         _packed_product(
-            out,
-            vectors * lane,
-            np.ascontiguousarray(source).reshape(-1),
-            ar,
-            ak,
+            tiles.Rows(out, vectors * lane),
+            tiles.Strided(np.ascontiguousarray(source).reshape(-1), ar, ak),
             packed,
             w.reshape(-1),
             depth,
-            rows,
             vectors,
             lane,
             add,
@@ -139,8 +136,8 @@ def test_tile_is_its_plain_twin(depth, rows, vectors, add, seed):
 
 
 @_jit.jit
-def _dots(c, cs, a, ar, w, depth, rows, columns, lane):
-    dots.dots(c, cs, a, ar, w, depth, rows, columns, lane)
+def _dots(c, a, w, depth, rows, columns, lane):
+    tiles.dots(c, a, w, depth, rows, columns, lane)
 
 
 @given(
@@ -161,11 +158,9 @@ def test_dots_are_a_product(depth, rows, columns, dtype, seed):
     around[20:-20] = w.ravel()
     out = np.full((rows + 1, columns + 3), -1, dtype)
     _dots(
-        out.reshape(-1),
-        columns + 3,
-        padded.reshape(-1),
-        depth + 9,
-        around[20:-20],
+        tiles.Rows(out.reshape(-1), columns + 3),
+        tiles.Rows(padded.reshape(-1), depth + 9),
+        tiles.Rows(around[20:-20], depth),
         depth,
         rows,
         columns,

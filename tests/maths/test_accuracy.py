@@ -22,16 +22,17 @@ CHUNK = 2**14  # whose arrays stay in the cache
 
 
 @_jit.jit
-def _push_pull(code, alpha, q, a, h, g, dq):
-    compiled.push(code, alpha, q, h, 1, len(h), len(h))
-    compiled.pull(code, alpha, q, a, h, g, dq, 1, len(h))
+def _push_pull(rule, a, h, g, dq):
+    compiled.push(rule, h, 1, len(h), len(h))
+    compiled.pull(rule, a, h, g, dq, 1, len(h))
 
 
 def on_kernels(act, p, a):
     h, g, own = a.copy(), np.ones_like(a), np.zeros_like(a)
     for value in p.values():
         own[:] = value
-    _push_pull(*compiled.settings(act, a.dtype), own, a, h, g, np.zeros_like(a))
+    rule = compiled.Rule(*compiled.settings(act, a.dtype), own)
+    _push_pull(rule, a, h, g, np.zeros_like(a))
     return h, g
 
 

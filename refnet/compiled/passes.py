@@ -1,0 +1,534 @@
+"""The two kernels that walk a cell over time (``refnet.compiled.walk``), made of its ``step`` and
+``step_back``. What is in capitals is a constant to the compiler, which leaves out what the cell
+has no use for. The parts are written into the kernels (``inlined``) where they run at every step.
+"""
+
+from typing import Any, NamedTuple
+
+from refnet.compiled._jit import inlined, inner, jit
+from refnet.compiled.activations import Rule
+from refnet.compiled.layout import add_rows, boundary, pack
+from refnet.compiled.step import Cell, Step, StepBack
+from refnet.compiled.tiles import Rows, Strided, product
+from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split
+
+__all__ = ["Gradients", "Rules", "Tape", "Weights", "backward_kernel", "forward_kernel"]
+
+
+class Rules(NamedTuple):
+    """The activation, that of the gates, and the cell's vectors, padded."""
+
+    act: Rule
+    gate: Rule
+    vectors: Any
+
+
+class Weights(NamedTuple):
+    """The matrices as the net has them, gate below gate."""
+
+    Whh: Any
+    Wxh: Any
+    bh: Any
+
+
+class Tape(NamedTuple):
+    """What the kernels keep and read: x (T, B, D); h and c (T + 1, B, H); the gates'
+    pre-activations a, empty if no slope needs them, and values v, (T, B, gates, H); the kept panel
+    k (T, B, H). What the cell has not got is h; of a cell alone, v is h from its second state."""
+
+    x: Any
+    h: Any
+    c: Any
+    a: Any
+    v: Any
+    k: Any
+
+
+class Gradients(NamedTuple):
+    """Those that come in, dh at the ``last`` states and dc at the last c, and those that go out:
+    ``parts`` has for each block those of Whh, Wxh and bh, one after the other; the others are sums
+    or counts for each block. The kernel clips those at the pre-activations to ``clip``, if
+    ``clips``."""
+
+    dh: Any
+    dc: Any
+    dx: Any
+    dh0: Any
+    parts: Any
+    dq: Any
+    dvectors: Any
+    clipped: Any
+    last: int
+    clips: bool
+    clip: Any
+
+
+class Block(NamedTuple):
+    """What a step of a block of rows works in."""
+
+    rows: int
+    stride: int
+    panels: Any
+    state: Any
+
+
+class BackBlock(NamedTuple):
+    """What a step back of a block of rows works in; the sums of the block."""
+
+    rows: int
+    panels: Any
+    states: Any
+    pre: Any
+    dq: Any
+    dvectors: Any
+    clipped: Any
+
+
+class Chunk(NamedTuple):
+    """What the backward pass collects of a block of rows for some steps: rows [h | x | 1] and, of
+    a second stage, [s | x | 1], the gradients at the products, and then what they are multiplied
+    to. ``w`` and ``wx`` are the packed matrices."""
+
+    seen: Any
+    second: Any
+    da: Any
+    dinputs: Any
+    totals: Any
+    w: Any
+    wx: Any
+
+
+class Given(NamedTuple):
+    """What the steps of a backward pass have in common."""
+
+    s: Any
+    rules: Rules
+    tape: Tape
+    grads: Gradients
+
+
+@inlined
+def _chunk(work: Any, room: Any) -> Any:
+    seen, second = cut(work, *room.seen), cut(work, *room.second)
+    da, dinputs, totals = cut(work, *room.da), cut(work, *room.dx), cut(work, *room.totals)
+    return Chunk(seen, second, da, dinputs, totals, cut(work, *room.w), cut(work, *room.wx))
+
+
+@inlined
+def _block(rows: int, panels: Any, states: Any, pre: Any, grads: Any, b: int, vectors: int) -> Any:
+    width = grads.dq.shape[1]
+    dq, clipped = cut(grads.dq, b * width, width), cut(grads.clipped, b, 1)
+    dvectors = cut(grads.dvectors, b * vectors, vectors)
+    return BackBlock(rows, panels, states, pre, dq, dvectors, clipped)
+
+
+def _packing(cell: Cell) -> Any:
+    PRODUCTS, (GATE, STATE, INPUTS, _, _) = len(cell.products), cell.columns
+
+    @inner
+    def pack_forward(w: Any, weights: Any, s: Any) -> None:
+        """``[Whh' / Wxh' / bh]`` of every product."""
+        D, H, lane, width, row = s.D, s.H, s.lane, s.width, s.row
+        clear(w, 0, len(w))
+        for p in range(PRODUCTS):
+            to, depth = cut(w, p * row * width, row * width), H * STATE[p] + (D + 1) * INPUTS[p]
+            if STATE[p]:
+                Whh = cut(weights.Whh, GATE[p] * H * H, H * H)
+                pack(to, 0, depth, Whh, H, H, lane, True)
+            if INPUTS[p]:
+                Wxh, bh = cut(weights.Wxh, GATE[p] * H * D, H * D), cut(weights.bh, GATE[p] * H, H)
+                pack(to, depth - D - 1, depth, Wxh, H, D, lane, True)
+                pack(to, depth - 1, depth, bh, H, 1, lane, True)
+
+    @inner
+    def pack_back(w: Any, wx: Any, weights: Any, s: Any, wants_dx: bool) -> None:
+        """Whh, and Wxh if the gradient at the inputs is wanted, of every product."""
+        D, H, lane, width, padded = s.D, s.H, s.lane, s.width, s.padded
+        clear(w, 0, len(w))
+        clear(wx, 0, len(wx))
+        for p in range(PRODUCTS):
+            if STATE[p]:
+                Whh = cut(weights.Whh, GATE[p] * H * H, H * H)
+                pack(cut(w, p * H * width, H * width), 0, H, Whh, H, H, lane, False)
+            if INPUTS[p] and wants_dx:
+                Wxh = cut(weights.Wxh, GATE[p] * H * D, H * D)
+                pack(cut(wx, p * H * padded, H * padded), 0, H, Wxh, H, D, lane, False)
+
+    return pack_forward, pack_back
+
+
+def _multiplying(cell: Cell) -> Any:
+    PRODUCTS, S, (_, STATE, INPUTS, SECOND, BIAS) = (
+        len(cell.products),
+        cell.panels - 2,
+        cell.columns,
+    )
+
+    @inlined
+    def join_inputs(seen: Any, panels: Any, x: Any, at: int, s: Any, rows: int, stage: int) -> None:
+        """Write s, in a second stage, the inputs and 1 into the rows [h | x | 1]."""
+        if stage:
+            copy_rows(seen, 0, s.step, panels[S], 0, s.width, rows, s.H)
+        copy_rows(seen, s.H, s.step, x, at * s.D, s.D, rows, s.D)
+        for r in range(rows):
+            seen[r * s.step + s.H + s.D] = 1
+
+    @inlined
+    def multiply(
+        panels: Any, stride: int, seen: Any, w: Any, vectors: Any, s: Any, rows: int, stage: int
+    ) -> None:
+        """The products of a stage, of rows [h | x | 1] or [s | x | 1], and their biases."""
+        D, H, width, row = s.D, s.H, s.width, s.row
+        for p in range(PRODUCTS):
+            if SECOND[p] == stage:
+                depth, skip = H * STATE[p] + (D + 1) * INPUTS[p], H - H * STATE[p]
+                product(
+                    Rows(panels[p], stride),
+                    Strided(cut(seen, skip, rows * s.step - skip), s.step, 1),
+                    Rows(cut(w, p * row * width, row * width), 0),
+                    depth,
+                    rows,
+                    width // s.lane,
+                    s.lane,
+                    False,
+                )
+                if BIAS[p] >= 0:
+                    for r in range(rows):
+                        to = cut(panels[p], r * width, width)
+                        bias = cut(vectors, BIAS[p] * width, width)
+                        for j in range(width):
+                            to[j] += bias[j]
+
+    return join_inputs, multiply
+
+
+def _storing(cell: Cell) -> Any:
+    GATES, FIRST, KEPT, STATES, ALONE = cell.gates, cell.first, cell.kept, cell.states, cell.alone
+    LAST = STATES - 1
+
+    @inlined
+    def fetch_next(tape: Any, kept: int, state_at: int, s: Any, rows: int) -> None:
+        """Bring what the next step writes."""
+        B, H = s.B, s.H
+        fetch(tape.v, (kept + B) * GATES * H, rows * GATES * H)
+        if not ALONE:
+            fetch(tape.h, (state_at + 2 * B) * H, rows * H)
+        if STATES > 1:
+            fetch(tape.c, (kept + 2 * B) * H, rows * H)
+        if KEPT >= 0:
+            fetch(tape.k, (kept + B) * H, rows * H)
+        if len(tape.a):
+            fetch(tape.a, (kept + B) * GATES * H, rows * GATES * H)
+
+    @inlined
+    def store(
+        tape: Any, panels: Any, stride: int, state: Any, kept: int, state_at: int, s: Any, rows: int
+    ) -> None:
+        """Write the gates' values and the next state to the tape."""
+        B, H, width = s.B, s.H, s.width
+        for n in range(GATES):
+            at = (kept * GATES + n) * H
+            copy_rows(tape.v, at, GATES * H, panels[FIRST + n], 0, stride, rows, H)
+        if KEPT >= 0:
+            copy_rows(tape.k, kept * H, H, panels[KEPT], 0, width, rows, H)
+        if not ALONE:
+            copy_rows(tape.h, (state_at + B) * H, H, state[0], 0, width, rows, H)
+        if STATES > 1:
+            copy_rows(tape.c, (kept + B) * H, H, state[LAST], 0, width, rows, H)
+
+    return fetch_next, store
+
+
+def _advancing(cell: Cell, step: Any) -> Any:
+    GATES = cell.gates
+
+    @inlined
+    def advance(block: Any, rules: Any, tape: Any, kept: int, s: Any, stage: int) -> None:
+        """The cell's step, of a stage."""
+        rows, stride, panels, state = block
+        here = Step(
+            rows,
+            s.width,
+            stride,
+            s.H,
+            panels,
+            state,
+            rules.act,
+            rules.gate,
+            rules.vectors,
+            tape.a,
+            kept * GATES * s.H,
+            GATES * s.H,
+        )
+        step(here, stage)
+
+    return advance
+
+
+def forward_kernel(cell: Cell, step: Any) -> Any:
+    """The kernel ``(begin, end, work, plan, rules, weights, tape, keeps)`` for the blocks of rows
+    from ``begin`` to ``end``."""
+    STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
+    LAST, pack_forward = STATES - 1, _packing(cell)[0]
+    (join_inputs, multiply), (fetch_next, store) = _multiplying(cell), _storing(cell)
+    advance = _advancing(cell, step)
+
+    def forward(
+        begin: int, end: int, work: Any, plan: Any, rules: Any, weights: Any, tape: Any, keeps: int
+    ) -> None:
+        mode = float_control(-1, FLUSH)
+        starts, s, room = plan
+        B, H, width, stride = s.B, s.H, s.width, s.step if ALONE else s.width
+        work = cut(work, boundary(work), room.end)
+        w = cut(work, *room.w)
+        pack_forward(w, weights, s)
+        for b in range(begin, end):
+            start, rows = starts[b], starts[b + 1] - starts[b]
+            size, each = rows * width, rows * stride
+            now, after, flat = cut(work, *room.now), cut(work, *room.after), cut(work, *room.panels)
+            state = split(cut(work, *room.state), size, size, STATES)
+            copy_rows(now, 0, s.step, tape.h, start * H, H, rows, H)
+            if not ALONE:
+                clear(work, room.state[0], room.state[1])
+                copy_rows(state[0], 0, width, tape.h, start * H, H, rows, H)
+            if STATES > 1:
+                copy_rows(state[LAST], 0, width, tape.c, start * H, H, rows, H)
+            for t in range(s.T):
+                at = t * B + start
+                kept, state_at = at if keeps == 2 else start, at if keeps else start
+                panels = split(after if ALONE else flat, each, each, PANELS)
+                for stage in range(STAGES):
+                    seen = after if stage else now
+                    join_inputs(seen, panels, tape.x, at, s, rows, stage)
+                    multiply(panels, stride, seen, w, rules.vectors, s, rows, stage)
+                    if not stage:
+                        fetch_next(tape, kept, state_at, s, rows)
+                    advance(Block(rows, stride, panels, state), rules, tape, kept, s, stage)
+                store(tape, panels, stride, state, kept, state_at, s, rows)
+                if ALONE:
+                    now, after = after, now
+                else:
+                    copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
+        float_control(0, mode)
+
+    return _kernel(forward, step)
+
+
+def _kernel(function: Any, step: Any) -> Any:
+    """The compiled function, under the name of the cell's module."""
+    function.__module__, function.__qualname__ = step.__module__, function.__name__
+    return jit(function)
+
+
+def _loading(cell: Cell) -> Any:
+    GATES, FIRST, KEPT, READS = cell.gates, cell.first, cell.kept, len(cell.reads)
+    WHICH, LATER = zip(*(cell.reads or [(0, 0)]))
+
+    @inlined
+    def load(panels: Any, states: Any, pre: Any, tape: Any, at: int, s: Any, rows: int) -> None:
+        """Read what the tape has of a step."""
+        B, H, width = s.B, s.H, s.width
+        for n in range(GATES):
+            place = (at * GATES + n) * H
+            copy_rows(panels[FIRST + n], 0, width, tape.v, place, GATES * H, rows, H)
+            if len(tape.a):
+                copy_rows(pre, n * rows * width, width, tape.a, place, GATES * H, rows, H)
+        if KEPT >= 0:
+            copy_rows(panels[KEPT], 0, width, tape.k, at * H, H, rows, H)
+        for n in range(READS):
+            source = tape.c if WHICH[n] else tape.h
+            copy_rows(states[n], 0, width, source, (at + LATER[n] * B) * H, H, rows, H)
+
+    return load
+
+
+def _recursion(cell: Cell) -> Any:
+    PRODUCTS, DIRECT, (_, STATE, _, SECOND, _) = len(cell.products), cell.direct, cell.columns
+
+    @inlined
+    def back(to: Any, das: Any, w: Any, s: Any, rows: int, stage: int) -> None:
+        """The gradient at h, or at s of the second stage, through the products of a stage."""
+        H, width, more = s.H, s.width, DIRECT and stage == 0
+        for p in range(PRODUCTS):
+            if STATE[p] and SECOND[p] == stage:
+                packed = Rows(cut(w, p * H * width, H * width), 0)
+                by = Strided(das[p], width, 1)
+                product(Rows(to, width), by, packed, H, rows, width // s.lane, s.lane, more)
+                more = True
+
+    return back
+
+
+def _accumulating(cell: Cell) -> Any:
+    PRODUCTS, GATES = len(cell.products), cell.gates
+    GATE, STATE, INPUTS, SECOND, BIAS = cell.columns
+
+    @inner
+    def accumulate(chunk: Any, dx: Any, s: Any, at: int, held: int, rows: int) -> None:
+        """Multiply the gradients at the products, of ``held`` rows, to those of the weights and of
+        the inputs, for steps from ``at`` on."""
+        H, lane, width, wide, padded, more = s.H, s.lane, s.width, s.wide, s.padded, False
+        for p in range(PRODUCTS):
+            skip = 0 if STATE[p] else H // lane * lane
+            da = cut(chunk.da, p * s.chunk * width, held * width)
+            by = chunk.second if SECOND[p] else chunk.seen
+            product(
+                Rows(cut(chunk.totals, p * H * wide + skip, H * wide - skip), wide),
+                Strided(da, 1, width),
+                Rows(cut(by, skip, held * wide - skip), wide),
+                held,
+                H,
+                (wide - skip) // lane,
+                lane,
+                True,
+            )
+            if INPUTS[p] and len(dx):
+                to = Rows(chunk.dinputs, padded)
+                packed = Rows(cut(chunk.wx, p * H * padded, H * padded), 0)
+                product(to, Strided(da, width, 1), packed, H, held, padded // lane, lane, more)
+                more = True
+        for n in range(held // rows if len(dx) else 0):
+            first, place = (at + n * s.B) * s.D, (held - (n + 1) * rows) * padded
+            copy_rows(dx, first, s.D, chunk.dinputs, place, padded, rows, s.D)
+
+    @inner
+    def deliver(parts: Any, dvectors: Any, totals: Any, b: int, s: Any) -> None:
+        """Write the block's sums where they are added up."""
+        D, H, width, wide = s.D, s.H, s.width, s.wide
+        size = GATES * H * (H + D + 1)
+        share = cut(parts, b * size, size)
+        for p in range(PRODUCTS):
+            row = p * H * wide
+            if STATE[p]:
+                copy_rows(share, GATE[p] * H * H, H, totals, row, wide, H, H)
+            if INPUTS[p]:
+                copy_rows(share, (GATES * H + GATE[p] * D) * H, D, totals, row + H, wide, H, D)
+                bias = (GATES * (H + D) + GATE[p]) * H
+                copy_rows(share, bias, 1, totals, row + H + D, wide, H, 1)
+            if BIAS[p] >= 0:
+                copy_rows(dvectors, BIAS[p] * width, 1, totals, row + H + D, wide, H, 1)
+
+    return accumulate, deliver
+
+
+def _collecting(cell: Cell) -> Any:
+    STAGES, SECOND = cell.stages, cell.panels - 2
+
+    @inner
+    def prepare(chunk: Any, s: Any) -> None:
+        """Clear what a block collects, and write the ones."""
+        clear(chunk.totals, 0, len(chunk.totals))
+        clear(chunk.seen, 0, len(chunk.seen))
+        clear(chunk.second, 0, len(chunk.second))
+        for r in range(s.chunk):
+            chunk.seen[r * s.wide + s.H + s.D] = 1
+            if STAGES > 1:
+                chunk.second[r * s.wide + s.H + s.D] = 1
+
+    @inlined
+    def collect(chunk: Any, panels: Any, tape: Any, at: int, held: int, s: Any, rows: int) -> None:
+        """Add the rows of a step, after ``held`` of later steps."""
+        D, H, place = s.D, s.H, held * s.wide
+        if STAGES > 1:
+            copy_rows(chunk.second, place, s.wide, panels[SECOND], 0, s.width, rows, H)
+            copy_rows(chunk.second, place + H, s.wide, tape.x, at * D, D, rows, D)
+        copy_rows(chunk.seen, place, s.wide, tape.h, at * H, H, rows, H)
+        copy_rows(chunk.seen, place + H, s.wide, tape.x, at * D, D, rows, D)
+
+    return prepare, collect
+
+
+def _stepping_back(cell: Cell, step_back: Any) -> Any:
+    STAGES, DS = cell.stages, cell.panels - 1
+    load, back, (_, collect) = _loading(cell), _recursion(cell), _collecting(cell)
+
+    @inlined
+    def step_through(
+        block: Any, chunk: Any, e: Any, das: Any, given: Any, at: int, held: int
+    ) -> None:
+        """The cell's step back, both stages; its rows are added to the chunk."""
+        rows, panels, states, pre, dq, dvectors, clipped = block
+        s, rules, tape, grads = given
+        here = StepBack(
+            rows,
+            s.width,
+            s.H,
+            panels,
+            states,
+            e,
+            das,
+            rules.act,
+            rules.gate,
+            rules.vectors,
+            dvectors,
+            pre,
+            dq,
+            grads.clips,
+            grads.clip,
+            clipped,
+        )
+        step_back(here, 0)
+        if STAGES > 1:
+            back(panels[DS], das, chunk.w, s, rows, 1)
+            step_back(here, 1)
+        collect(chunk, panels, tape, at, held, s, rows)
+
+    return load, step_through, back
+
+
+def backward_kernel(cell: Cell, step_back: Any) -> Any:
+    """The kernel ``(begin, end, work, plan, rules, weights, tape, grads)`` for the blocks of rows
+    from ``begin`` to ``end``."""
+    STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
+    PRODUCTS, SEEN, LAST = len(cell.products), max(len(cell.reads), 1), STATES - 1
+    (_, pack_back), (prepare, _) = _packing(cell), _collecting(cell)
+    accumulate, deliver = _accumulating(cell)
+    load, step_through, back = _stepping_back(cell, step_back)
+
+    def backward(
+        begin: int, end: int, work: Any, plan: Any, rules: Any, weights: Any, tape: Any, grads: Any
+    ) -> None:
+        mode = float_control(-1, FLUSH)
+        starts, s, room = plan
+        B, H, width = s.B, s.H, s.width
+        work = cut(work, boundary(work), room.end)
+        chunk, pre = _chunk(work, room), cut(work, *room.pre)
+        da, given = chunk.da, Given(s, rules, tape, grads)
+        pack_back(chunk.w, chunk.wx, weights, s, len(grads.dx) > 0)
+        for b in range(begin, end):
+            start, rows = starts[b], starts[b + 1] - starts[b]
+            size, held = rows * width, 0
+            prepare(chunk, s)
+            clear(work, room.panels[0], room.da[0] - room.panels[0])
+            panels = split(cut(work, *room.panels), size, size, PANELS)
+            states = split(cut(work, *room.states), size, size, SEEN)
+            e = split(da if ALONE else cut(work, *room.e), size, size, STATES)
+            block = _block(rows, panels, states, pre, grads, b, len(rules.vectors))
+            if STATES > 1:
+                copy_rows(e[LAST], 0, width, grads.dc, start * H, H, rows, H)
+            if ALONE:
+                clear(da, 0, size)
+            for t in range(s.T - 1, -1, -1):
+                at, late = t * B + start, t - s.T + grads.last
+                load(panels, states, pre, tape, at, s, rows)
+                if late >= 0:
+                    add_rows(e[0], width, grads.dh, (late * B + start) * H, H, rows, H)
+                rest = cut(da, held * width, len(da) - held * width)
+                das = split(rest, s.chunk * width, size, PRODUCTS)
+                step_through(block, chunk, e, das, given, at, held)
+                held += rows
+                if ALONE:
+                    e = split(cut(da, held * width, size), size, size, STATES)
+                back(e[0], das, chunk.w, s, rows, 0)
+                if held + rows > s.chunk or t == 0:
+                    accumulate(chunk, grads.dx, s, at, held, rows)
+                    held = 0
+                    if ALONE:
+                        copy_rows(da, 0, 0, e[0], 0, 0, 1, size)
+                        e = split(da, size, size, STATES)
+            deliver(grads.parts, block.dvectors, chunk.totals, b, s)
+            for n in range(STATES):
+                copy_rows(grads.dh0, (n * B + start) * H, H, e[n], 0, width, rows, H)
+        float_control(0, mode)
+
+    return _kernel(backward, step_back)
