@@ -6,12 +6,13 @@ formulas number by number, with the same side at a kink and NaN kept. Rows are `
 Checked by: tests/compiled/test_compiled.py::test_matches_the_reference.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inner
+from refnet.compiled.annotations import Arg
 from refnet.compiled.elementary import exp, expm1, sigmoid, tanh
 from refnet.compiled.layout import Layout
 from refnet.compiled.vector import cut, number, whole_registers
@@ -43,8 +44,8 @@ class Rule(NamedTuple):
     """An activation by code and constant, and its own parameter, padded."""
 
     code: int
-    alpha: Any
-    own: Any
+    alpha: Arg
+    own: Arg
 
 
 def needs_a(act: Activation) -> bool:
@@ -73,13 +74,13 @@ def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
 
 
 @inner
-def _above(x: Any) -> Any:
+def _above(x: Arg) -> Arg:
     """``max(x, 0)``, the sign of zero and NaN kept."""
     return number(0.0, x) if x < 0 else x
 
 
 @inner
-def push(rule: Any, c: Any, rows: int, width: int, stride: int) -> None:
+def push(rule: Arg, c: Arg, rows: int, width: int, stride: int) -> None:
     """``c = f(c)`` for rows that are ``stride`` apart. Where one side of a kink is the number as it
     was loaded, LLVM may store the other side alone, under a mask or number by number, which
     without AVX-512 takes up to ten times as long: hence ``+ 0`` and ``* 1``, here and in
@@ -126,7 +127,7 @@ def push(rule: Any, c: Any, rows: int, width: int, stride: int) -> None:
 
 
 @inner
-def pull(rule: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int) -> None:
+def pull(rule: Arg, a: Arg, h: Arg, g: Arg, dq: Arg, rows: int, width: int) -> None:
     """``g = f'(a) g``; the gradients of the activation's own parameters are added to ``dq``. ``a``
     is read only where ``needs_a`` says so."""
     code, alpha, q = rule
@@ -177,7 +178,7 @@ def pull(rule: Any, a: Any, h: Any, g: Any, dq: Any, rows: int, width: int) -> N
 
 
 @inner
-def clamp(da: Any, limit: Any, rows: int, width: int, H: int) -> int:
+def clamp(da: Arg, limit: Arg, rows: int, width: int, H: int) -> int:
     """Bring the entries of da into [-limit, limit], and return how many were changed."""
     count = 0
     for r in range(rows):
@@ -189,7 +190,7 @@ def clamp(da: Any, limit: Any, rows: int, width: int, H: int) -> int:
     return count
 
 
-def settings(act: Activation, dtype: Any) -> tuple[int, Any]:
+def settings(act: Activation, dtype: Arg) -> tuple[int, Arg]:
     """The code and the constant of an activation, as the kernels take them."""
     if act.name not in CODES:
         raise ValueError(

@@ -4,11 +4,11 @@ Checked by: tests/compiled/test_vector.py.
 """
 
 from math import factorial, log
-from typing import Any
 
 import numpy as np
 
 from refnet.compiled._jit import inner
+from refnet.compiled.annotations import Arg
 from refnet.compiled.vector import fma, number, power
 
 __all__ = ["exp", "expm1", "sigmoid", "tanh"]
@@ -18,13 +18,13 @@ C = tuple(1 / factorial(k) for k in range(14))
 
 
 @inner
-def _wide(x: Any) -> bool:
+def _wide(x: Arg) -> bool:
     """Whether x is a float64; the compiler makes this a constant."""
     return bool(number(1.0, x) + number(1e-10, x) != number(1.0, x))
 
 
 @inner
-def _reduced(x: Any) -> Any:
+def _reduced(x: Arg) -> Arg:
     """``n, k, p``: x = k log 2 + f with \\|f\\| <= log(2) / 2, p = e^f - 1 by Taylor's series;
     n holds k + bias in its lowest bits."""
     magic = number(6755399441055744.0, x) if _wide(x) else number(12582912.0, x)
@@ -54,7 +54,7 @@ def _reduced(x: Any) -> Any:
 
 
 @inner
-def expm1(x: Any) -> Any:
+def expm1(x: Arg) -> Arg:
     """``e^x - 1`` for x <= 0, within 1.2 ulp of the true value for every float32 (float64: of a
     sample; all by tests/compiled/test_vector.py::test_ulps_of_all_floats); NaN stays NaN."""
     low = number(-50.0, x)
@@ -65,7 +65,7 @@ def expm1(x: Any) -> Any:
 
 
 @inner
-def exp(x: Any) -> Any:
+def exp(x: Arg) -> Arg:
     """``e^x`` for x <= 0, down to the subnormal numbers, within 1.2 ulp; NaN stays NaN."""
     low = number(-800.0, x) if _wide(x) else number(-120.0, x)
     _, k, p = _reduced(low if x < low else x)
@@ -79,7 +79,7 @@ def exp(x: Any) -> Any:
 
 
 @inner
-def tanh(x: Any) -> Any:
+def tanh(x: Arg) -> Arg:
     """``m / (m + 2)`` with ``m = e^(-2 |x|) - 1`` and the sign of x: no cancellation anywhere;
     within 2.6 ulp."""
     m = expm1(number(-2.0, x) * abs(x))
@@ -87,7 +87,7 @@ def tanh(x: Any) -> Any:
 
 
 @inner
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Arg) -> Arg:
     """``1 / (1 + e^-x)``, by ``e^x / (1 + e^x)`` for negative x; within 2.6 ulp."""
     negative = x < number(0.0, x)
     e = exp(x if negative else -x)

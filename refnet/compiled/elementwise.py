@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate, chain
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import inlined, jit, run
+from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import admit_counts, normals
 from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.vector import cut
@@ -48,7 +48,7 @@ def sum_of_squares(arrays: Iterable[Array]) -> float:
 
 
 @jit
-def _add_squares(sizes: Any, places: Any, sums: Any, like: Any) -> None:
+def _add_squares(sizes: Arg, places: Arg, sums: Arg, like: Arg) -> None:
     """``sums[i mod SUMS] += a[i]^2`` of every array, of the type of ``like``."""
     for n in range(len(sizes)):
         flat = held(places, n, sizes[n], like)
@@ -106,7 +106,7 @@ def rmsprop(
 
 
 def _made(
-    kernel: Any, rates: list[float], given: tuple[list[Array], ...], count: int, *options: Any
+    kernel: Arg, rates: list[float], given: tuple[list[Array], ...], count: int, *options: Arg
 ) -> list[Array]:
     """What the kernel makes of these lists of an array for each rate: ``count`` new ones for each,
     after those given."""
@@ -142,7 +142,7 @@ def _starts(counts: tuple[int, ...]) -> Array:
 
 
 @inlined
-def _part(places: Any, k: int, n: int, begin: int, end: int, starts: Any, like: Any) -> Any:
+def _part(places: Arg, k: int, n: int, begin: int, end: int, starts: Arg, like: Arg) -> Arg:
     """The numbers of the blocks from ``begin`` to ``end`` that the n-th arrays have, if all stood
     in a row; of the k-th kind."""
     last = max(min(end * BLOCK, starts[n + 1]) - starts[n], 0)
@@ -152,7 +152,7 @@ def _part(places: Any, k: int, n: int, begin: int, end: int, starts: Any, like: 
 
 
 @jit
-def _descend(begin: int, end: int, work: Any, starts: Any, rates: Any, places: Any) -> None:
+def _descend(begin: int, end: int, work: Arg, starts: Arg, rates: Arg, places: Arg) -> None:
     for n in range(len(rates)):
         rate = rates[n]
         value = _part(places, 0, n, begin, end, starts, rates)
@@ -166,11 +166,11 @@ def _descend(begin: int, end: int, work: Any, starts: Any, rates: Any, places: A
 def _rmsprop(
     begin: int,
     end: int,
-    work: Any,
-    starts: Any,
-    rates: Any,
-    places: Any,
-    options: Any,
+    work: Arg,
+    starts: Arg,
+    rates: Arg,
+    places: Arg,
+    options: Arg,
     inside: bool,
 ) -> None:
     decay, rest, eps = options[0], options[1], options[2]

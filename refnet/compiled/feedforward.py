@@ -12,13 +12,14 @@ Checked by: tests/compiled/test_compiled_feedforward.py.
 
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inlined, inner, jit, run
 from refnet.compiled.activations import Rule, needs_a, pull, push, settings
+from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import (
     APART,
     admit_counts,
@@ -69,14 +70,14 @@ class Layers(NamedTuple):
 
     B: int
     lane: int
-    widths: Any
-    strides: Any
-    at: Any
+    widths: Arg
+    strides: Arg
+    at: Arg
     turns: bool
-    W: Any
-    b: Any
-    starts: Any
-    tasks: Any
+    W: Arg
+    b: Arg
+    starts: Arg
+    tasks: Arg
 
 
 class Sizes(NamedTuple):
@@ -86,7 +87,7 @@ class Sizes(NamedTuple):
     each its part of the gradients and its shape, ``parts``; the numbers of x and of each,
     ``counts``."""
 
-    dtype: Any
+    dtype: Arg
     layers: Layers
     numbers: int
     rows: slice
@@ -102,7 +103,7 @@ class Weights(NamedTuple):
     address must not outlive its array, nor meet other sizes."""
 
     arrays: list[Array]
-    places: Any
+    places: Arg
     sizes: Sizes
 
 
@@ -116,7 +117,7 @@ class Tape(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
+def sizes(dtype: Arg, B: int, widths: tuple[int, ...]) -> Sizes:
     """What follows from the sizes alone."""
     lane, K = lanes(dtype), np.array(widths)
     pad = max(lane, COLUMNS)
@@ -158,7 +159,7 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
 
 
 @inner
-def _combine(to: Any, by: Any, W: Any, H: int, K: int) -> None:
+def _combine(to: Arg, by: Arg, W: Arg, H: int, K: int) -> None:
     """``to[k] = sum_j by[j] W[j, k]``, over j in order, four rows at a time."""
     clear(to, 0, K)
     fours = H // 4 * 4
@@ -182,11 +183,11 @@ class Forward(NamedTuple):
     """What a forward pass reads and fills: see ``Tape``; ``places`` of the parameters."""
 
     act: Rule
-    places: Any
-    x: Any
-    h: Any
-    a: Any
-    outputs: Any
+    places: Arg
+    x: Arg
+    h: Arg
+    a: Arg
+    outputs: Arg
 
 
 class Backward(NamedTuple):
@@ -194,17 +195,17 @@ class Backward(NamedTuple):
     the activation's own parameters for each block, ``dq``, and at the inputs."""
 
     act: Rule
-    places: Any
-    doutputs: Any
-    h: Any
-    a: Any
-    deltas: Any
-    dq: Any
-    dx: Any
+    places: Arg
+    doutputs: Arg
+    h: Arg
+    a: Arg
+    deltas: Arg
+    dq: Arg
+    dx: Arg
 
 
 @inlined
-def _affine(to: Any, by: Any, W: Any, b: Any, K: int, s: Any, work: Any, rows: int) -> None:
+def _affine(to: Arg, by: Arg, W: Arg, b: Arg, K: int, s: Arg, work: Arg, rows: int) -> None:
     """``to = by W' + b`` for ``Rows`` of a layer and of the one below it; W is H by K."""
     lane, H = s.lane, len(b)
     for r in range(0, rows, ACROSS * lane if s.turns else CHUNK):
@@ -241,7 +242,7 @@ def _affine(to: Any, by: Any, W: Any, b: Any, K: int, s: Any, work: Any, rows: i
 
 
 @jit
-def _forward(begin: int, end: int, work: Any, s: Any, given: Any) -> None:
+def _forward(begin: int, end: int, work: Arg, s: Arg, given: Arg) -> None:
     mode = float_control(-1, FLUSH)
     act, places, x, h, a, outputs = given
     w, last = cut(work, boundary(work), work.size - boundary(work)), len(s.widths) - 1
@@ -266,7 +267,7 @@ def _forward(begin: int, end: int, work: Any, s: Any, given: Any) -> None:
 
 
 @inlined
-def _through(to: Any, by: Any, W: Any, H: int, K: int, rows: int, B: int, lane: int) -> None:
+def _through(to: Arg, by: Arg, W: Arg, H: int, K: int, rows: int, B: int, lane: int) -> None:
     """``to = by W`` for ``Rows`` of a layer, K wide, and of the one above it, H wide."""
     if B == 1:
         _combine(to.data, by.data, W, H, K)
@@ -283,7 +284,7 @@ def _through(to: Any, by: Any, W: Any, H: int, K: int, rows: int, B: int, lane: 
 
 
 @jit
-def _deltas(begin: int, end: int, work: Any, s: Any, given: Any) -> None:
+def _deltas(begin: int, end: int, work: Arg, s: Arg, given: Arg) -> None:
     mode = float_control(-1, FLUSH)
     act, places, doutputs, h, a, deltas, dq, dx = given
     last = len(s.widths) - 1
@@ -315,7 +316,7 @@ def _deltas(begin: int, end: int, work: Any, s: Any, given: Any) -> None:
 
 
 @jit
-def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads: Any) -> None:
+def _weights(begin: int, end: int, work: Arg, s: Arg, h: Arg, deltas: Arg, grads: Arg) -> None:
     mode = float_control(-1, FLUSH)
     lane = s.lane
     for task in range(begin, end):
@@ -357,7 +358,7 @@ def _weights(begin: int, end: int, work: Any, s: Any, h: Any, deltas: Any, grads
     float_control(0, mode)
 
 
-def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any, **options: Any) -> None:
+def _run(kernel: Arg, made: Sizes, blocks: int, *arguments: Arg, **options: Arg) -> None:
     threads = 1
     if made.worth > 1:
         threads = max(min(get_threads(), blocks, made.worth), 1)

@@ -1,11 +1,10 @@
 """The gated recurrent unit of ``refnet.cells.gru``, compiled: its step, and the walk over time."""
 
-from typing import Any
-
 from refnet.batch import Array, Params
 from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled import walk
 from refnet.compiled._jit import inlined
+from refnet.compiled.annotations import Arg
 from refnet.compiled.step import Cell, Product, activate, slope
 from refnet.compiled.vector import number
 from refnet.compiled.walk import Walk
@@ -17,7 +16,7 @@ R, Z, N = range(3)
 
 
 @inlined
-def step(at: Any, stage: int) -> None:
+def step(at: Arg, stage: int) -> None:
     """``r = s(a_r);  z = s(a_z);  n = act(a_n + r u);  h = (1 - z) n + z h``."""
     u, r, z, n = at.panels
     (h,) = at.state
@@ -31,7 +30,7 @@ def step(at: Any, stage: int) -> None:
 
 
 @inlined
-def step_back(at: Any, stage: int) -> None:
+def step_back(at: Arg, stage: int) -> None:
     """With e the gradient at the state after::
 
     da_n = act'(a_n) ((1 - z) e);  da_z = s'(a_z) ((h - n) e);  da_r = s'(a_r) (u da_n)

@@ -9,12 +9,13 @@ starts at a multiple of the padded ``width``.
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import JIT, inner
+from refnet.compiled.annotations import Arg
 from refnet.compiled.rows import turn
 from refnet.compiled.tiles import panel_count
 from refnet.compiled.vector import BYTES, copy_rows, cut, lanes
@@ -48,7 +49,7 @@ APART = 2**16
 fetches cache lines that another core is writing (false sharing)."""
 
 
-def normal(value: Array, dtype: Any) -> Array:
+def normal(value: Array, dtype: Arg) -> Array:
     """``value`` in C order, native byte order, aligned and writable, so that Numba compiles each
     kernel for one array type only."""
     if value.dtype == dtype and value.flags.carray:
@@ -56,7 +57,7 @@ def normal(value: Array, dtype: Any) -> Array:
     return np.require(value, dtype, ["C", "A", "W"])
 
 
-def normals(values: Iterable[Array], dtype: Any) -> list[Array]:
+def normals(values: Iterable[Array], dtype: Arg) -> list[Array]:
     """``normal`` of each, without a call for those that are so."""
     return [
         value if value.dtype is dtype and value.flags.carray else normal(value, dtype)
@@ -81,7 +82,7 @@ def admit_counts(where: str, arrays: Iterable[Array], counts: Sequence[int]) -> 
         )
 
 
-def aligned(shape: tuple[int, ...], dtype: Any, clear: bool = True) -> Array:
+def aligned(shape: tuple[int, ...], dtype: Arg, clear: bool = True) -> Array:
     """Zeros, or anything unless ``clear``, whose address is a multiple of the vector size (loads
     across cache lines are slow)."""
     if dtype.kind != "f":
@@ -97,7 +98,7 @@ class Layout(NamedTuple):
     to whole vectors; ``starts`` (blocks + 1,) are the first rows of the ``blocks`` of the batch,
     and B; ``rows`` is the size of the largest block."""
 
-    dtype: Any
+    dtype: Arg
     T: int
     B: int
     D: int
@@ -109,7 +110,7 @@ class Layout(NamedTuple):
     blocks: int
 
 
-def common(where: str, *arrays: Array) -> Any:
+def common(where: str, *arrays: Array) -> Arg:
     """The dtype of the kernels for these arrays.
 
     Raises TypeError for one that has no kernel.
@@ -128,7 +129,7 @@ def common(where: str, *arrays: Array) -> Any:
 
 
 @lru_cache(maxsize=32)
-def cut_up(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
+def cut_up(dtype: Arg, T: int, B: int, D: int, rows: int, H: int) -> Layout:
     """The layout for these sizes. Sums over the batch are made block by block; the blocks depend
     on the sizes alone and not on the number of threads, and so do the bits of the results."""
     lane = lanes(dtype)
@@ -142,18 +143,18 @@ def cut_up(dtype: Any, T: int, B: int, D: int, rows: int, H: int) -> Layout:
 
 
 @inner
-def boundary(work: Any) -> Any:
+def boundary(work: Arg) -> Arg:
     """The index of the first number of a flat array whose address is a multiple of the vector
     size."""
     return -np.intp(work.ctypes.data) % BYTES // work.itemsize
 
 
-_SPARE: dict[Any, Array] = {}
+_SPARE: dict[Arg, Array] = {}
 """Arrays that no kernel uses now, by shape and dtype: the C library gives the memory of a freed one
 back, and to clear the pages of a new one takes a small net a tenth of its step."""
 
 
-def borrow(shape: tuple[int, ...], dtype: Any) -> Array:
+def borrow(shape: tuple[int, ...], dtype: Arg) -> Array:
     """An array with anything in it, to ``give_back``."""
     spare = _SPARE.pop((shape, dtype.char), None)
     if spare is None:
@@ -179,7 +180,7 @@ def spaces(lay: Layout, numbers: int) -> Array:
 
 @inner
 def pack(
-    w: Any, at: int, depth: int, source: Any, rows: int, columns: int, lane: int, transposed: bool
+    w: Arg, at: int, depth: int, source: Arg, rows: int, columns: int, lane: int, transposed: bool
 ) -> None:
     """Write a matrix into ``w``, which holds zeros, in the order in which ``product`` reads it:
     panel after panel, columns padded to whole vectors. It fills the rows from ``at`` on of (depth,
@@ -199,7 +200,7 @@ def pack(
 
 @inner
 def add_rows(
-    to: Any, step: int, source: Any, start: int, stride: int, rows: int, count: int
+    to: Arg, step: int, source: Arg, start: int, stride: int, rows: int, count: int
 ) -> None:
     """``to[r step + j] += source[start + r stride + j]`` for r < rows and j < count."""
     for r in range(rows):

@@ -2,13 +2,12 @@
 errors, compiled. They read the logits a few times instead of a dozen times, which saves a
 measurable part of a step, and of an evaluation, with a read-out at every step."""
 
-from typing import Any
-
 import numpy as np
 
 from refnet.arguments import array
 from refnet.batch import Array
 from refnet.compiled._jit import in_blocks, jit
+from refnet.compiled.annotations import Arg
 from refnet.compiled.elementary import exp
 from refnet.compiled.layout import borrow, give_back, normal
 from refnet.compiled.products import block_starts
@@ -71,7 +70,7 @@ def classified(logits: Array, labels: Array) -> tuple[int, float]:
 
 
 def _run(
-    kernel: Any, starts: Array, numbers: int, logits: Array, labels: Array, *results: Any
+    kernel: Arg, starts: Array, numbers: int, logits: Array, labels: Array, *results: Arg
 ) -> None:
     threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers), logits.dtype)
@@ -83,7 +82,7 @@ def _run(
 
 @jit
 def _cross_entropy(
-    begin: int, end: int, work: Any, starts: Any, logits: Any, labels: Any, scored: Any, known: Any
+    begin: int, end: int, work: Arg, starts: Arg, logits: Arg, labels: Arg, scored: Arg, known: Arg
 ) -> None:
     """Fill ``scored``; ``known``: whether a block's labels are in 0 .. C - 1."""
     loss, gradient = scored
@@ -114,7 +113,7 @@ def _cross_entropy(
 
 @jit
 def _classified(
-    begin: int, end: int, work: Any, starts: Any, logits: Any, labels: Any, errors: Any, loss: Any
+    begin: int, end: int, work: Arg, starts: Arg, logits: Arg, labels: Arg, errors: Arg, loss: Arg
 ) -> None:
     C = logits.shape[1]
     for block in range(begin, end):

@@ -1,12 +1,11 @@
 """The LSTM of ``refnet.cells.lstm``, compiled: its step, and the walk over time."""
 
-from typing import Any
-
 from refnet.batch import Array, Params
 from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
 from refnet.compiled import walk
 from refnet.compiled._jit import inlined
 from refnet.compiled.activations import push
+from refnet.compiled.annotations import Arg
 from refnet.compiled.step import Cell, Product, activate, add_product, slope, through
 from refnet.compiled.vector import copy_rows, split
 from refnet.compiled.walk import Walk
@@ -18,7 +17,7 @@ IN, FORGET, NEW, OUT = range(4)
 
 
 @inlined
-def step(at: Any, stage: int) -> None:
+def step(at: Arg, stage: int) -> None:
     """With the peepholes if there are any::
 
     i = s(a_i + Wpi c);  f = s(a_f + Wpf c);  g = act(a_g);  c = f c + i g
@@ -46,7 +45,7 @@ def step(at: Any, stage: int) -> None:
 
 
 @inlined
-def step_back(at: Any, stage: int) -> None:
+def step_back(at: Arg, stage: int) -> None:
     """With e and q the gradients at the state after, h and c; ``before`` is c before the step::
 
     da_o = s'(a_o) (k e);   q = q + act'(c) (o e) + Wpo da_o

@@ -8,13 +8,14 @@ For a single matrix (``refnet.matrices.orthogonality.orthogonalize``, the penalt
 used: its two products in BLAS take a few per cent of the time of a training step.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.arguments import array
 from refnet.batch import Array
 from refnet.compiled._jit import jit
+from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import aligned
 from refnet.compiled.tiles import Rows, Strided, product
 from refnet.compiled.vector import clear, copy_rows, cut, lanes, number
@@ -57,7 +58,7 @@ def descend(W: Array, rate: Number, threshold: Number, max_steps: int) -> Descen
 
 @jit
 def _descend(
-    Ws: Any, rate: Any, threshold: Any, max_steps: int, lane: int, steps: Any, costs: Any, work: Any
+    Ws: Arg, rate: Arg, threshold: Arg, max_steps: int, lane: int, steps: Arg, costs: Arg, work: Arg
 ) -> None:
     size = Ws.shape[1]
     width = work.size - 2 * size

@@ -3,10 +3,11 @@
 has no use for. The parts are written into the kernels (``inlined``) where they run at every step.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from refnet.compiled._jit import inlined, inner, jit
 from refnet.compiled.activations import Rule
+from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import add_rows, boundary, pack
 from refnet.compiled.step import Cell, Step, StepBack
 from refnet.compiled.tiles import Rows, Strided, product
@@ -20,15 +21,15 @@ class Rules(NamedTuple):
 
     act: Rule
     gate: Rule
-    vectors: Any
+    vectors: Arg
 
 
 class Weights(NamedTuple):
     """The matrices as the net has them, gate below gate."""
 
-    Whh: Any
-    Wxh: Any
-    bh: Any
+    Whh: Arg
+    Wxh: Arg
+    bh: Arg
 
 
 class Tape(NamedTuple):
@@ -36,12 +37,12 @@ class Tape(NamedTuple):
     pre-activations a, empty if no slope needs them, and values v, (T, B, gates, H); the kept panel
     k (T, B, H). What the cell has not got is h; of a cell alone, v is h from its second state."""
 
-    x: Any
-    h: Any
-    c: Any
-    a: Any
-    v: Any
-    k: Any
+    x: Arg
+    h: Arg
+    c: Arg
+    a: Arg
+    v: Arg
+    k: Arg
 
 
 class Gradients(NamedTuple):
@@ -50,17 +51,17 @@ class Gradients(NamedTuple):
     or counts for each block. The kernel clips those at the pre-activations to ``clip``, if
     ``clips``."""
 
-    dh: Any
-    dc: Any
-    dx: Any
-    dh0: Any
-    parts: Any
-    dq: Any
-    dvectors: Any
-    clipped: Any
+    dh: Arg
+    dc: Arg
+    dx: Arg
+    dh0: Arg
+    parts: Arg
+    dq: Arg
+    dvectors: Arg
+    clipped: Arg
     last: int
     clips: bool
-    clip: Any
+    clip: Arg
 
 
 class Block(NamedTuple):
@@ -68,20 +69,20 @@ class Block(NamedTuple):
 
     rows: int
     stride: int
-    panels: Any
-    state: Any
+    panels: Arg
+    state: Arg
 
 
 class BackBlock(NamedTuple):
     """What a step back of a block of rows works in; the sums of the block."""
 
     rows: int
-    panels: Any
-    states: Any
-    pre: Any
-    dq: Any
-    dvectors: Any
-    clipped: Any
+    panels: Arg
+    states: Arg
+    pre: Arg
+    dq: Arg
+    dvectors: Arg
+    clipped: Arg
 
 
 class Chunk(NamedTuple):
@@ -89,44 +90,44 @@ class Chunk(NamedTuple):
     a second stage, [s | x | 1], the gradients at the products, and then what they are multiplied
     to. ``w`` and ``wx`` are the packed matrices."""
 
-    seen: Any
-    second: Any
-    da: Any
-    dinputs: Any
-    totals: Any
-    w: Any
-    wx: Any
+    seen: Arg
+    second: Arg
+    da: Arg
+    dinputs: Arg
+    totals: Arg
+    w: Arg
+    wx: Arg
 
 
 class Given(NamedTuple):
     """What the steps of a backward pass have in common."""
 
-    s: Any
+    s: Arg
     rules: Rules
     tape: Tape
     grads: Gradients
 
 
 @inlined
-def _chunk(work: Any, room: Any) -> Any:
+def _chunk(work: Arg, room: Arg) -> Arg:
     seen, second = cut(work, *room.seen), cut(work, *room.second)
     da, dinputs, totals = cut(work, *room.da), cut(work, *room.dx), cut(work, *room.totals)
     return Chunk(seen, second, da, dinputs, totals, cut(work, *room.w), cut(work, *room.wx))
 
 
 @inlined
-def _block(rows: int, panels: Any, states: Any, pre: Any, grads: Any, b: int, vectors: int) -> Any:
+def _block(rows: int, panels: Arg, states: Arg, pre: Arg, grads: Arg, b: int, vectors: int) -> Arg:
     width = grads.dq.shape[1]
     dq, clipped = cut(grads.dq, b * width, width), cut(grads.clipped, b, 1)
     dvectors = cut(grads.dvectors, b * vectors, vectors)
     return BackBlock(rows, panels, states, pre, dq, dvectors, clipped)
 
 
-def _packing(cell: Cell) -> Any:
+def _packing(cell: Cell) -> Arg:
     PRODUCTS, (GATE, STATE, INPUTS, _, _) = len(cell.products), cell.columns
 
     @inner
-    def pack_forward(w: Any, weights: Any, s: Any) -> None:
+    def pack_forward(w: Arg, weights: Arg, s: Arg) -> None:
         """``[Whh' / Wxh' / bh]`` of every product."""
         D, H, lane, width, row = s.D, s.H, s.lane, s.width, s.row
         clear(w, 0, len(w))
@@ -141,7 +142,7 @@ def _packing(cell: Cell) -> Any:
                 pack(to, depth - 1, depth, bh, H, 1, lane, True)
 
     @inner
-    def pack_back(w: Any, wx: Any, weights: Any, s: Any, wants_dx: bool) -> None:
+    def pack_back(w: Arg, wx: Arg, weights: Arg, s: Arg, wants_dx: bool) -> None:
         """Whh, and Wxh if the gradient at the inputs is wanted, of every product."""
         D, H, lane, width, padded = s.D, s.H, s.lane, s.width, s.padded
         clear(w, 0, len(w))
@@ -157,7 +158,7 @@ def _packing(cell: Cell) -> Any:
     return pack_forward, pack_back
 
 
-def _multiplying(cell: Cell) -> Any:
+def _multiplying(cell: Cell) -> Arg:
     PRODUCTS, S, (_, STATE, INPUTS, SECOND, BIAS) = (
         len(cell.products),
         cell.panels - 2,
@@ -165,7 +166,7 @@ def _multiplying(cell: Cell) -> Any:
     )
 
     @inlined
-    def join_inputs(seen: Any, panels: Any, x: Any, at: int, s: Any, rows: int, stage: int) -> None:
+    def join_inputs(seen: Arg, panels: Arg, x: Arg, at: int, s: Arg, rows: int, stage: int) -> None:
         """Write s, in a second stage, the inputs and 1 into the rows [h | x | 1]."""
         if stage:
             copy_rows(seen, 0, s.step, panels[S], 0, s.width, rows, s.H)
@@ -175,7 +176,7 @@ def _multiplying(cell: Cell) -> Any:
 
     @inlined
     def multiply(
-        panels: Any, stride: int, seen: Any, w: Any, vectors: Any, s: Any, rows: int, stage: int
+        panels: Arg, stride: int, seen: Arg, w: Arg, vectors: Arg, s: Arg, rows: int, stage: int
     ) -> None:
         """The products of a stage, of rows [h | x | 1] or [s | x | 1], and their biases."""
         D, H, width, row = s.D, s.H, s.width, s.row
@@ -202,12 +203,12 @@ def _multiplying(cell: Cell) -> Any:
     return join_inputs, multiply
 
 
-def _storing(cell: Cell) -> Any:
+def _storing(cell: Cell) -> Arg:
     GATES, FIRST, KEPT, STATES, ALONE = cell.gates, cell.first, cell.kept, cell.states, cell.alone
     LAST = STATES - 1
 
     @inlined
-    def fetch_next(tape: Any, kept: int, state_at: int, s: Any, rows: int) -> None:
+    def fetch_next(tape: Arg, kept: int, state_at: int, s: Arg, rows: int) -> None:
         """Bring what the next step writes."""
         B, H = s.B, s.H
         fetch(tape.v, (kept + B) * GATES * H, rows * GATES * H)
@@ -222,7 +223,7 @@ def _storing(cell: Cell) -> Any:
 
     @inlined
     def store(
-        tape: Any, panels: Any, stride: int, state: Any, kept: int, state_at: int, s: Any, rows: int
+        tape: Arg, panels: Arg, stride: int, state: Arg, kept: int, state_at: int, s: Arg, rows: int
     ) -> None:
         """Write the gates' values and the next state to the tape."""
         B, H, width = s.B, s.H, s.width
@@ -239,11 +240,11 @@ def _storing(cell: Cell) -> Any:
     return fetch_next, store
 
 
-def _advancing(cell: Cell, step: Any) -> Any:
+def _advancing(cell: Cell, step: Arg) -> Arg:
     GATES = cell.gates
 
     @inlined
-    def advance(block: Any, rules: Any, tape: Any, kept: int, s: Any, stage: int) -> None:
+    def advance(block: Arg, rules: Arg, tape: Arg, kept: int, s: Arg, stage: int) -> None:
         """The cell's step, of a stage."""
         rows, stride, panels, state = block
         here = Step(
@@ -265,7 +266,7 @@ def _advancing(cell: Cell, step: Any) -> Any:
     return advance
 
 
-def forward_kernel(cell: Cell, step: Any) -> Any:
+def forward_kernel(cell: Cell, step: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, rules, weights, tape, keeps)`` for the blocks of rows
     from ``begin`` to ``end``."""
     STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
@@ -274,7 +275,7 @@ def forward_kernel(cell: Cell, step: Any) -> Any:
     advance = _advancing(cell, step)
 
     def forward(
-        begin: int, end: int, work: Any, plan: Any, rules: Any, weights: Any, tape: Any, keeps: int
+        begin: int, end: int, work: Arg, plan: Arg, rules: Arg, weights: Arg, tape: Arg, keeps: int
     ) -> None:
         mode = float_control(-1, FLUSH)
         starts, s, room = plan
@@ -314,18 +315,18 @@ def forward_kernel(cell: Cell, step: Any) -> Any:
     return _kernel(forward, step)
 
 
-def _kernel(function: Any, step: Any) -> Any:
+def _kernel(function: Arg, step: Arg) -> Arg:
     """The compiled function, under the name of the cell's module."""
     function.__module__, function.__qualname__ = step.__module__, function.__name__
     return jit(function)
 
 
-def _loading(cell: Cell) -> Any:
+def _loading(cell: Cell) -> Arg:
     GATES, FIRST, KEPT, READS = cell.gates, cell.first, cell.kept, len(cell.reads)
     WHICH, LATER = zip(*(cell.reads or [(0, 0)]))
 
     @inlined
-    def load(panels: Any, states: Any, pre: Any, tape: Any, at: int, s: Any, rows: int) -> None:
+    def load(panels: Arg, states: Arg, pre: Arg, tape: Arg, at: int, s: Arg, rows: int) -> None:
         """Read what the tape has of a step."""
         B, H, width = s.B, s.H, s.width
         for n in range(GATES):
@@ -342,11 +343,11 @@ def _loading(cell: Cell) -> Any:
     return load
 
 
-def _recursion(cell: Cell) -> Any:
+def _recursion(cell: Cell) -> Arg:
     PRODUCTS, DIRECT, (_, STATE, _, SECOND, _) = len(cell.products), cell.direct, cell.columns
 
     @inlined
-    def back(to: Any, das: Any, w: Any, s: Any, rows: int, stage: int) -> None:
+    def back(to: Arg, das: Arg, w: Arg, s: Arg, rows: int, stage: int) -> None:
         """The gradient at h, or at s of the second stage, through the products of a stage."""
         H, width, more = s.H, s.width, DIRECT and stage == 0
         for p in range(PRODUCTS):
@@ -359,12 +360,12 @@ def _recursion(cell: Cell) -> Any:
     return back
 
 
-def _accumulating(cell: Cell) -> Any:
+def _accumulating(cell: Cell) -> Arg:
     PRODUCTS, GATES = len(cell.products), cell.gates
     GATE, STATE, INPUTS, SECOND, BIAS = cell.columns
 
     @inner
-    def accumulate(chunk: Any, dx: Any, s: Any, at: int, held: int, rows: int) -> None:
+    def accumulate(chunk: Arg, dx: Arg, s: Arg, at: int, held: int, rows: int) -> None:
         """Multiply the gradients at the products, of ``held`` rows, to those of the weights and of
         the inputs, for steps from ``at`` on."""
         H, lane, width, wide, padded, more = s.H, s.lane, s.width, s.wide, s.padded, False
@@ -392,7 +393,7 @@ def _accumulating(cell: Cell) -> Any:
             copy_rows(dx, first, s.D, chunk.dinputs, place, padded, rows, s.D)
 
     @inner
-    def deliver(parts: Any, dvectors: Any, totals: Any, b: int, s: Any) -> None:
+    def deliver(parts: Arg, dvectors: Arg, totals: Arg, b: int, s: Arg) -> None:
         """Write the block's sums where they are added up."""
         D, H, width, wide = s.D, s.H, s.width, s.wide
         size = GATES * H * (H + D + 1)
@@ -411,11 +412,11 @@ def _accumulating(cell: Cell) -> Any:
     return accumulate, deliver
 
 
-def _collecting(cell: Cell) -> Any:
+def _collecting(cell: Cell) -> Arg:
     STAGES, SECOND = cell.stages, cell.panels - 2
 
     @inner
-    def prepare(chunk: Any, s: Any) -> None:
+    def prepare(chunk: Arg, s: Arg) -> None:
         """Clear what a block collects, and write the ones."""
         clear(chunk.totals, 0, len(chunk.totals))
         clear(chunk.seen, 0, len(chunk.seen))
@@ -426,7 +427,7 @@ def _collecting(cell: Cell) -> Any:
                 chunk.second[r * s.wide + s.H + s.D] = 1
 
     @inlined
-    def collect(chunk: Any, panels: Any, tape: Any, at: int, held: int, s: Any, rows: int) -> None:
+    def collect(chunk: Arg, panels: Arg, tape: Arg, at: int, held: int, s: Arg, rows: int) -> None:
         """Add the rows of a step, after ``held`` of later steps."""
         D, H, place = s.D, s.H, held * s.wide
         if STAGES > 1:
@@ -438,13 +439,13 @@ def _collecting(cell: Cell) -> Any:
     return prepare, collect
 
 
-def _stepping_back(cell: Cell, step_back: Any) -> Any:
+def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
     STAGES, DS = cell.stages, cell.panels - 1
     load, back, (_, collect) = _loading(cell), _recursion(cell), _collecting(cell)
 
     @inlined
     def step_through(
-        block: Any, chunk: Any, e: Any, das: Any, given: Any, at: int, held: int
+        block: Arg, chunk: Arg, e: Arg, das: Arg, given: Arg, at: int, held: int
     ) -> None:
         """The cell's step back, both stages; its rows are added to the chunk."""
         rows, panels, states, pre, dq, dvectors, clipped = block
@@ -476,22 +477,21 @@ def _stepping_back(cell: Cell, step_back: Any) -> Any:
     return load, step_through, back
 
 
-def backward_kernel(cell: Cell, step_back: Any) -> Any:
+def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, rules, weights, tape, grads)`` for the blocks of rows
     from ``begin`` to ``end``."""
     STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
-    PRODUCTS, SEEN, LAST = len(cell.products), max(len(cell.reads), 1), STATES - 1
+    PRODUCTS, SEEN, LAST = len(cell.products), len(cell.reads) or 1, STATES - 1
     (_, pack_back), (prepare, _) = _packing(cell), _collecting(cell)
     accumulate, deliver = _accumulating(cell)
     load, step_through, back = _stepping_back(cell, step_back)
 
     def backward(
-        begin: int, end: int, work: Any, plan: Any, rules: Any, weights: Any, tape: Any, grads: Any
+        begin: int, end: int, work: Arg, plan: Arg, rules: Arg, weights: Arg, tape: Arg, grads: Arg
     ) -> None:
         mode = float_control(-1, FLUSH)
         starts, s, room = plan
-        B, H, width = s.B, s.H, s.width
-        work = cut(work, boundary(work), room.end)
+        B, H, width, work = s.B, s.H, s.width, cut(work, boundary(work), room.end)
         chunk, pre = _chunk(work, room), cut(work, *room.pre)
         da, given = chunk.da, Given(s, rules, tape, grads)
         pack_back(chunk.w, chunk.wx, weights, s, len(grads.dx) > 0)

@@ -17,8 +17,9 @@ walk (``refnet.compiled.walk``) works in, each part from a whole vector on::
 Checked by: tests/compiled/test_compiled.py::test_source_is_exact_on_fractions.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import Layout, cut_up
 from refnet.compiled.step import Cell
 
@@ -50,34 +51,34 @@ class Sizes(NamedTuple):
 class Room(NamedTuple):
     """The parts of a work space, (start, count) of each, and its end."""
 
-    w: Any
-    now: Any
-    after: Any
-    panels: Any
-    state: Any
+    w: Arg
+    now: Arg
+    after: Arg
+    panels: Arg
+    state: Arg
     end: int
 
 
 class BackRoom(NamedTuple):
     """The parts of a backward work space, (start, count) of each, and its end."""
 
-    w: Any
-    wx: Any
-    seen: Any
-    second: Any
-    panels: Any
-    states: Any
-    e: Any
-    pre: Any
-    da: Any
-    dx: Any
-    totals: Any
+    w: Arg
+    wx: Arg
+    seen: Arg
+    second: Arg
+    panels: Arg
+    states: Arg
+    e: Arg
+    pre: Arg
+    da: Arg
+    dx: Arg
+    totals: Arg
     end: int
 
 
-def _places(lane: int, **sizes: int) -> dict[str, Any]:
+def _places(lane: int, **sizes: int) -> dict[str, Arg]:
     """Part after part, each from a whole vector on: (start, count) by name, and the end."""
-    found: dict[str, Any] = {}
+    found: dict[str, Arg] = {}
     start = 0
     for name, count in sizes.items():
         found[name] = (start, count)
@@ -96,7 +97,7 @@ class Plan(NamedTuple):
     counts: list[int]
 
 
-def plan(cell: Cell, slopes: bool, dtype: Any, T: int, B: int, D: int, gates: int, H: int) -> Plan:
+def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: int, H: int) -> Plan:
     """The plan for a cell and its sizes; ``slopes``: whether they need the pre-activations."""
     lay = cut_up(dtype, T, B, D, gates, H)
     lane, rows, width, row = lay.lane, lay.rows, lay.width, H + D + 1

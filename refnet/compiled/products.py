@@ -5,12 +5,12 @@ Checked by: tests/compiled/test_products.py.
 """
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array
 from refnet.compiled._jit import in_blocks, jit
+from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import APART, borrow, boundary, give_back, normal, pack
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.tiles import Rows, Strided, product
@@ -65,7 +65,7 @@ def block_starts(rows: int) -> Array:
     return np.array([rows * n // blocks for n in range(blocks + 1)])
 
 
-def _run(kernel: Any, starts: Array, numbers: int, a: Array, b: Array, out: Array) -> None:
+def _run(kernel: Arg, starts: Array, numbers: int, a: Array, b: Array, out: Array) -> None:
     threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers + APART // a.itemsize), a.dtype)
     in_blocks(kernel, len(starts) - 1, work, starts, lanes(a.dtype), a, b, out)
@@ -94,7 +94,7 @@ def _deep(a: Array, b: Array) -> Array:
 
 @jit
 def _long_kernel(
-    begin: int, end: int, work: Any, starts: Any, lane: int, a: Any, b: Any, out: Any
+    begin: int, end: int, work: Arg, starts: Arg, lane: int, a: Arg, b: Arg, out: Arg
 ) -> None:
     mode = float_control(-1, FLUSH)
     (K, M), first, last = b.shape, starts[begin], starts[end]
@@ -116,7 +116,7 @@ def _long_kernel(
 
 @jit
 def _deep_kernel(
-    begin: int, end: int, work: Any, starts: Any, lane: int, a: Any, b: Any, parts: Any
+    begin: int, end: int, work: Arg, starts: Arg, lane: int, a: Arg, b: Arg, parts: Arg
 ) -> None:
     mode = float_control(-1, FLUSH)
     N, M = a.shape[1], b.shape[1]

@@ -1,11 +1,10 @@
 """The simple recurrent net of ``refnet.cells.rnn``, compiled: its step, and the walk over time."""
 
-from typing import Any
-
 from refnet.batch import Array, Params
 from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled import walk
 from refnet.compiled._jit import inlined
+from refnet.compiled.annotations import Arg
 from refnet.compiled.step import Cell, Product, activate, slope
 from refnet.compiled.walk import Walk
 from refnet.maths.activations import Activation
@@ -14,14 +13,14 @@ __all__ = ["GATES", "STATES", "Tape", "backward", "forward", "init"]
 
 
 @inlined
-def step(at: Any, stage: int) -> None:
+def step(at: Arg, stage: int) -> None:
     """``h = f(a)``."""
     (h,) = at.panels
     activate(at, at.act, 0, h)
 
 
 @inlined
-def step_back(at: Any, stage: int) -> None:
+def step_back(at: Arg, stage: int) -> None:
     """``da = f'(a) e``; da stands where e stood."""
     (h,) = at.panels
     (e,) = at.e

@@ -4,45 +4,42 @@ As in ``refnet.compiled.vector``, each intrinsic has a plain Python version belo
 Checked by: tests/compiled/test_vector.py.
 """
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, cgutils
-from refnet.compiled.vector import BYTES, array_at, call_once, cut, emitted, start_of
+from refnet.compiled.annotations import IR, Arg
+from refnet.compiled.vector import BYTES, array_at, call_once, cut, emitted, start_of, start_of_rows
 
 __all__ = ["addresses_of", "held", "turn"]
 
 if JIT:
 
     @emitted("to at step source start stride rows count")
-    def turn(ctx: Any, builder: Any, kinds: Any, *args: Any) -> None:
+    def turn(ctx: IR, builder: IR, kinds: IR, *args: IR) -> None:
         """Copy the transpose of ``rows`` rows of ``count`` numbers between flat arrays that do not
         overlap: ``to[at + j step + r] = source[start + r stride + j]``. Squares of whole vectors
         are transposed in registers: in each of log2(lanes) rounds, vectors n and n + lanes / 2
         are dealt like two halves of a pack of cards into vectors 2 n and 2 n + 1."""
         size = kinds[0].dtype.bitwidth // 8
 
-        def write(builder: Any, *values: Any) -> None:
+        def write(builder: IR, *values: IR) -> None:
             to, step, source, stride, rows, count = values
             lane = BYTES // size
             vector, half = ir.VectorType(to.type.pointee, lane), lane // 2
+            numbers = ir.VectorType(ir.IntType(32), lane)
             deals = [
-                ir.Constant(
-                    ir.VectorType(ir.IntType(32), lane),
-                    [first + n // 2 + lane * (n % 2) for n in range(lane)],
-                )
+                ir.Constant(numbers, [first + n // 2 + lane * (n % 2) for n in range(lane)])
                 for first in (0, half)
             ]
 
-            def spot(base: Any, row: Any, apart: Any, column: Any, kind: Any) -> Any:
+            def spot(base: IR, row: IR, apart: IR, column: IR, kind: IR) -> IR:
                 index = builder.add(builder.mul(row, apart), column)
                 return builder.bitcast(builder.gep(base, [index]), kind.as_pointer())
 
-            def square(r: Any, j: Any) -> None:
+            def square(r: IR, j: IR) -> None:
                 held = [
                     builder.load(
                         spot(source, builder.add(r, r.type(n)), stride, j, vector), align=size
@@ -59,7 +56,7 @@ if JIT:
                         held[n], spot(to, builder.add(j, j.type(n)), step, r, vector), align=size
                     )
 
-            def strip(r: Any, j: Any, last: Any) -> None:
+            def strip(r: IR, j: IR, last: IR) -> None:
                 with cgutils.for_range_slice(builder, j, last, j.type(1)) as (c, _):
                     value = builder.load(spot(source, r, stride, c, vector.element))
                     builder.store(value, spot(to, c, step, r, vector.element))
@@ -74,26 +71,17 @@ if JIT:
                 strip(r.index, builder.select(inside, wide, zero), count)
 
         rows, count = args[6:]
-        to, source = (
-            start_of(
-                ctx,
-                builder,
-                kinds[n],
-                *args[n : n + 2],
-                (outer, args[n + 2]),
-                (inner, inner.type(1)),
-            )
-            for n, outer, inner in ((0, count, rows), (3, rows, count))
-        )
+        to = start_of_rows(ctx, builder, kinds[0], args[:3], count, rows)
+        source = start_of_rows(ctx, builder, kinds[3], args[3:6], rows, count)
         call_once(builder, f"refnet.turn.{size}", (to, args[2], source, *args[5:]), write)
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def held(context: Any, addresses: Any, n: Any, count: Any, like: Any) -> Any:
+    def held(context: IR, addresses: IR, n: IR, count: IR, like: IR) -> IR:
         """The ``count`` numbers, of the type of those of ``like``, at ``addresses[n]``, which
         ``addresses_of`` gives: arrays that a kernel takes without being compiled for their
         number."""
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def generate(ctx: IR, builder: IR, sig: IR, args: IR) -> IR:
             place = start_of(ctx, builder, addresses, *args[:2], (args[1].type(1), args[1].type(1)))
             kind = ctx.get_data_type(like.dtype).as_pointer().as_pointer()
             start = builder.load(builder.inttoptr(builder.load(place), kind))
@@ -101,7 +89,7 @@ if JIT:
 
         return types.Array(like.dtype, 1, "C")(addresses, types.intp, types.intp, like), generate
 
-    def addresses_of(arrays: Any) -> Any:
+    def addresses_of(arrays: IR) -> IR:
         """What ``held`` takes for these arrays, which ``layout.normal`` gave and which have to live
         as long: where in each NumPy array, behind what all Python objects begin with, the address
         of its numbers stands. To ask for that address takes thirty times as long."""
@@ -109,17 +97,17 @@ if JIT:
 else:
 
     def turn(
-        to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int, count: int
+        to: Arg, at: int, step: int, source: Arg, start: int, stride: int, rows: int, count: int
     ) -> None:
         """Row by row."""
         for r in range(rows):
             for j in range(count):
                 to[at + j * step + r] = source[start + r * stride + j]
 
-    def held(addresses: Any, n: int, count: int, like: Any) -> Any:
+    def held(addresses: Arg, n: int, count: int, like: Arg) -> Arg:
         """The array itself."""
         return cut(addresses[n], 0, count)
 
-    def addresses_of(arrays: Any) -> Any:
+    def addresses_of(arrays: Arg) -> Arg:
         """The arrays themselves."""
         return list(arrays)

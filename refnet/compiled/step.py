@@ -4,10 +4,11 @@ see and call (``refnet.compiled.walk`` is what calls them).
 Checked by: tests/compiled/test_new_cell.py, which adds a cell.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from refnet.compiled._jit import inlined, inner
 from refnet.compiled.activations import Rule, clamp, pull, push
+from refnet.compiled.annotations import Arg
 from refnet.compiled.vector import copy_rows, cut, number
 
 __all__ = ["Cell", "Product", "Step", "StepBack", "activate", "add_product", "slope", "through"]
@@ -56,7 +57,7 @@ class Cell(NamedTuple):
         return 1 + any(product.second for product in self.products)
 
     @property
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> tuple[Arg, ...]:
         """The products' gates, states, inputs, stages and biases, as five tuples; -1: no bias."""
         return tuple(
             zip(
@@ -85,12 +86,12 @@ class Step(NamedTuple):
     width: int
     stride: int
     H: int
-    panels: Any
-    state: Any
+    panels: Arg
+    state: Arg
     act: Rule
     gate: Rule
-    vectors: Any
-    kept: Any
+    vectors: Arg
+    kept: Arg
     place: int
     apart: int
 
@@ -104,23 +105,23 @@ class StepBack(NamedTuple):
     rows: int
     width: int
     H: int
-    panels: Any
-    states: Any
-    e: Any
-    da: Any
+    panels: Arg
+    states: Arg
+    e: Arg
+    da: Arg
     act: Rule
     gate: Rule
-    vectors: Any
-    dvectors: Any
-    pre: Any
-    dq: Any
+    vectors: Arg
+    dvectors: Arg
+    pre: Arg
+    dq: Arg
     clips: bool
-    clip: Any
-    clipped: Any
+    clip: Arg
+    clipped: Arg
 
 
 @inlined
-def activate(at: Any, rule: Any, gate: int, panel: Any) -> None:
+def activate(at: Arg, rule: Arg, gate: int, panel: Arg) -> None:
     """Keep a gate's pre-activation for the tape, if the backward pass needs it; then
     ``panel = f(panel)``."""
     if len(at.kept):
@@ -129,13 +130,13 @@ def activate(at: Any, rule: Any, gate: int, panel: Any) -> None:
 
 
 @inlined
-def through(at: Any, rule: Any, a: Any, h: Any, g: Any) -> None:
+def through(at: Arg, rule: Arg, a: Arg, h: Arg, g: Arg) -> None:
     """``g = f'(a) g``, with h = f(a)."""
     pull(rule, a, h, g, at.dq, at.rows, at.width)
 
 
 @inlined
-def slope(at: Any, rule: Any, gate: int, value: Any, da: Any) -> None:
+def slope(at: Arg, rule: Arg, gate: int, value: Arg, da: Arg) -> None:
     """``da = f'(a) da`` for a gate of this value; then clipped."""
     size = at.rows * at.width
     through(at, rule, cut(at.pre, gate * size, size), value, da)
@@ -144,7 +145,7 @@ def slope(at: Any, rule: Any, gate: int, value: Any, da: Any) -> None:
 
 
 @inner
-def add_product(c: Any, apart: int, w: Any, stride: int, s: Any, rows: int, width: int) -> None:
+def add_product(c: Arg, apart: int, w: Arg, stride: int, s: Arg, rows: int, width: int) -> None:
     """``c += w s``, row by row. The rows of c lie ``apart``, those of w ``stride``, where 0 means
     that there is one row for all."""
     for r in range(rows):

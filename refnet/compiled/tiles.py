@@ -7,11 +7,12 @@ Checked by: tests/compiled/test_vector.py.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from llvmlite import ir
 
 from refnet.compiled._jit import JIT, cgutils, inner
+from refnet.compiled.annotations import IR, Arg
 from refnet.compiled.vector import (
     BYTES,
     LINE,
@@ -59,42 +60,42 @@ DOT_ROWS = (4, 2, 1) if REGISTERS == 32 else (3, 2, 1)
 class Rows(NamedTuple):
     """A matrix in a flat array: number j of row r is ``data[r step + j]``."""
 
-    data: Any
-    step: Any
+    data: Arg
+    step: Arg
 
 
 class Strided(NamedTuple):
     """A matrix in a flat array: number k of row r is ``data[r row + k column]``."""
 
-    data: Any
-    row: Any
-    column: Any
+    data: Arg
+    row: Arg
+    column: Arg
 
 
-def _parts(builder: Any, kinds: Any, values: Any) -> list[Any]:
+def _parts(builder: IR, kinds: IR, values: IR) -> list[IR]:
     """What is in each of these tuples."""
     return [cgutils.unpack_tuple(builder, value, len(kind)) for kind, value in zip(kinds, values)]
 
 
-def _shuffle(builder: Any, first: Any, second: Any, order: Iterable[int]) -> Any:
+def _shuffle(builder: IR, first: IR, second: IR, order: Iterable[int]) -> IR:
     lanes = list(order)
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(first, second, mask)
 
 
-def _spread(builder: Any, value: Any, lane: int) -> Any:
+def _spread(builder: IR, value: IR, lane: int) -> IR:
     """A vector that holds the number in every lane."""
     undefined = ir.Constant(ir.VectorType(value.type, lane), ir.Undefined)
     first = builder.insert_element(undefined, value, ir.IntType(32)(0))
     return _shuffle(builder, first, undefined, [0] * lane)
 
 
-def _place(builder: Any, base: Any, index: Any, kind: Any) -> Any:
+def _place(builder: IR, base: IR, index: IR, kind: IR) -> IR:
     return builder.bitcast(builder.gep(base, [index]), kind.as_pointer())
 
 
 def _choose(
-    builder: Any, key: Any, cases: dict[int, Sequence[int]], emit: Callable[..., None]
+    builder: IR, key: IR, cases: dict[int, Sequence[int]], emit: Callable[..., None]
 ) -> None:
     """Branch to what ``emit(*sizes)`` writes for the case that ``key`` names; it is one of them."""
     done, nothing = (builder.append_basic_block(name) for name in ("done", "nothing"))
@@ -110,7 +111,7 @@ def _choose(
     builder.position_at_end(done)
 
 
-def _sums(builder: Any, depth: Any, steps: Sequence[Any], zeros: Sequence[Any], add: Any) -> Any:
+def _sums(builder: IR, depth: IR, steps: Sequence[IR], zeros: Sequence[IR], add: IR) -> IR:
     """The sums that a loop accumulates: ``add(sums, *indices)`` gives the next ones. The indices
     start at 0 and go on by ``steps``, until the first one reaches ``depth``."""
     entry = builder.block
@@ -139,7 +140,7 @@ def _sums(builder: Any, depth: Any, steps: Sequence[Any], zeros: Sequence[Any], 
 if JIT:
 
     @emitted("c a w origin shape add")
-    def tile(ctx: Any, builder: Any, kinds: Any, *args: Any) -> None:
+    def tile(ctx: IR, builder: IR, kinds: IR, *args: IR) -> None:
         """One tile of a product, with c and w ``Rows``, and a ``Strided``; origin (r, j, at) and
         shape (depth, rows, vectors)::
 
@@ -170,7 +171,7 @@ if JIT:
         def emit(rows: int, vectors: int) -> None:
             starts = [builder.gep(a, [builder.mul(ar, number(r))]) for r in range(rows)]
 
-            def multiplied(sums: Any, k: Any, column: Any, row: Any) -> list[Any]:
+            def multiplied(sums: IR, k: IR, column: IR, row: IR) -> list[IR]:
                 loaded = [
                     builder.load(
                         builder.gep(_place(builder, w, row, vector), [number(v)]), align=size
@@ -205,7 +206,7 @@ if JIT:
         _choose(builder, key, {r * wide + v: (r, v) for r, v in shapes}, emit)
 
     @emitted("c a w origin shape")
-    def dot_tile(ctx: Any, builder: Any, kinds: Any, *args: Any) -> None:
+    def dot_tile(ctx: IR, builder: IR, kinds: IR, *args: IR) -> None:
         """One tile, of three ``Rows``; origin (r, j) and shape (depth, at least a vector; rows;
         columns)::
 
@@ -228,21 +229,16 @@ if JIT:
             )
         )
         rest = builder.srem(depth, whole(lane))
-        # what follows the whole vectors of a row is the end of a vector
-        counted = ir.Constant(ir.VectorType(whole, lane), list(range(-lane, 0)))
-        mask = builder.icmp_signed(">=", counted, builder.neg(_spread(builder, rest, lane)))
+        mask = _last_lanes(builder, rest, lane)
         last = builder.sub(columns, one)
         following = builder.gep(w, [builder.mul(ws, whole(COLUMNS))])
 
         def emit(count: int) -> None:
             rows = [builder.gep(a, [builder.mul(ar, whole(r))]) for r in range(count)]
-            nearest = [
-                builder.select(builder.icmp_signed("<", last, whole(j)), last, whole(j))
-                for j in range(COLUMNS)
-            ]
+            nearest = [_smaller(builder, last, whole(j)) for j in range(COLUMNS)]
             columns = [builder.gep(w, [builder.mul(j, ws)]) for j in nearest]
 
-            def multiplied(sums: Any, k: Any, masked: bool = False) -> list[Any]:
+            def multiplied(sums: IR, k: IR, masked: bool = False) -> list[IR]:
                 left, right = (
                     [builder.load(_place(builder, s, k, vector), align=size) for s in starts]
                     for starts in (rows, columns)
@@ -255,7 +251,7 @@ if JIT:
                 pairs = [(x, y) for x in left for y in right]
                 return [fma_call(builder, *pair, total) for pair, total in zip(pairs, sums)]
 
-            def step(sums: Any, k: Any) -> list[Any]:
+            def step(sums: IR, k: IR) -> list[IR]:
                 after = multiplied(sums, k)
                 for line in range(0, COLUMNS * lane, LINE // size):
                     at = builder.add(builder.mul(k, whole(COLUMNS)), whole(line))
@@ -278,7 +274,16 @@ if JIT:
 
         _choose(builder, rows, {count: (count,) for count in DOT_ROWS}, emit)
 
-    def _lane_sums(builder: Any, vectors: list[Any]) -> Any:
+    def _smaller(builder: IR, first: IR, second: IR) -> IR:
+        return builder.select(builder.icmp_signed("<", first, second), first, second)
+
+    def _last_lanes(builder: IR, rest: IR, lane: int) -> IR:
+        """Whether a lane is one of the last ``rest``, which is where those numbers of a row stand
+        that follow its whole vectors."""
+        counted = ir.Constant(ir.VectorType(rest.type, lane), list(range(-lane, 0)))
+        return builder.icmp_signed(">=", counted, builder.neg(_spread(builder, rest, lane)))
+
+    def _lane_sums(builder: IR, vectors: list[IR]) -> IR:
         """The sum over the lanes of each vector, neighbours first: a vector of these sums."""
         count = len(vectors)
         while len(vectors) > 1:
@@ -294,7 +299,7 @@ if JIT:
         return total
 else:
 
-    def tile(c: Any, a: Any, w: Any, origin: Any, shape: Any, add: bool) -> None:
+    def tile(c: Arg, a: Arg, w: Arg, origin: Arg, shape: Arg, add: bool) -> None:
         """The micro-kernel in plain Python."""
         (first, j, start), (depth, rows, vectors) = origin, shape
         for r in range(first, first + rows):
@@ -306,7 +311,7 @@ else:
                 at = r * c.step + j + n
                 c.data[at] = c.data[at] + total if add else total
 
-    def dot_tile(c: Any, a: Any, w: Any, origin: Any, shape: Any) -> None:
+    def dot_tile(c: Arg, a: Arg, w: Arg, origin: Arg, shape: Arg) -> None:
         """The same number by number."""
         (first, left), (depth, rows, columns) = origin, shape
         for r in range(first, first + rows):
@@ -329,7 +334,7 @@ def panel_count(vectors: int) -> int:
 
 @inner
 def product(
-    c: Any, a: Any, w: Any, depth: int, rows: int, vectors: int, lane: int, add: bool
+    c: Arg, a: Arg, w: Arg, depth: int, rows: int, vectors: int, lane: int, add: bool
 ) -> None:
     """``c[r, j] (+)= sum_k a[r, k] w[k, j]``, r < rows, j < vectors * lane, of ``Rows`` c and w
     and ``Strided`` a. A w of step 0 is packed (``refnet.compiled.layout.pack``).
@@ -352,7 +357,7 @@ def product(
 
 
 @inner
-def dots(c: Any, a: Any, w: Any, depth: int, rows: int, columns: int, lane: int) -> None:
+def dots(c: Arg, a: Arg, w: Arg, depth: int, rows: int, columns: int, lane: int) -> None:
     """``c[r, j] = sum_k a[r, k] w[j, k]``, r < rows, j < columns, k < depth, of ``Rows``. The rows
     of c have room for columns padded to COLUMNS; what is written there means nothing."""
     for j in range(0, columns, COLUMNS):

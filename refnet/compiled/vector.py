@@ -11,7 +11,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import update_wrapper
 from inspect import Parameter, Signature
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -20,6 +19,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from refnet.compiled._jit import JIT, cgutils, populate_array
+from refnet.compiled.annotations import IR, Arg
 
 __all__ = [
     "BYTES",
@@ -58,12 +58,12 @@ smallest one from becoming zero.
 Checked by: tests/compiled/test_compiled.py::test_subnormal_numbers_count_as_zero."""
 
 
-def lanes(dtype: Any) -> int:
+def lanes(dtype: Arg) -> int:
     """The number of entries in a vector register; 4 for exact numbers, to test the padding."""
     return BYTES // dtype.itemsize if dtype.kind == "f" else 4
 
 
-def fma_call(builder: Any, *values: Any) -> Any:
+def fma_call(builder: IR, *values: IR) -> IR:
     """``a b + c``, rounded once, of three LLVM values of one type: numbers, or whole vectors."""
     type_ = values[0].type
     vector = isinstance(type_, ir.VectorType)
@@ -79,7 +79,7 @@ def fma_call(builder: Any, *values: Any) -> Any:
     )
 
 
-def call_once(builder: Any, name: str, args: Any, write: Callable[..., None]) -> None:
+def call_once(builder: IR, name: str, args: IR, write: Callable[..., None]) -> None:
     """Call the function of that name, which ``write(builder, *args)`` writes if the module has
     none. It is not inlined: to optimise a copy at every call would take most of a compilation.
     Its pointers must not overlap."""
@@ -97,9 +97,7 @@ def call_once(builder: Any, name: str, args: Any, write: Callable[..., None]) ->
     builder.call(function, args)
 
 
-def start_of(
-    ctx: Any, builder: Any, kind: Any, array: Any, at: Any, *spans: tuple[Any, Any]
-) -> Any:
+def start_of(ctx: IR, builder: IR, kind: IR, array: IR, at: IR, *spans: tuple[IR, IR]) -> IR:
     """The address of number ``at`` of a flat array. Read or written from there on are numbers in
     ``spans``, each (count, apart): some rows that lie apart, say, and the numbers of a row."""
     whole = ctx.make_array(kind)(ctx, builder, array)
@@ -116,7 +114,14 @@ def start_of(
     return builder.gep(whole.data, [at])
 
 
-def array_at(ctx: Any, builder: Any, kind: Any, start: Any, count: Any) -> Any:
+def start_of_rows(ctx: IR, builder: IR, kind: IR, place: IR, rows: IR, count: IR) -> IR:
+    """The address from which on an array has ``rows`` rows of ``count`` numbers; ``place``: the
+    array, the first number, and how far the rows lie apart."""
+    array, at, step = place
+    return start_of(ctx, builder, kind, array, at, (rows, step), (count, count.type(1)))
+
+
+def array_at(ctx: IR, builder: IR, kind: IR, start: IR, count: IR) -> IR:
     """The flat array of this type that has its ``count`` numbers at an address."""
     array = ctx.make_array(kind)(ctx, builder)
     size = count.type(kind.dtype.bitwidth // 8)
@@ -124,7 +129,7 @@ def array_at(ctx: Any, builder: Any, kind: Any, start: Any, count: Any) -> Any:
     return array._getvalue()
 
 
-def prefetch(builder: Any, place: Any, write: bool) -> None:
+def prefetch(builder: IR, place: IR, write: bool) -> None:
     """Bring the cache line of an address into the nearest cache."""
     flag = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [place.type, flag, flag, flag])
@@ -133,16 +138,16 @@ def prefetch(builder: Any, place: Any, write: bool) -> None:
     builder.call(bring, [place, flag(int(write)), flag(3), flag(1)])
 
 
-def emitted(parameters: str) -> Callable[[Any], Any]:
+def emitted(parameters: str) -> Callable[[IR], IR]:
     """An intrinsic without a result, of the function that writes its code: ``emit(ctx, builder,
     kinds, *values)``. It takes arrays, tuples and integers, under these names."""
 
-    def decorate(emit: Any) -> Any:
-        def typed(context: Any, *given: Any) -> Any:
+    def decorate(emit: IR) -> IR:
+        def typed(context: IR, *given: IR) -> IR:
             whole = (types.Integer, types.Boolean)
             kinds = [types.intp if isinstance(kind, whole) else kind for kind in given]
 
-            def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+            def generate(ctx: IR, builder: IR, sig: IR, args: IR) -> IR:
                 emit(ctx, builder, sig.args, *args)
                 return ctx.get_dummy_value()
 
@@ -161,24 +166,24 @@ def emitted(parameters: str) -> Callable[[Any], Any]:
 if JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+    def fma(context: IR, a: IR, b: IR, c: IR) -> IR:
         """``a b + c``, rounded once."""
         return a(a, a, a), lambda ctx, builder, sig, args: fma_call(builder, *args)
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def number(context: Any, value: Any, like: Any) -> Any:
+    def number(context: IR, value: IR, like: IR) -> IR:
         """The constant ``value`` in the type of ``like``."""
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def generate(ctx: IR, builder: IR, sig: IR, args: IR) -> IR:
             return ctx.cast(builder, args[0], value, like)
 
         return like(value, like), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def power(context: Any, n: Any) -> Any:
+    def power(context: IR, n: IR) -> IR:
         """2^k from a number whose lowest bits hold k + bias: a shift into the exponent's bits."""
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def generate(ctx: IR, builder: IR, sig: IR, args: IR) -> IR:
             bits, shift = (32, 23) if n.bitwidth == 32 else (64, 52)
             whole = builder.bitcast(args[0], ir.IntType(bits))
             return builder.bitcast(builder.shl(whole, ir.Constant(whole.type, shift)), args[0].type)
@@ -186,19 +191,19 @@ if JIT:
         return n(n), generate
 
     @emitted("to at step source start stride rows count")
-    def copy_rows(ctx: Any, builder: Any, kinds: Any, *args: Any) -> None:
+    def copy_rows(ctx: IR, builder: IR, kinds: IR, *args: IR) -> None:
         """Copy ``rows`` rows of ``count`` numbers between flat arrays that do not overlap:
         ``to[at + r step + j] = source[start + r stride + j]``. It copies whole vectors, which LLVM
         does not do by itself in a loop over such indices, and calls no memcpy for each row."""
         size = kinds[0].dtype.bitwidth // 8
 
-        def write(builder: Any, *values: Any) -> None:
+        def write(builder: IR, *values: IR) -> None:
             to, step, source, stride, rows, count = values
             number = to.type.pointee
             vector = ir.VectorType(number, BYTES // size)
             lane = count.type(vector.count)
 
-            def move(at: Any, kind: Any) -> None:
+            def move(at: IR, kind: IR) -> None:
                 target, origin = (
                     builder.bitcast(builder.gep(row, [at]), kind.as_pointer()) for row in pair
                 )
@@ -220,37 +225,29 @@ if JIT:
 
         rows, count = args[6:]
         to, source = (
-            start_of(
-                ctx,
-                builder,
-                kinds[n],
-                *args[n : n + 2],
-                (rows, args[n + 2]),
-                (count, count.type(1)),
-            )
-            for n in (0, 3)
+            start_of_rows(ctx, builder, kinds[n], args[n : n + 3], rows, count) for n in (0, 3)
         )
         call_once(builder, f"refnet.copy_rows.{size}", (to, args[2], source, *args[5:]), write)
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def cut(context: Any, array: Any, at: Any, count: Any) -> Any:
+    def cut(context: IR, array: IR, at: IR, count: IR) -> IR:
         """``array.reshape(-1)[at:at + count]`` of an array in C order. A slice would take ten
         times as long to compile."""
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def generate(ctx: IR, builder: IR, sig: IR, args: IR) -> IR:
             start = start_of(ctx, builder, array, *args[:2], (args[2], args[2].type(1)))
             return array_at(ctx, builder, sig.return_type, start, args[2])
 
         return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), generate
 
     @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-    def split(context: Any, array: Any, apart: Any, size: Any, count: Any) -> Any:
+    def split(context: IR, array: IR, apart: IR, size: IR, count: IR) -> IR:
         """A tuple of ``count`` parts of a flat array, each ``size`` numbers, which start ``apart``;
         ``count`` is a constant."""
         part = types.Array(array.dtype, 1, "C")
         number = types.unliteral(size)
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def generate(ctx: IR, builder: IR, sig: IR, args: IR) -> IR:
             parts = []
             for n in range(count.literal_value):
                 at = builder.mul(args[1], args[1].type(n))
@@ -261,7 +258,7 @@ if JIT:
         return types.UniTuple(part, count.literal_value)(array, number, number, count), generate
 
     @emitted("to at count")
-    def fetch(ctx: Any, builder: Any, kinds: Any, to: Any, at: Any, count: Any) -> None:
+    def fetch(ctx: IR, builder: IR, kinds: IR, to: IR, at: IR, count: IR) -> None:
         """Prefetch the cache lines of ``to[at:at + count]`` for writing. Indices past the end of
         the array are allowed."""
         byte = ir.IntType(8).as_pointer()
@@ -272,11 +269,11 @@ if JIT:
             prefetch(builder, builder.gep(place, [n]), write=True)
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def float_control(context: Any, keep: Any, add: Any) -> Any:
+    def float_control(context: IR, keep: IR, add: IR) -> IR:
         """Set this thread's floating-point control register (x86: MXCSR) to
         ``(old & keep) | add`` and return the old value; elsewhere do nothing and return 0."""
 
-        def generate(ctx: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def generate(ctx: IR, builder: IR, sig: IR, args: IR) -> IR:
             if not FLUSH:
                 return args[0].type(0)
             word = cgutils.alloca_once(builder, ir.IntType(32))
@@ -296,50 +293,50 @@ if JIT:
         return types.intp(types.intp, types.intp), generate
 
     @emitted("")
-    def whole_registers(ctx: Any, builder: Any, kinds: Any) -> None:
+    def whole_registers(ctx: IR, builder: IR, kinds: IR) -> None:
         """Make LLVM use vectors of BYTES in the loops of the calling function. By default it uses
         half a register on processors where full ones once lowered the clock rate."""
         # the attributes' own method ``add`` refuses names that llvmlite does not list
         set.add(builder.function.attributes, f'"prefer-vector-width"="{8 * BYTES}"')
 
     @emitted("to at count")
-    def clear(ctx: Any, builder: Any, kinds: Any, to: Any, at: Any, count: Any) -> None:
+    def clear(ctx: IR, builder: IR, kinds: IR, to: IR, at: IR, count: IR) -> None:
         """``to[at:at + count] = 0`` of a flat array."""
         place = start_of(ctx, builder, kinds[0], to, at, (count, count.type(1)))
         size = count.type(kinds[0].dtype.bitwidth // 8)
         cgutils.memset(builder, place, builder.mul(count, size), 0)
 else:
 
-    def fma(a: Any, b: Any, c: Any) -> Any:
+    def fma(a: Arg, b: Arg, c: Arg) -> Arg:
         """``a b + c``."""
         return a * b + c
 
-    def number(value: float, like: Any) -> Any:
+    def number(value: float, like: Arg) -> Arg:
         """The constant ``value`` in the type of ``like``."""
         return like.dtype.type(value) if hasattr(like, "dtype") else Fraction(value)
 
-    def power(n: Any) -> Any:
+    def power(n: Arg) -> Arg:
         bits, shift = (np.int32, 23) if n.dtype.itemsize == 4 else (np.int64, 52)
         return (n.view(bits) << bits(shift)).view(n.dtype)
 
     def copy_rows(
-        to: Any, at: int, step: int, source: Any, start: int, stride: int, rows: int, count: int
+        to: Arg, at: int, step: int, source: Arg, start: int, stride: int, rows: int, count: int
     ) -> None:
         """Row by row."""
         for r in range(rows):
             cut(to, at + r * step, count)[:] = cut(source, start + r * stride, count)
 
-    def cut(array: Any, at: int, count: int) -> Any:
+    def cut(array: Arg, at: int, count: int) -> Arg:
         """``array.reshape(-1)[at:at + count]``."""
         if not 0 <= at <= at + count <= array.size:
             raise IndexError(f"numbers {at} to {at + count} of {array.size}")
         return array.reshape(-1)[at : at + count]
 
-    def split(array: Any, apart: int, size: int, count: int) -> Any:
+    def split(array: Arg, apart: int, size: int, count: int) -> Arg:
         """The parts, cut one by one."""
         return tuple(cut(array, n * apart, size) for n in range(count))
 
-    def fetch(to: Any, at: int, count: int) -> None:
+    def fetch(to: Arg, at: int, count: int) -> None:
         """Nothing."""
 
     def float_control(keep: int, add: int) -> int:
@@ -349,6 +346,6 @@ else:
     def whole_registers() -> None:
         """Nothing."""
 
-    def clear(to: Any, at: int, count: int) -> None:
+    def clear(to: Arg, at: int, count: int) -> None:
         """``to[at:at + count] = 0``."""
         cut(to, at, count)[:] = 0

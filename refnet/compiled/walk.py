@@ -14,13 +14,13 @@ The sizes alone fix the order of every sum. Subnormal numbers count as zero (``F
 """
 
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import run
 from refnet.compiled.activations import Rule, needs_a, own_gradients, own_parameter, settings
+from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import (
     Layout,
     admit_counts,
@@ -48,7 +48,7 @@ processor's cache."""
 class Walk:
     """A cell's forward and backward pass over time."""
 
-    def __init__(self, cell: Cell, step: Any, step_back: Any) -> None:
+    def __init__(self, cell: Cell, step: Arg, step_back: Arg) -> None:
         self.cell = cell
         self.kernels = forward_kernel(cell, step), backward_kernel(cell, step_back)
         self.plan = lru_cache(maxsize=64)(partial(plan, cell))
@@ -72,8 +72,8 @@ class Walk:
                     padded[n, : lay.H] = p[name]
             vectors = padded.ravel()
         own = own_parameter(act, p, lay)
-        rules = (Rule(*settings(rule, lay.dtype), own) for rule in (act, gate or act))
-        return Rules(*rules, vectors)
+        first, second = (Rule(*settings(rule, lay.dtype), own) for rule in (act, gate or act))
+        return Rules(first, second, vectors)
 
     def forward(
         self,
@@ -156,15 +156,8 @@ class Walk:
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         rules = self._rules(lay, p, act, gate)
         a = tape.a if slopes else tape.v[:0]
-        seen = Tape(
-            *normals(
-                [
-                    tape.h if part is None else part
-                    for part in (tape.x, tape.h, tape.c, a, tape.v, tape.k)
-                ],
-                dtype,
-            )
-        )
+        read = (tape.x, tape.h, tape.c, a, tape.v, tape.k)
+        seen = Tape(*normals([tape.h if part is None else part for part in read], dtype))
         weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
         admit_counts(where, (*weights, *seen, dh, dc), [*counts, len(dh) * B * H, B * H])
         parts = borrow((lay.blocks, G * H * (H + D + 1)), dtype)
@@ -195,22 +188,30 @@ class Walk:
         give_back(work)
         total = np.add.reduce(parts)
         give_back(parts)
+        gradients = self._named(lay, total, grads, p, act)
+        if inputs:
+            gradients["x"] = grads.dx
+        return gradients
+
+    def _named(
+        self, lay: Layout, total: Array, grads: Gradients, p: Params, act: Activation
+    ) -> Params:
+        """The sums over the blocks, by name."""
+        cell, G, D, H = self.cell, self.gates, lay.D, lay.H
         Wxh, bh = G * H * H, G * H * (H + D)
-        found = {
+        gradients = {
             "Whh": total[:Wxh].reshape(G * H, H),
             "Wxh": total[Wxh:bh].reshape(G * H, D),
             "bh": total[bh:],
             "h0": grads.dh0[0] if cell.states == 1 else grads.dh0,
         }
         if act.start:
-            found |= own_gradients(act, p, grads.dq, H)
-        if len(rules.vectors):
+            gradients |= own_gradients(act, p, grads.dq, H)
+        if grads.dvectors.shape[1]:
             slopes = np.add.reduce(grads.dvectors.reshape(lay.blocks, len(cell.vectors), lay.width))
-            found |= {
+            gradients |= {
                 name: slopes[n, :H].copy() for n, name in enumerate(cell.vectors) if name in p
             }
-        if clip is not None:
-            found["clipped"] = np.asarray(int(grads.clipped.sum()))
-        if inputs:
-            found["x"] = grads.dx
-        return found
+        if grads.clips:
+            gradients["clipped"] = np.asarray(int(grads.clipped.sum()))
+        return gradients
