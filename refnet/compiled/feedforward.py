@@ -179,31 +179,6 @@ def _combine(to: Arg, by: Arg, W: Arg, H: int, K: int) -> None:
             to[k] = fma(only, row[k], to[k])
 
 
-class Forward(NamedTuple):
-    """What a forward pass reads and fills: see ``Tape``; ``places`` of the parameters."""
-
-    act: Rule
-    places: Arg
-    x: Arg
-    h: Arg
-    a: Arg
-    outputs: Arg
-
-
-class Backward(NamedTuple):
-    """What a backward pass reads and fills: a tape; the gradients at every layer, ``deltas``, of
-    the activation's own parameters for each block, ``dq``, and at the inputs."""
-
-    act: Rule
-    places: Arg
-    doutputs: Arg
-    h: Arg
-    a: Arg
-    deltas: Arg
-    dq: Arg
-    dx: Arg
-
-
 @inlined
 def _affine(to: Arg, by: Arg, W: Arg, b: Arg, K: int, s: Arg, work: Arg, rows: int) -> None:
     """``to = by W' + b`` for ``Rows`` of a layer and of the one below it; W is H by K."""
@@ -396,7 +371,7 @@ def forward(
         _forward,
         made,
         len(made.layers.starts) - 1,
-        Forward(
+        (
             _rule(made, p, act),
             weights.places,
             normal(x, dtype),
@@ -448,7 +423,7 @@ def backward(
     grads = (np.empty if B else np.zeros)(layers.b[-1], dtype)
     rule = _rule(made, p, act)
     given = normal(doutputs, dtype)
-    _run(_deltas, made, blocks, Backward(rule, weights.places, given, tape.h, a, deltas, dq, dx))
+    _run(_deltas, made, blocks, (rule, weights.places, given, tape.h, a, deltas, dq, dx))
     _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
     found = {

@@ -267,7 +267,7 @@ def _advancing(cell: Cell, step: Arg) -> Arg:
 
 
 def forward_kernel(cell: Cell, step: Arg) -> Arg:
-    """The kernel ``(begin, end, work, plan, rules, weights, tape, keeps)`` for the blocks of rows
+    """The kernel ``(begin, end, work, plan, acts, weights, tape, keeps)`` for the blocks of rows
     from ``begin`` to ``end``."""
     STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
     LAST, pack_forward = STATES - 1, _packing(cell)[0]
@@ -275,10 +275,11 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
     advance = _advancing(cell, step)
 
     def forward(
-        begin: int, end: int, work: Arg, plan: Arg, rules: Arg, weights: Arg, tape: Arg, keeps: int
+        begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, keeps: int
     ) -> None:
         mode = float_control(-1, FLUSH)
-        starts, s, room = plan
+        (starts, s, room), (act, gate, vectors) = plan, acts
+        rules = Rules(Rule(*act), Rule(*gate), vectors)
         B, H, width, stride = s.B, s.H, s.width, s.step if ALONE else s.width
         work = cut(work, boundary(work), room.end)
         w = cut(work, *room.w)
@@ -478,7 +479,7 @@ def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
 
 
 def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
-    """The kernel ``(begin, end, work, plan, rules, weights, tape, grads)`` for the blocks of rows
+    """The kernel ``(begin, end, work, plan, acts, weights, tape, grads)`` for the blocks of rows
     from ``begin`` to ``end``."""
     STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
     PRODUCTS, SEEN, LAST = len(cell.products), len(cell.reads) or 1, STATES - 1
@@ -487,10 +488,11 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     load, step_through, back = _stepping_back(cell, step_back)
 
     def backward(
-        begin: int, end: int, work: Arg, plan: Arg, rules: Arg, weights: Arg, tape: Arg, grads: Arg
+        begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, grads: Arg
     ) -> None:
         mode = float_control(-1, FLUSH)
-        starts, s, room = plan
+        (starts, s, room), (act, gate, vectors) = plan, acts
+        rules = Rules(Rule(*act), Rule(*gate), vectors)
         B, H, width, work = s.B, s.H, s.width, cut(work, boundary(work), room.end)
         chunk, pre = _chunk(work, room), cut(work, *room.pre)
         da, given = chunk.da, Given(s, rules, tape, grads)

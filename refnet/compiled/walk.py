@@ -19,7 +19,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import run
-from refnet.compiled.activations import Rule, needs_a, own_gradients, own_parameter, settings
+from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import (
     Layout,
@@ -31,7 +31,7 @@ from refnet.compiled.layout import (
     normals,
     spaces,
 )
-from refnet.compiled.passes import Gradients, Rules, Tape, Weights, backward_kernel, forward_kernel
+from refnet.compiled.passes import Gradients, Tape, Weights, backward_kernel, forward_kernel
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell
 from refnet.maths.activations import Activation
@@ -63,7 +63,10 @@ class Walk:
         dtype = common(where, x, *others, *used)
         return self.plan(slopes, dtype, *x.shape, *p["Whh"].shape)
 
-    def _rules(self, lay: Layout, p: Params, act: Activation, gate: Activation | None) -> Rules:
+    def _rules(
+        self, lay: Layout, p: Params, act: Activation, gate: Activation | None
+    ) -> tuple[Arg, Arg, Array]:
+        """What makes ``Rules``, in plain tuples: Numba takes a microsecond for a NamedTuple."""
         vectors = np.empty(0, lay.dtype)
         if self.cell.vectors and any([name in p for name in self.cell.vectors]):
             padded = np.zeros((len(self.cell.vectors), lay.width), lay.dtype)
@@ -72,8 +75,8 @@ class Walk:
                     padded[n, : lay.H] = p[name]
             vectors = padded.ravel()
         own = own_parameter(act, p, lay)
-        first, second = (Rule(*settings(rule, lay.dtype), own) for rule in (act, gate or act))
-        return Rules(first, second, vectors)
+        first, second = ((*settings(rule, lay.dtype), own) for rule in (act, gate or act))
+        return first, second, vectors
 
     def forward(
         self,
@@ -168,7 +171,7 @@ class Walk:
             np.empty((cell.states, B, H), dtype),
             parts,
             np.zeros((lay.blocks, lay.width), dtype),
-            np.zeros((lay.blocks, len(rules.vectors)), dtype),
+            np.zeros((lay.blocks, len(rules[2])), dtype),
             np.zeros(lay.blocks, np.int64),
             len(dh),
             clip is not None,

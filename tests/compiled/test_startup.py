@@ -1,9 +1,12 @@
 """Start-up of the compiled core: nothing at import, any state of the cache, child processes."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -176,6 +179,14 @@ def test_machine_code_of_kernels_only(tmp_path):
             *((program, tmp_path / folder) for folder in ("kept", f"{hash(program)}"))
         )
         assert kept.returncode == 0 and kept.stdout == alone.stdout, kept.stderr + alone.stderr
+
+
+def test_numba_is_bounded_by_the_versions_that_the_tests_ran_on():
+    root = Path(__file__).parents[2]
+    rows = json.loads((root / "benchmarks/results/versions.json").read_text())["rows"]
+    tried = [int(row["numba"].split(".")[1]) for row in rows if row.get("failed") == []]
+    bounds = re.search(r"numba>=0\.(\d+),<0\.(\d+)\n", (root / "setup.cfg").read_text())
+    assert [int(bound) for bound in bounds.groups()] == [min(tried), max(tried) + 1]
 
 
 def test_nothing_is_compiled_at_import():
