@@ -54,7 +54,7 @@ class Described:
     """A recurrent net and what it is given, as the options of the command line say it."""
 
     cell: str = _option("rnn", "the cell", *CELLS)
-    layers: int = _option(1, "layers on top of each other")
+    layers: int = _option(1, "stacked layers")
     bidirectional: bool = _option(False, "run every layer in both directions")
     inputs: int = _option(3, "D, the width of x")
     outputs: int = _option(5, "C, classes or targets")
@@ -66,12 +66,14 @@ class Described:
     )
     loss: str = _option(
         "",
-        "the loss (default: cross_entropy; none without a read-out: then y is "
+        "the loss (default: cross_entropy; none without a read-out, when y is "
         "the cotangent of the outputs)",
         *LOSSES,
     )
     reduction: str = _option(
-        "", "over the predictions (default: mean; without a loss: sum)", *REDUCTIONS
+        "",
+        "how the losses of all predictions combine (default: mean; without a loss: sum)",
+        *REDUCTIONS,
     )
     activation: str = _option("tanh", "the activation of the candidate and the state", *ACTIVATIONS)
     gate: str = _option("sigmoid", "the activation of the gates", *ACTIVATIONS)
@@ -84,12 +86,12 @@ class Described:
     h0: str = _option(
         "zero",
         "the initial state: zero, given for each sequence (B, H), or learned "
-        "(H,); of lstm and cifg h and c, (2, B, H) or (2, H)",
+        "(H,); for lstm and cifg h and c, (2, B, H) or (2, H)",
         "zero",
         "given",
         "learned",
     )
-    biases: int = _option(1, "with 2, a second bias bhh besides bh")
+    biases: int = _option(1, "2 adds a second bias bhh to bh")
     peepholes: bool = _option(False, "peepholes: Wpi, Wpf, Wpo (lstm) or Wpi, Wpo (cifg)")
 
     @property

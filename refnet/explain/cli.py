@@ -55,7 +55,7 @@ def add_commands(commands: Any) -> None:
     returns the exit status."""
     explain = commands.add_parser(
         "explain",
-        help="the papers' mathematics, computed and drawn",
+        help="compute and draw the papers' mathematics",
         epilog=EXPLAIN,
         description="Compute what one topic of the theory claims, print it with its source, and "
         "draw it.",
@@ -68,14 +68,14 @@ def add_commands(commands: Any) -> None:
         "--matrix",
         metavar="SPEC",
         help="for spectra, powers, memory and "
-        "variance: an initialiser, such as chain:gain=1.02, instead of several; "
+        "variance: an initializer, such as chain:gain=1.02, instead of several; "
         "for the first three also a .npy file",
     )
     explain.add_argument("--figure", type=target, metavar="FILE", help="draw it, as .png or .svg")
     explain.set_defaults(run=_explain)
     analyse = commands.add_parser(
         "analyse",
-        help="a trained run: matrices, gradient flow, memory",
+        help="show a trained run: matrices, gradient flow, memory",
         epilog=ANALYSE,
         description="Load a run folder and show what training made of its matrices, how gradients "
         "flow through\nthe net, and what it remembers.",
@@ -85,10 +85,10 @@ def add_commands(commands: Any) -> None:
     analyse.set_defaults(run=_analyse)
     compare = commands.add_parser(
         "compare",
-        help="several runs side by side",
+        help="show several runs side by side",
         epilog=COMPARE,
-        description="Where the settings of runs differ, their best results and, with --figure, "
-        "their curves.",
+        description="Show where the settings of runs differ, their best results and, with "
+        "--figure, their curves.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     compare.add_argument("folders", nargs="+", type=named, metavar="FOLDER", help="run folders")
@@ -99,9 +99,9 @@ def add_commands(commands: Any) -> None:
         )
     errata = commands.add_parser(
         "errata",
-        help="the papers' errata, with checks that run",
+        help="list the papers' errata and check them",
         epilog=ERRATA,
-        description="What the papers print wrong, the right forms, and checks of both.",
+        description="Show what the papers print wrong and the right forms, and check both.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     errata.add_argument(
@@ -109,12 +109,12 @@ def add_commands(commands: Any) -> None:
         nargs="?",
         type=int,
         metavar="NUMBER",
-        help="show this one in full, and run its check",
+        help="show this erratum in full, and run its check",
     )
     errata.add_argument(
         "--check",
         action="store_true",
-        help="run every check; the exit status is 1 if one is not settled",
+        help="run every check; exit with status 1 if an erratum is not settled",
     )
     errata.add_argument("--markdown", action="store_true", help="print the page ERRATA.md")
     errata.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")

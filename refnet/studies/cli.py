@@ -33,15 +33,15 @@ EXAMPLES = """examples:
   refnet study --list --measure
       the studies, and the time and memory that each needs on this machine
   refnet study table-iii --quick
-      a small version of its own in a minute or two
+      a small version in a minute or two
   refnet study figure-1 --workers 4
-      all its runs in four processes; after an interruption the same command goes on
+      all its runs in four processes; after an interruption, the same command continues
   refnet study figure-1 --status
-      how far it is, from another terminal
+      its progress, from another terminal
   refnet study table-i --search --only "adding, plain"
-      the grid of rates and lambdas searched again, for one problem and net
+      search the grid of rates and lambdas again, for one problem and net
   refnet study figure-1 --protocol vorontsov/code
-      as the released code does it, in a folder of its own
+      as the released code does it, in a separate folder
   refnet study table-2 --cluster tcp://head:8786
       on the workers of a dask scheduler
 """
@@ -53,24 +53,23 @@ def add_command(commands: Any) -> None:
         "study",
         help="rerun a published table or figure",
         epilog=EXAMPLES,
-        description="Make the runs of a published table or figure that are not done yet, and show "
-        "our numbers\nbeside the printed ones. Every minute it is said how far the whole and "
-        "each run are,\nand the time left.",
+        description="Make the remaining runs of a published table or figure, and show our numbers "
+        "beside the\nprinted ones. Report every minute the progress of the study and of each "
+        "run, and the\ntime left.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the study (see --list)")
     parser.add_argument("--list", action="store_true", help="list the studies")
     parser.add_argument(
         "--measure",
         action="store_true",
         help="with --list or NAME: measure a few "
-        "steps of each kind of run; --list shows the hours and the memory from "
-        "then on",
+        "steps of each kind of run, from which --list then estimates hours and memory",
     )
     parser.add_argument(
         "--search",
         action="store_true",
-        help="with table-i: search a grid that has the printed rates and lambdas in it",
+        help="with table-i: search a grid that contains the printed rates and lambdas",
     )
     parser.add_argument(
         "--protocol",
@@ -86,7 +85,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a small version, in minutes; its numbers are not the paper's",
+        help="make a small version in minutes, whose numbers are not the paper's",
     )
     parser.add_argument(
         "--seeds", type=int, metavar="N", help="runs of each cell (default: 3; quick: 1)"
@@ -95,17 +94,20 @@ def add_command(commands: Any) -> None:
         "--only",
         default="",
         metavar="TEXT",
-        help="only the runs whose name, as --status shows it, contains TEXT",
+        help="make only the runs whose name in --status contains TEXT",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes, of a run each (default: 1)"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes, each with one run at a time (default: 1)",
     )
     parser.add_argument(
         "--threads",
         type=int,
         metavar="N",
-        help="threads of each run, for "
-        "when there are fewer runs than cores (default: 1); the bits do not "
+        help="threads of each run, "
+        "useful with fewer runs than cores (default: 1); the bits do not "
         "depend on it",
     )
     parser.add_argument(
@@ -121,18 +123,18 @@ def add_command(commands: Any) -> None:
         help="where studies keep their rows and checkpoints (default: studies)",
     )
     parser.add_argument(
-        "--status", action="store_true", help="show how far the runs are; make no runs"
+        "--status", action="store_true", help="show the progress of the runs; make no runs"
     )
     parser.add_argument(
         "--table",
         action="store_true",
-        help="show the table of what is done, and draw its figure in the folder; make no runs",
+        help="show the table of finished runs, and draw its figure in the folder; make no runs",
     )
     parser.add_argument(
         "--repeat",
         action="store_true",
-        help="make again the runs that are done; after an interruption, or if "
-        "some failed, the same command goes on with those that are left",
+        help="repeat the finished runs; after an interruption, or if some failed, "
+        "the same command continues with the rest",
     )
     parser.set_defaults(run=_study)
 

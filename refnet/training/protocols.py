@@ -495,49 +495,51 @@ def preset(task: str, **given: Any) -> Config:
 APART = """
 On the Penn Treebank without a margin Vorontsov et al.'s code has a spectrum_factor of 1.
 
-Not taken from the released codes:
+refnet does not follow the released codes in these points:
 
-- Vorontsov et al. move U and V by steps along A = G'W - W'G, no direction of descent, every one
-  from where U and V began (errata 31 and 44 of `refnet errata`): no further than one step of rate
-  1e-6, for which the protocol has a rate of 0. Their OPLU returns its input unchanged.
-- In Vorontsov et al.'s code as released last, four things fail: adding, PReLU, the net without the
-  factors U and V, and the Penn Treebank (its batches are asked for with an argument that they do
-  not take); and it has no LSTM. The protocol has for them what the code was to do. A run without a
-  margin, and Glorot's and the identity's starts, are the text's: the code's spectrum always starts
-  at 1, whatever the start's is.
-- SGD of Vorontsov et al.'s code is Nesterov's, with a momentum of .9. Figure 4's runs with a prior
-  have the text's SGD; the study causes has a run with the code's.
-- Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
-  gradient of a symbol below it is 0. refnet's cross-entropy is that of the formula.
+- Vorontsov et al. move U and V by steps along A = G'W - W'G, which is not a direction of descent,
+  and start every step where U and V began (errata 31 and 44 of `refnet errata`). U and V never move
+  further than one step of rate 1e-6, so the protocol has a rate of 0. Their OPLU returns its input
+  unchanged.
+- In the last release of Vorontsov et al.'s code, four things fail: adding, PReLU, the net without
+  the factors U and V, and the Penn Treebank (the code asks for its batches with an argument that
+  they do not take). The code also has no LSTM. For these the protocol has what the code was meant
+  to do. Runs without a margin, and Glorot's and the identity's starts, follow the text: the code's
+  spectrum always starts at 1, whatever the spectrum of the start is.
+- Vorontsov et al.'s code uses Nesterov's SGD with a momentum of .9. Figure 4's runs with a prior
+  use the text's SGD; the study causes has a run with the code's.
+- Vorontsov et al. and Keras raise probabilities to at least 1e-7 before the logarithm, so the
+  gradient of a symbol below it is 0. refnet's cross-entropy follows the formula.
 - Scores. Vorontsov et al. log an epoch's mean on the training batches of generated tasks and do not
   stop when a task is solved; refnet tests on fresh sequences. Of several best weights they take the
-  last, refnet the first, and on the Penn Treebank they choose by an accuracy that counts the last
-  two steps of a line, whose answer is always 0. The loss that refnet records has the weight decay
-  and penalties in it.
-- Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations (pixel by
-  pixel, where Figure 3b has the norm of W_hh's gradient, a sixteenth of the mean over 1000: their
-  code divides by the number of images), refnet that of all parameters in the last one. Vorontsov
-  et al. average batches by their number of lines, refnet characters.
-- Images. Those of Vorontsov et al. have pixels over 256, refnet's over 255, and their permutation
-  is another in every run, refnet's the same.
+  last and refnet the first. On the Penn Treebank they choose by an accuracy that counts the last
+  two steps of a line, whose answer is always 0. The loss that refnet records includes the weight
+  decay and penalties.
+- Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations; refnet logs
+  the norm over all parameters in the last iteration. Pixel by pixel, Figure 3b has the norm of
+  W_hh's gradient, a sixteenth of the mean over 1000 iterations, because their code divides by the
+  number of images. Vorontsov et al. average batches by their number of lines, refnet by their
+  number of characters.
+- Images. Vorontsov et al. divide pixels by 256 and draw another permutation in every run; refnet
+  divides them by 255 and uses one permutation.
 - Tables II to IV of Manchev & Spratling are recorded with images shuffled in every epoch, and III
-  and IV with a test after each: their code tests after every 10,000 examples, and the best of so
-  many is a little higher. Table 3 of Vorontsov et al. is recorded with lines of similar length
-  together (order shuffled), which both protocols mix; so is the row "in nats" of the one by their
-  code, whose U and V move.
-- Units. In Vorontsov et al.'s code the Penn Treebank's loss is in bits. Here it is in nats, and the
-  protocol's weight decay and clipping are ln 2 times the code's, RMSprop's eps (ln 2)^2 times: the
-  steps are the same.
-- Precision. Manchev & Spratling's code computes in float64. refnet's dtype is float32 wherever it
-  is not given.
-- Their OINIT makes one more update after the cost is below its threshold, refnet's does not; the
+  and IV with a test after each epoch. Their code tests after every 10,000 examples, and the best of
+  so many tests is a little higher. Table 3 of Vorontsov et al. is recorded with lines of similar
+  length together (order shuffled), although both protocols mix lines of all lengths; so is the row
+  "in nats" of the table by their code, whose U and V move.
+- Units. In Vorontsov et al.'s code the Penn Treebank's loss is in bits. Here it is in nats. The
+  protocol's weight decay and clipping are ln 2 times the code's, and RMSprop's eps is (ln 2)^2
+  times the code's, so the steps are the same.
+- Precision. Manchev & Spratling's code computes in float64. refnet computes in float32 unless told
+  otherwise.
+- Their OINIT makes one more update after the cost is below its threshold; refnet's does not. The
   update is of the order of the root of that cost.
-- The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 on the synthetic problems
-  where the text has 100,000, and 200 epochs on MNIST where it has 100, and 1,000,000 iterations
-  pixel by pixel. Both protocols take the text's limits, and its batches of 16 pixel by pixel, where
-  the code's default is 20.
-- In Manchev & Spratling's code for the synthetic problems the penalty is on by default (--reg .1),
-  beside OINIT too. Their Table I gives OINIT no lambda, and it has none here.
+- Limits on iterations. Manchev & Spratling's code allows 1,000,000 iterations on the synthetic
+  problems, where the text has 100,000; 200 epochs on MNIST, where the text has 100; and 1,000,000
+  iterations pixel by pixel. Both protocols take the text's limits, and its batches of 16 pixel by
+  pixel, where the code's default is 20.
+- Manchev & Spratling's code for the synthetic problems includes the penalty by default (--reg .1),
+  even with OINIT. Their Table I gives no lambda for OINIT, and here OINIT has no penalty.
 """
 """What no protocol has, to be read beneath ``differences``."""
 
