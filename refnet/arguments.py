@@ -1,8 +1,8 @@
-"""Checks of arguments: what a public function refuses, with an error of one line that says what
+"""Checks of arguments. A public function refuses a bad one with an error of one line that says what
 arrived, what was needed and the likely repair.
 
 ``admit`` checks named arrays against declared shapes, in time proportional to their number. A
-dimension is a number, or a letter, whose size is that of the first array that has it.
+dimension is a number or a letter; the first array that has a letter fixes its size.
 Checked by: tests/robustness/test_arguments.py.
 """
 

@@ -1,4 +1,4 @@
-"""A process of refnet's: BLAS's threads, memory, signals, and the processes that it starts."""
+"""The process that refnet runs in: BLAS's threads, memory, signals, and child processes."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""Specs: a name with options of its own, ``name`` or ``name:key=value,key=value``.
+"""Specs: a name with options, ``name`` or ``name:key=value,key=value``.
 
-The options of a name, their types and their defaults are those of the function or class that it
-stands for, so that a spec is checked without being declared a second time.
+The options of a name, their types and their defaults come from the function or class that it
+stands for, so specs need no second declaration to be checked.
 Checked by: tests/training/test_config.py.
 """
 

@@ -1,4 +1,4 @@
-"""What all cells share."""
+"""Code that all cells share."""
 
 import numpy as np
 

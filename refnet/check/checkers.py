@@ -1,4 +1,4 @@
-"""Which planted bugs the checkers find that people use today.
+"""Which planted bugs today's checkers find.
 
 Checked by: tests/check/test_error_rates.py::test_checkers_side_by_side.
 """

@@ -1,6 +1,6 @@
 """How often the verdict is wrong: correct implementations and planted bugs by the thousand.
 
-The same bugs are put to the checkers that people use today in ``refnet.check.checkers``.
+``refnet.check.checkers`` gives the same bugs to today's checkers.
 Checked by: tests/check/test_error_rates.py.
 """
 

@@ -1,10 +1,10 @@
-"""Textbook forms of a formula that are right, but lose digits that the reference's form keeps.
+"""Textbook forms of a formula that are correct but lose digits that the reference's form keeps.
 
-``(1 + tanh(a / 2)) / 2`` is the sigmoid, but of a closed gate it keeps no digit: its error is
-one unit roundoff of 1, not of the result. A program that uses such a form is not wrong; its
-results are not explained by the rounding of the reference's operations either. So the noise of
-``refnet.check.noise`` is measured once more with the form in place: every operation is perturbed
-by its rounding error, that one, too, which the result is the small difference of.
+``(1 + tanh(a / 2)) / 2`` is the sigmoid, but for a closed gate it keeps no digit: its error is one
+unit roundoff of 1, not of the result. A program that uses such a form is not wrong, yet the
+rounding of the reference's operations does not explain its results. So ``refnet.check.noise``
+measures the noise once more with the form in place. Every operation is then perturbed by its
+rounding error, including the one whose small difference is the result.
 
 Checked by: tests/check/test_textbook_forms.py.
 """

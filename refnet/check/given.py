@@ -1,4 +1,4 @@
-"""What another program gives: arrays of any kind, as float64, and the types they are judged by.
+"""Another program's results: arrays of any kind, as float64, and the types to judge them by.
 
 Checked by: tests/check/test_compare.py.
 """

@@ -1,4 +1,4 @@
-"""More calls of a function under judgement: with other inputs, and to see why it goes wrong.
+"""More calls of a function under judgment: with other inputs, and to see why it goes wrong.
 
 Their results should be those of the reference in float64, which are not certified.
 Checked by: tests/check/test_repeats.py, tests/check/test_judge_limits.py.

@@ -1,11 +1,11 @@
 """The smallest sizes at which a mistake still shows.
 
-As Hypothesis shrinks: first all sizes at once, from 1 up, until it shows; then each size alone, as
-far down as it still shows, until none goes further. What does not run at a size does not show
-there, nor what gives results of other shapes, or is wrong there in what was right. Steps and
-sequences are cut from what was given; a net of other widths gets new random parameters. Of a
-function's arrays, axes of one length are cut together, but for those of the cotangent, which theirs
-does not get.
+The search resembles Hypothesis's shrinking: it raises all sizes together from 1 until the mistake
+shows, then lowers each size alone as far as the mistake still shows, until no size goes lower. A
+mistake does not show at sizes at which the function fails to run, returns results of other shapes,
+or is wrong in a quantity that was right. Steps and sequences are cut from the given ones; a net of
+other widths gets new random parameters. In a function's arrays, axes of one length are cut
+together, except those of the cotangent, which the judged function does not receive.
 Checked by: tests/check/test_judge_calls.py.
 """
 

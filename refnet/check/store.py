@@ -1,4 +1,4 @@
-"""Certificates and sigmas on the disk, for the next time the same ones are asked for.
+"""Certificates and sigmas on the disk, for the next request of the same ones.
 
 They lie in the user's cache folder under the hash of what decides them: net or function (with the
 functions that it calls), parameters and batch, refnet's own code, Python, NumPy and FLINT. Files

@@ -2,12 +2,12 @@
 
 Element-wise tolerances and ULP counts cannot tell: cancellation makes correct float32
 gradients differ by thousands of ulp in some entries, while a real bug hides in others. So
-each entry is measured in its own sigma, the spread that perturbing every operation of the
-same computation by its rounding error gives (``refnet.check.noise``).
+each entry has its sigma as a unit: the spread of the same computation when every operation is
+perturbed by its rounding error (``refnet.check.noise``).
 
 A program may also compute a formula in a form that keeps fewer digits than the reference's
-(``refnet.check.forms``). What such a form explains is explained by rounding, too, and the
-verdict names the form and what it loses.
+(``refnet.check.forms``). A result that such a form explains is explained by rounding, too, and
+the verdict names the form and the digits that it loses.
 
 Checked by: tests/check/test_compare.py; error rates: ``refnet check rates``.
 """

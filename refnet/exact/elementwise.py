@@ -1,7 +1,7 @@
 """The operations on recorded arrays that act entry by entry, each with its derivative.
 
-Derivatives are computed on the numbers themselves, so in the kind of the computation: balls
-enclose them, and perturbed floats are perturbed in them too.
+Derivatives use the numbers of the computation itself, and so its kind: balls enclose them, and
+perturbed floats perturb them too.
 Checked by: tests/exact/test_recorder.py.
 """
 

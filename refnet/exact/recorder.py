@@ -5,10 +5,10 @@ keeps, for every operation, how a gradient of its result is pulled back to its a
 reverse-mode differentiation. Which NumPy functions that covers is the table in
 ``refnet.exact.surface``; any other raises TypeError.
 
-As in NumPy, slices, reshapes and transposes are views: what is assigned to one is seen in the
-other. Each array is a root or a view, a root with a node, a view with ``rearrange``, the
-movement of entries that makes it from its base. An assignment gives the root a new node. Results
-without dimensions are numbers, as NumPy's (np.float64) are: ``t *= w`` makes a new one.
+As in NumPy, slices, reshapes and transposes are views: an assignment to one shows in the other.
+Each array is a root or a view, a root with a node, a view with ``rearrange``, the movement of
+entries that makes it from its base. An assignment gives the root a new node. Results without
+dimensions are numbers, as NumPy's (np.float64) are: ``t *= w`` makes a new one.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 Checked by: tests/exact/test_recorder.py.

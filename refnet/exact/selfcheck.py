@@ -1,10 +1,11 @@
 """Checks of a certified function that share no rule with its certificate.
 
-In balls, the gradient along a random direction against differences to both sides: they use no
-derivative, and at a kink or a jump they disagree. They do run on recorded arrays, so the values on
-these are compared with those on NumPy's own, at the arguments and near them: where the arguments
-hide a mistake, as ones hide a product, those near do not. As the values agree all around, so do
-their derivatives, to more digits than differences in floats would show.
+The first check compares, in balls, the gradient along a random direction with differences to both
+sides. The differences use no derivative, and they disagree at a kink or a jump. They do run on
+recorded arrays, so the second check compares the values on recorded arrays with those on NumPy's
+own, at the arguments and near them: where the arguments hide a mistake, as ones hide a product, the
+nearby ones do not. Because the values agree all around, so do their derivatives, to more digits
+than differences in floats would show.
 
 Checked by: tests/exact/test_certify_function.py.
 """

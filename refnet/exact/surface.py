@@ -1,7 +1,7 @@
 """The part of NumPy that recorded arrays know: products, movements of entries, and tables.
 
-Their results lie in memory as NumPy's do, and are numbers where NumPy's are, as what a program
-assigns to one array is seen in the others that share its memory, and in no number.
+Their results share memory as NumPy's do, and are numbers where NumPy's are: an assignment to an
+array shows in the other arrays that share its memory, and in no number.
 
 Checked by: tests/exact/test_recorder.py.
 """

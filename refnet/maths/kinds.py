@@ -6,7 +6,7 @@ whatever meets them is lifted to their kind where that changes no value, and ref
 
 - integers: lifted, if the kind holds every entry;
 - floats among floats of another dtype: lifted, if the dtype holds every entry;
-- floats among exact numbers, or the reverse: refused, as 0.1 as a float is not 1/10;
+- floats among exact numbers, or the reverse: refused, because the float 0.1 is not 1/10;
 - exact numbers of two types: refused;
 - constants (a gain, a rate, a bound): Python numbers at their exact value (``numeric.times``).
 

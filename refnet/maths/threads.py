@@ -1,7 +1,7 @@
-"""Independent parts of a computation at once, each in a thread; large products are made so.
+"""Independent parts of a computation, each in a thread, such as the parts of a large product.
 
-BLAS has threads of its own, which do not run here, as they change bits with their number; the
-parts depend on the sizes alone, and so do the bits.
+BLAS's own threads do not run here, because the bits would change with their number. The parts
+depend on the sizes alone, and so do the bits.
 """
 
 import os

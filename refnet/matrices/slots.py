@@ -1,6 +1,6 @@
 """Slots: the places of a net's weight matrices, each filled by a transition from its own parts.
 
-A transition owns the parameters of one matrix, its *slot*: slot "Whh" of a factorised
+A transition owns the parameters of one matrix, its *slot*: slot "Whh" of a factorized
 transition with parts U, p and V has the parameters "Whh.U", "Whh.p" and "Whh.V". The net
 only ever sees W, so every cell and every layer works with every transition. Here is what a net
 asks of a transition; the transitions themselves are in refnet.matrices.transitions.

@@ -1,5 +1,5 @@
-"""What the recurrent and the feedforward net share: the tape, and the pull-back to the parts that
-their matrices are made of."""
+"""Code that the recurrent and the feedforward net share: the tape, and the pullback to the parts of
+their matrices."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields

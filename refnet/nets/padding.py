@@ -1,14 +1,14 @@
 """Padding: what follows the end of a sequence never affects the loss or a gradient.
 
 With a mask, a sequence of a batch ends at its last True; what follows is padding, which may hold
-anything: uninitialised memory, NaN, infinity. The outputs and states of those steps are computed
+anything: uninitialized memory, NaN, infinity. The outputs and states of those steps are computed
 from it (where it is not finite, from 0), but neither the loss nor any gradient depends on it, and
 the gradient in the padding is 0. A step that is masked *before* the end of its sequence is not
 padding: the state after it, computed from its x, is carried on to the steps that count.
 
-The gradient at a padded state is 0, so that padding can reach another gradient only as 0 times
-infinity or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` looks for NaN in its result,
-and only if there is one does it run again with zeros in place of the padding.
+The gradient at a padded state is 0, so padding can reach another gradient only as 0 times infinity
+or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` searches its result for NaN, and runs
+again with zeros in place of the padding only if it finds one.
 
 Checked by: tests/nets/test_padding.py.
 """

@@ -1,4 +1,4 @@
-"""Recurrent layers on top of each other, in one direction or both, with a read-out.
+"""Stacked recurrent layers, in one direction or both, with a read-out.
 
 Each layer runs over the states of the one below, the lowest over x. With two directions a layer
 is two cells, of which the second runs over every sequence from its last step to its first; a

@@ -1,8 +1,8 @@
-"""A run's folder: there whole or not at all, and one process's at a time.
+"""A run's folder: it exists whole or not at all, and belongs to one process at a time.
 
-The holder keeps a lock on the file ``.lock`` in the folder. The operating system holds it, so
-that it is free as soon as the process has ended, however that came about; the file names the
-holder for whoever finds it taken. Checked by: tests/training/test_run_folder.py.
+The holder locks the file ``.lock`` in the folder. The operating system frees the lock as soon as
+the process ends, however it ends. The file names the holder for any process that finds it locked.
+Checked by: tests/training/test_run_folder.py.
 """
 
 import errno

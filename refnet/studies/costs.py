@@ -1,4 +1,4 @@
-"""What a study needs on this machine, measured on a few steps of each kind of run."""
+"""The cost of a study on this machine, measured on a few steps of each kind of run."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""How far the runs of a study are, and the time that they still need.
+"""The progress of a study's runs, and the time that they still need.
 
 Checked by: tests/studies/test_study_progress.py.
 """

@@ -1,4 +1,4 @@
-"""Figures of a run's row, which findings compare.
+"""Quantities of a run's row, which findings compare.
 
 Checked by: tests/studies/test_study_findings.py.
 """

@@ -1,4 +1,4 @@
-"""How a run is carried out, wherever it is sent.
+"""How a process carries out a run, wherever the run is sent.
 
 Checked by: tests/studies/test_studies.py.
 """

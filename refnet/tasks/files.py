@@ -1,8 +1,8 @@
-"""A data set's files: found, or downloaded, and never used before they are checked.
+"""A data set's files: found or downloaded, and always checked before use.
 
-A file is looked for in the folder named by REFNET_DATA (there, or in a folder of the data
-set's name), then in the user's cache, plain or gz; what may be downloaded is fetched into the
-cache. Unpacking is bounded and the unpacked bytes have to match a pinned sha256.
+refnet looks for a file in the folder named by REFNET_DATA (there, or in a folder of the data
+set's name), then in the user's cache, plain or gz. It downloads what is free to download into the
+cache. Unpacking is bounded, and the unpacked bytes must match a pinned sha256.
 
 Checked by: tests/tasks/test_data_files.py.
 """

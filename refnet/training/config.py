@@ -2,7 +2,7 @@
 
 A declaration gives a setting's name, type and default, its range or choices, where it applies
 and what it means. The command line's flags and help, TOML files and all checks follow from it.
-A setting with options of its own is a *spec*, such as ``svd:margin=0.1`` (refnet.training.specs).
+A setting with options is a *spec*, such as ``svd:margin=0.1`` (refnet.training.specs).
 """
 
 import json

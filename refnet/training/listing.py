@@ -1,4 +1,4 @@
-"""The runs below a folder: how far each is, and how to go on. Checked by:
+"""The runs below a folder: the progress of each, and how to continue it. Checked by:
 tests/training/test_run_folder.py."""
 
 import os

@@ -1,8 +1,8 @@
 """Training: one step, readable in its order; the loop around it; resuming to the same bits.
 
-A step reads: batch, loss and gradients (with the penalty), clip, optimiser, manifold step.
-Batch number i is a function of the seed and i alone, so that a run's whole state is its
-parameters, its optimiser's state, its best parameters and a position.
+A step reads: batch, loss and gradients (with the penalty), clip, optimizer, manifold step.
+Batch number i is a function of the seed and i alone, so a run's whole state is its parameters,
+its optimizer's state, its best parameters and a position.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Optimisers, written out: value, gradient, state -> new value, new state.
+"""Optimizers, written out: value, gradient, state -> new value, new state.
 
 ``init(params)`` gives the state, a flat dict of arrays that a checkpoint can store: "steps"
 (how many were taken) and, for each parameter, its accumulators as "name/accumulator".
 ``step(params, grads, state)`` gives new params and state and changes neither argument; a
 parameter named in ``skip`` is passed through (one that lives on a manifold moves elsewhere).
 
-Every dtype keeps its own: hyper-parameters are Python numbers, and on object arrays they
+A step preserves the dtype: hyperparameters are Python numbers, and on object arrays they
 enter as exact fractions, so a step on rationals is exact (RMSprop and Adam take roots and
 need numbers that have one).
 Checked by: tests/training/test_optimizers.py.

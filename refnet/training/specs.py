@@ -1,4 +1,4 @@
-"""The settings of a run that have options of their own, and the names and options that each takes.
+"""The settings of a run that have options, and the names and options that each takes.
 
 Checked by: tests/training/test_config.py::test_options_have_types.
 """

@@ -1,5 +1,5 @@
-"""What a watched run records at every evaluation beside its metrics: figures of its matrices and
-of its gradients.
+"""A watched run's records at every evaluation besides its metrics: quantities of its matrices and
+gradients.
 
 Source: the quantities of Manchev & Spratling, Figures 2 and 3b, and of Vorontsov et al., Figures 2
 and 3. Checked by: tests/training/test_loaded_runs.py.

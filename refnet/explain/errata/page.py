@@ -10,14 +10,15 @@ __all__ = ["listing", "one", "page"]
 
 HEAD = """# Errata
 
-What the papers that refnet follows print wrong, the right form of each, and why. refnet implements
-the right forms; where a paper's released code differs from its text, both have a name. The checks
-run refnet's own functions where it has them: `refnet errata NUMBER` repeats one,
-`refnet errata --check` all. In a check, a dash says that the printed form makes no statement there,
-or the same as the correct one. Where it makes none at all, its factors do not fit each other (3,
-5), or it is true and lacks a condition (33, 35).
+This page lists what the papers that refnet follows print wrong, with the correct form and the
+reason for each. refnet implements the correct forms; where a paper's released code differs from its
+text, both have a name. The checks run refnet's own functions where they exist.
+`refnet errata NUMBER` repeats one check, `refnet errata --check` all of them. A dash in a check
+means that the printed form says nothing there, or the same as the correct one. If a whole check has
+dashes, the factors of the printed form do not fit each other (3, 5), or it is true but lacks a
+condition (33, 35).
 
-This page is written by `refnet errata --markdown`.
+`refnet errata --markdown` writes this page.
 """
 
 
@@ -52,7 +53,7 @@ def one(erratum: Erratum, seed: int = 0) -> str:
     ]
     found = e.comparisons(seed)
     if not found:
-        return "\n".join([*lines, "About wording alone.", ""])
+        return "\n".join([*lines, "This erratum concerns wording alone.", ""])
     rows = [
         [
             _cell(c.what),

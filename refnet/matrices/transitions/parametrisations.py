@@ -1,4 +1,4 @@
-"""Orthogonal matrices as functions of free parameters, which any optimiser can move.
+"""Orthogonal matrices as functions of free parameters, which any optimizer can move.
 
 Sources: matrix exponential: Lezcano-Casado & Martinez-Rubio (2019); Cayley map: torch's
 ``parametrizations.orthogonal``; scaled Cayley: Helfrich, Willmott & Ye (2018); Householder
