@@ -40,7 +40,7 @@ def reading(path: Path, repair: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise FileError(
-            f"{path}: {error.strerror}; need the right to read it: change its rights"
+            f"{path}: {error.strerror}; need permission to read it: change its permissions"
         ) from None
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}; {repair}") from None
