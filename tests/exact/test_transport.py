@@ -10,6 +10,7 @@ from refnet.exact import balls, enclose, transport
 from refnet.exact.convert import lift
 from refnet.maths.numeric import matmul
 from refnet.nets.stacked import StackedNet
+from support.balls import same_values
 from support.enclosures import CASES, draw, faults
 
 pytestmark = pytest.mark.needs("flint", "mpmath")
@@ -82,8 +83,7 @@ def same_numbers(net, params, batch, monkeypatch):
     found = enclose.certify(net, params, batch)
     monkeypatch.setattr(transport, "followed", lambda net: net)
     alone = enclose.certify(net, params, batch)
-    for name, one in alone.named().items():
-        assert (found.named()[name].value == one.value).all(), name
+    assert same_values(alone, found)
 
 
 def test_a_matrix_that_is_not_exact_is_certified_without_a_word(monkeypatch):
@@ -306,8 +306,7 @@ def test_long_sequences_need_fewer_bits(monkeypatch):
     monkeypatch.setattr(transport, "followed", lambda net: net)
     alone = enclose.certify(net, params, batch)
     assert searched == [found.bits, alone.bits] and 2 * found.bits < alone.bits
-    for name, one in alone.named().items():
-        assert (found.named()[name].value == one.value).all(), name
+    assert same_values(alone, found)
 
 
 @pytest.mark.parametrize(

@@ -116,29 +116,27 @@ def test_floats_travel_as_they_are():
     assert all(found[name].tobytes() == arrays[name].tobytes() for name in arrays)
 
 
-def work(value):
+def result(value):
     return lambda: {"x": np.full(3, float(value))}
 
 
-def run(first, second):
-    return parts.side_by_side(first, second, parts.packed_floats, parts.unpacked_floats)
+def run(*work):
+    first, second, *waiting = work
+    return parts.side_by_side(first, second, parts.packed_floats, parts.unpacked_floats, *waiting)
 
 
-def test_the_second_part_runs_in_another_process(monkeypatch):
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_second_part_runs_in_another_process_on_linux(platform, monkeypatch):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
-    first, second = run(
-        lambda: {"pid": np.array(float(os.getpid()))}, lambda: {"pid": np.array(float(os.getpid()))}
-    )
-    assert first["pid"] == os.getpid() != second["pid"]
+    monkeypatch.setattr(sys, "platform", platform)
 
+    def process():
+        return {"pid": np.array(float(os.getpid()))}
 
-def test_no_other_process_but_on_linux(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    first, second = run(
-        lambda: {"pid": np.array(float(os.getpid()))}, lambda: {"pid": np.array(float(os.getpid()))}
-    )
-    assert first["pid"] == second["pid"] == os.getpid()
+    first, second = run(process, process)
+    assert first["pid"] == os.getpid()
+    assert (second["pid"] == os.getpid()) == (platform == "darwin")
 
 
 def test_what_fails_there_is_done_here(capfd, monkeypatch):
@@ -157,11 +155,11 @@ def test_what_fails_there_is_done_here(capfd, monkeypatch):
 
     monkeypatch.setattr(os, "fork", noted)
     for end in (lambda: os._exit(3), lambda: 1 / 0, lambda: os.kill(os.getpid(), 9)):
-        assert run(work(2), lambda: second(end))[1]["x"].sum() == 3
+        assert run(result(2), lambda: second(end))[1]["x"].sum() == 3
     with pytest.raises(ZeroDivisionError):
-        run(work(1), lambda: 1 / 0)
+        run(result(1), lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run(lambda: 1 / 0, work(1))
+        run(lambda: 1 / 0, result(1))
     assert capfd.readouterr() == ("", "")
     assert children
     for pid in children:  # none is left over
@@ -197,8 +195,8 @@ def test_the_first_precision_is_enough(monkeypatch):
 
 def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    told = []
-    clock = parts.Clock(24, lambda *said: told.append(said))
+    calls = []
+    clock = parts.Clock(24, lambda *call: calls.append(call))
     go_on = np.frombuffer(mmap(-1, 8), np.int64)  # the second part waits for what the first sets
 
     def second():
@@ -218,25 +216,23 @@ def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch
         clock.tick(2)
         return {}
 
-    _, found = parts.side_by_side(
-        first, second, parts.packed_floats, parts.unpacked_floats, waiting
-    )
+    _, found = run(first, second, waiting)
     assert found["go on"].tolist() == [1] and clock.done.sum() == 7
-    assert told and told[0][:2] in ((24, 2), (24, 7))
+    assert calls and calls[0][:2] in ((24, 2), (24, 7))
 
 
 def test_certificate_and_sigma_report_their_products(monkeypatch):
     for module in (parts, enclose):
         monkeypatch.setattr(module, "perf_counter", count().__next__)
-    told = []
+    calls = []
     certified = enclose.certify(
-        NETS["lstm"], *case(NETS["lstm"]), progress=lambda *said: told.append(said)
+        NETS["lstm"], *case(NETS["lstm"]), progress=lambda *call: calls.append(call)
     )
-    assert [bits for bits, *_ in told] == [certified.bits] * len(told) and len(told) > 10
-    told.clear()
-    noise.spread(certified, np.float32, progress=lambda *said: told.append(said))
-    assert told and {bits for bits, *_ in told} == {24}
-    assert [done for _, done, _ in told] == list(range(1, len(told) + 1))
+    assert [bits for bits, *_ in calls] == [certified.bits] * len(calls) and len(calls) > 10
+    calls.clear()
+    noise.spread(certified, np.float32, progress=lambda *call: calls.append(call))
+    assert calls and {bits for bits, *_ in calls} == {24}
+    assert [done for _, done, _ in calls] == list(range(1, len(calls) + 1))
 
 
 @pytest.mark.parametrize("bits", [70, 300])  # of which the first decides some entries only
