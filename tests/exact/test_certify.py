@@ -64,9 +64,9 @@ def test_rationals_agree_with_fractions(case):
     exact = certify(net, params, batch)
     assert exact.kind == "rational"
     for name, value in fractions.gradients.items():
-        found = exact.gradients[name]
-        assert (lift(found.exact, "fraction") == value).all(), name
-        assert (found.value == rounded(value)).all()
+        computed = exact.gradients[name]
+        assert (lift(computed.exact, "fraction") == value).all(), name
+        assert (computed.value == rounded(value)).all()
     assert exact.loss.value == float(fractions.loss)
 
 
@@ -192,9 +192,9 @@ def test_gates_that_are_closed_over_hundreds_of_steps():
     rng = np.random.default_rng(0)
     params = net.init(rng, np.float64)
     batch = Batch(np.floor(255 * rng.random((201, 1, 1))), np.array([1]))
-    found = certify(net, params, batch)
+    computed = certify(net, params, batch)
     right = loss_and_gradients(net, params, batch)
-    assert np.allclose(found.loss.value, right.loss, rtol=1e-9)
+    assert np.allclose(computed.loss.value, right.loss, rtol=1e-9)
 
 
 def test_huge_logits():
@@ -241,9 +241,9 @@ def test_what_is_not_decided_is_said_in_one_short_line():
         "b1": np.array([Fraction(2, 3) + Fraction(1, 2**53)]),
     }
     batch = Batch(lift(np.ones((1, 1)), "fraction"), lift(np.zeros((1, 1)), "fraction"))
-    with pytest.raises(ArithmeticError) as found:
+    with pytest.raises(ArithmeticError) as error:
         certify(net, params, batch, kind="ball", radius=5e-324, max_bits=1024)
-    said = str(found.value)
+    said = str(error.value)
     assert len(said) < 250 and "\n" not in said, len(said)
     assert re.search(r"loss\[\] = 1\.0000.*at 1024 bits.*kind='rational'", said), said
     for kind in ("ball", "rational"):
@@ -310,8 +310,8 @@ def test_every_transition_is_certified(name):
     With a step of 2^-200 its truncation error is below 2^-390 times a third derivative, which
     is below 1e30 here; cancellation leaves 900 - 200 bits.
     """
-    made = transition(name, margin=0.5) if name == "svd" else transition(name)
-    net = RecurrentNet(2, 4, 3, transition=made)
+    chosen = transition(name, margin=0.5) if name == "svd" else transition(name)
+    net = RecurrentNet(2, 4, 3, transition=chosen)
     rng = np.random.default_rng(3)
     params = net.init(rng, np.float64, recurrent=orthogonal)
     params = {key: value + rng.uniform(-0.3, 0.3, value.shape) for key, value in params.items()}
@@ -353,8 +353,8 @@ def test_rational_transitions_are_exact():
     enclosed = certify(net, params, batch, kind="ball")
     assert same_values(exact, enclosed)
 
-    def other(made):
-        other = replace(net, transition=made)
+    def other(chosen):
+        other = replace(net, transition=chosen)
         return other, other.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
 
     for margin in (0, "none"):
@@ -363,8 +363,8 @@ def test_rational_transitions_are_exact():
         assert (
             certify(svd, started, batch).gradients["Whh.U"].value == exact.gradients["Whh.U"].value
         ).all()
-    for made in ("expm", "schur", "svd:margin=1"):
-        irrational, started = other(made)
+    for chosen in ("expm", "schur", "svd:margin=1"):
+        irrational, started = other(chosen)
         with pytest.raises(ValueError, match="not rational"):
             certify(irrational, started, batch, kind="rational")
 
@@ -388,5 +388,5 @@ def test_a_value_between_two_floats_is_rounded_to_the_even_one(classes):
     off = Fraction(1, classes) - lift(np.eye(classes)[y], "fraction")
     true = rounded(off.T @ lift(x, "fraction") / 8)
     for bits in (None, 1024):
-        found = certify(net, params, Batch(x, y), bits=bits).gradients["W1"].value
-        assert found.tolist() == true.tolist()
+        computed = certify(net, params, Batch(x, y), bits=bits).gradients["W1"].value
+        assert computed.tolist() == true.tolist()

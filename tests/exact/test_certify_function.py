@@ -35,12 +35,14 @@ def test_a_net_as_a_function():
         v = h @ p["Why"].T + p["by"]
         return (np.log(np.exp(v).sum(axis=1)) - v[np.arange(2), batch.y]).mean()
 
-    mine = certify(net, params, batch)
+    of_net = certify(net, params, batch)
     written_out = certify_function(written, batch.x, *params.values())
-    assert written_out.value.value == mine.loss.value
+    assert written_out.value.value == of_net.loss.value
     for n, name in enumerate(("x", *names)):
-        own = "x" if not n else f"x{n}"
-        assert np.array_equal(written_out.gradients[own].value, mine.gradients[name].value), name
+        argument = "x" if not n else f"x{n}"
+        assert np.array_equal(
+            written_out.gradients[argument].value, of_net.gradients[name].value
+        ), name
 
 
 def softsign(x, w):
@@ -202,8 +204,8 @@ def test_what_shares_memory_is_as_in_numpy(f, w):
         return f(x + step * shift, w + step if type(w) is float else np.array(w + step))
 
     slope = (plain(1e-5) - plain(-1e-5)) / 2e-5
-    found = certify_function(f, x, w).gradients
-    assert abs(found["x"].value @ shift + found["w"].value - slope) < 1e-7 * abs(slope)
+    proved = certify_function(f, x, w).gradients
+    assert abs(proved["x"].value @ shift + proved["w"].value - slope) < 1e-7 * abs(slope)
 
 
 def test_arrays_keep_their_order_in_memory():
@@ -354,9 +356,9 @@ def test_calls_that_are_refused(text, error, says):
 def test_sums_and_products_of_no_rows():
     """A bias that is added to an empty batch."""
     x, b = np.ones((0, 3)), np.ones(3)
-    found = certify_function(lambda x, b: np.tanh(x + b).sum() + (b * b).sum(), x, b)
-    assert compare({"dx": x, "db": 2 * b}, found).passed
-    assert not compare({"dx": x, "db": b}, found).passed
+    proved = certify_function(lambda x, b: np.tanh(x + b).sum() + (b * b).sum(), x, b)
+    assert compare({"dx": x, "db": 2 * b}, proved).passed
+    assert not compare({"dx": x, "db": b}, proved).passed
     product = certify_function(lambda x, w: (x @ w).sum(), x, np.ones((3, 2)))
     assert product.value.value == 0 and not product.gradients["w"].value.any()
 
