@@ -13,7 +13,7 @@ with the derivatives at points between, and backward, where K and L are those at
     e[t] - e'[t] = A[t]' (e[t+1] - e'[t+1]) - W' d[t]
 
 So ``||s[t] - s'[t]||`` is at most the sum of ``||A[t-1] .. A[u+1]|| ||L[u]|| ||W|| ||d[u]||``
-over u. The norms of products of many A are far below the product of their norms: they are computed
+over u. The norms of products of many A are far smaller than their product: they are computed
 in float64 for 2, 4, 8, ... steps, with bounds of all that is rounded. Then the balls get these
 radii. Bounds are held as their log2, rounded upwards by SLACK.
 
