@@ -26,7 +26,6 @@ from refnet.studies import examples
 from refnet.studies.comparison import stated
 from refnet.studies.findings import FINDINGS
 from refnet.studies.study import Study
-from refnet.studies.work import shown
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -49,14 +48,12 @@ def command(settings: dict[str, Any]) -> str:
 
 
 def ended(study: Study, name: str) -> list[dict[str, Any]]:
-    """The recorded runs of a study that have ended, whose name is that up to the seed."""
-    found = shown(studies.store_of(study))
+    """The recorded runs of a study whose name is that up to the seed."""
+    row_of = studies.recorded(study)
     return [
         row
-        for job in study.jobs(found, studies.seeds(study), False)
-        if job.name.rpartition(", ")[0] == name
-        and (row := found(job)) is not None
-        and row["state"] != "begun"
+        for job in study.jobs(row_of, studies.seeds(study), False)
+        if job.name.rpartition(", ")[0] == name and (row := row_of(job)) is not None
     ]
 
 

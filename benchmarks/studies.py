@@ -18,8 +18,7 @@ from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.ladder import TABLES
 from refnet.studies.store import Store
-from refnet.studies.study import Study, protocols
-from refnet.studies.work import shown
+from refnet.studies.study import Found, Study, protocols
 from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
@@ -34,14 +33,12 @@ Our numbers beside the printed ones, made by `python -m benchmarks.readme` from 
 `results/studies`; none of ours is typed into a table. Each recorded row carries its settings, seed
 and versions; newer ones the commit and the machines that made it (counted below).
 
-- *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
-  after any interruption, and prints the same table.
-- *so far*, *not finished*: a run that has begun. Its checkpoint lies in `results/studies`, and
-  `refnet study NAME --folder benchmarks/results/studies` goes on with it on any machine.
+- *not run*: a run that has not ended. `refnet study NAME` makes all runs of a study, goes on after
+  any interruption, and prints the same table. A run goes on in the folder where it began; elsewhere
+  it starts again. (`refnet study NAME --status` shows how far unfinished runs are.)
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
-  their median, of two seeds both, with a band from the smallest to the largest value; a run that
-  has ended keeps its last value, and one that has not is left out where another has: the table
-  counts it. A cell is complete with three seeds, in the study examples with five.
+  their median, of two seeds both, with a band from the smallest to the largest value; a shorter run
+  keeps its last value. A cell is complete with three seeds, in the study examples with five.
 - Runs were made on several processors (one with AVX-512 adds in another order than one without) and
   with several versions of refnet. Both change roundings, and training amplifies them: a run that is
   made again elsewhere can end as one of another seed would.
@@ -55,7 +52,7 @@ and versions; newer ones the commit and the machines that made it (counted below
   twice.
 - A curve's accuracy is that on the validation set where the protocol has one, as on MNIST and the
   Penn Treebank in Vorontsov et al.; the table's is the test set's, at the weights that are best on
-  the validation set, but with "so far" the validation set's.
+  the validation set.
 
 The studies are listed below with the hours that their recorded runs took, and with what was
 extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
@@ -110,6 +107,13 @@ def store_of(study: Study) -> Store:
     return Store(FOLDER / study.name)
 
 
+def recorded(study: Study) -> Found:
+    """The recorded row of a job; unfinished runs, which only some machines have, do not count."""
+    store = store_of(study)
+    rows = store.rows()
+    return lambda job: store.done(job, rows)
+
+
 def seeds(study: Study) -> int:
     """The number of seeds that the page shows."""
     return 5 if study is examples.STUDY else 3
@@ -120,26 +124,22 @@ def overview() -> str:
     lines = []
     costs = remembered(COSTS, everywhere=True)
     for study in STUDIES.values():
-        store = store_of(study)
-        rows = store.rows()
-        jobs = study.jobs(lambda job: store.done(job, rows), seeds(study), False)
+        row_of = recorded(study)
+        jobs = study.jobs(row_of, seeds(study), False)
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study in TABLES
         done = (
-            list(rows.values())
+            list(store_of(study).rows().values())
             if ladder
-            else [row for job in jobs if (row := store.done(job, rows)) is not None]
+            else [row for job in jobs if (row := row_of(job)) is not None]
         )
-        begun = sum(place.is_dir() for place in store.folder.glob("unfinished/*/run"))
         hours = sum(row.get("seconds", 0) for row in done) / 3600
         cost = costs.get(study.name)
         lines.append(
             [
                 f"`refnet study {study.name}`",
                 study.title,
-                f"{len(done)}"
-                + f" of {len(jobs)}" * (not ladder)
-                + (f", {begun} begun" if begun else ""),
+                f"{len(done)}" + f" of {len(jobs)}" * (not ladder),
                 "-" if not done else f"{hours:.2f}" if hours > 0.01 else "minutes",
                 *(("-", "-") if cost is None else cost.texts),
             ]
@@ -202,16 +202,15 @@ def origins() -> str:
 
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
-    store = store_of(study)
     followed = ", ".join(f"`{name}`" for name in protocols(study))
     text = f"## {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
-    text += study.table(shown(store), seeds(study), False)
-    if (store.folder / "figure.png").exists():
+    text += study.table(recorded(study), seeds(study), False)
+    if (store_of(study).folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
         text += (
             f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
-            + study.search.table(shown(store), seeds(study), False)
+            + study.search.table(recorded(study), seeds(study), False)
         )
     return text + "\n"
 
