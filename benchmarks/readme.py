@@ -25,7 +25,7 @@ from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
 from refnet.studies.findings import FINDINGS
-from refnet.studies.study import Study
+from refnet.studies.study import Study, unknown
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -112,7 +112,7 @@ def methods() -> str:
 def copies() -> str:
     """The runs of the study figure-1 that are recorded, over the seeds."""
     study, rows = studies.STUDIES["figure-1"], []
-    for job in study.jobs(lambda job: None, 1, False):
+    for job in study.jobs(unknown, 1, False):
         name = job.name.rpartition(", ")[0]
         if runs := ended(study, name):
             finals = [run["final"] for run in runs]

@@ -9,6 +9,7 @@ import argparse
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from refnet.runs.files import write_text
@@ -18,7 +19,7 @@ from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.ladder import TABLES
 from refnet.studies.store import Store
-from refnet.studies.study import Found, Study, protocols
+from refnet.studies.study import RowOf, Study, protocols, unknown
 from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
@@ -107,11 +108,10 @@ def store_of(study: Study) -> Store:
     return Store(FOLDER / study.name)
 
 
-def recorded(study: Study) -> Found:
+def recorded(study: Study) -> RowOf:
     """The recorded row of a job; unfinished runs, which only some machines have, do not count."""
     store = store_of(study)
-    rows = store.rows()
-    return lambda job: store.done(job, rows)
+    return partial(store.done, rows=store.rows())
 
 
 def seeds(study: Study) -> int:
@@ -243,7 +243,7 @@ def main() -> int:
     )
     names = parser.parse_args().measure
     for study in [] if names is None else map(find, names or STUDIES):
-        remember(COSTS, {study.name: measure(study.jobs(lambda job: None, 1, False))})
+        remember(COSTS, {study.name: measure(study.jobs(unknown, 1, False))})
     write_text(PAGE, page())
     return 0
 

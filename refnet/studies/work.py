@@ -24,7 +24,7 @@ from refnet.runs.read import FileError, contents, json_of, reading
 from refnet.runs.rows import LIMIT, Rows, environment, machine, read_rows
 from refnet.studies.jobs import Job, code_digest
 from refnet.studies.store import Store, line_of, row_of
-from refnet.studies.study import Found
+from refnet.studies.study import RowOf
 from refnet.training import loop
 from refnet.training.config import Config
 
@@ -240,7 +240,7 @@ def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
     }
 
 
-def shown(store: Store) -> Found:
+def shown(store: Store) -> RowOf:
     """What tables and figures are made of: the row of a run that has ended, or how far it is."""
 
     def size() -> int:

@@ -198,7 +198,7 @@ def test_a_run_that_kills_its_process_fails_alone(tmp_path, monkeypatch):
     ]
     study = Study("deadly", "", lambda found, seeds, quick: jobs, lambda *ask: "")
     told = []
-    failed = run(study, Store(tmp_path), workers=2, tell=told.append)
+    failed = run(study, Store(tmp_path), executor=2, tell=told.append)
     assert list(failed) == ["deadly"] and failed["deadly"].startswith(
         "its process was killed 2 times (A process in the process pool was terminated abruptly"
     )

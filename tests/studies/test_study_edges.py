@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
@@ -283,8 +284,8 @@ def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_a_study_without_workers_is_refused(tmp_path, workers):
-    with pytest.raises(ValueError, match=f"workers is {workers}; need at least 1"):
-        run(tiny_study(), Store(tmp_path), workers=workers)
+    with pytest.raises(ValueError, match=f"executor is {workers}; need at least 1"):
+        run(tiny_study(), Store(tmp_path), executor=workers)
 
 
 @pytest.fixture
@@ -344,7 +345,7 @@ def test_a_ladders_status_has_the_rungs_that_are_climbed(climbed, capsys):
 def test_status_takes_what_was_measured(tmp_path, capsys):
     job = tiny_jobs()[0]
     store, measured = Store(tmp_path / "tiny"), {costs.kind(job): 1.5}
-    text = status(tiny_study(), store, measured=measured)
+    text = status(replace(tiny_study(), paces=measured), store)
     assert "3.0 min at most in one process\n" in text and "1.0 min at most" in text
     text = status(tiny_study(), store, command="refnet study tiny --measure")
     assert "3 runs of which no time is known; measure it: refnet study tiny --measure\n" in text

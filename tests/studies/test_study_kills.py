@@ -25,11 +25,11 @@ from support.studies import tiny_study
 from refnet.studies.runner import run
 from refnet.studies.store import Store
 if __name__ == "__main__":
-    executor = None
+    executor = 2
     if len(sys.argv) > 2:
         from distributed import Client
         executor = Client(sys.argv[2]).get_executor(retries=3, pure=False)
-    failed = run(tiny_study(**{options}), Store(Path(sys.argv[1])), workers=2, executor=executor)
+    failed = run(tiny_study(**{options}), Store(Path(sys.argv[1])), executor=executor)
     assert not failed, failed
 """
 
