@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.readme`` writes it too, and draws the figures.
 Everything on the page is made from the declarations of refnet.studies and the rows recorded in
-results/studies; tests/studies/test_study_tables.py checks that it is what this makes of them.
+results/studies; tests/studies/test_pages.py checks that it is what this makes of them.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The study of where our numbers differ from the printed ones: the controlled runs, their tables,
 and what they show.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """The runs that the page on training shows beside the papers' studies: temporal order with one
 rate for all methods, and an LSTM on the adding task.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Table I of Manchev & Spratling: sequences that get longer by 10 until a net fails.
 
-Checked by: tests/studies/test_study_tables.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from collections.abc import Mapping

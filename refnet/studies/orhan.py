@@ -1,7 +1,7 @@
 """Orhan & Pitkow's initialisers under the protocol of their released code, and questions that the
 papers leave open.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """How far the runs of a study are, and the time that they still need.
 
-Checked by: tests/studies/test_study_progress.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,6 +1,6 @@
 """All runs of a study, on any executor, with nothing done twice.
 
-Checked by: tests/studies/test_studies.py, tests/studies/test_study_kills.py.
+Checked by: tests/studies/test_runs.py.
 """
 
 import os

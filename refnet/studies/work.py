@@ -1,6 +1,6 @@
 """How a run is carried out, wherever it is sent.
 
-Checked by: tests/studies/test_studies.py.
+Checked by: tests/studies/test_runs.py.
 """
 
 import platform
