@@ -13,7 +13,7 @@ from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.controlled import CELLS, CODE, CURVE, SMALL
 from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Figure, accuracy, ended_of, grid, solved_at
+from refnet.studies.grid import Figure, accuracy, ended_of, grid, panel_before, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.quantities import best
 from refnet.studies.study import RowOf, rows_of, spread
@@ -50,7 +50,7 @@ _GRID = grid(
     CELLS,
     FIGURES,
     CURVE,
-    lambda label: label.partition(":")[0],
+    panel_before(":"),
 )
 
 HEAD = """(text) and (code) are the protocols of that name; what the first has where a text says

@@ -24,6 +24,7 @@ __all__ = [
     "grid",
     "label_of",
     "last_accuracy",
+    "panel_before",
     "solved_at",
 ]
 
@@ -123,6 +124,11 @@ def one_panel(label: str) -> str:
     return ""
 
 
+def panel_before(mark: str) -> Panels:
+    """A cell's panel has the name that stands before the mark in the cell's label."""
+    return lambda label: label.partition(mark)[0]
+
+
 def _places(
     rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panels: Panels
 ) -> list[tuple[str, str]]:
@@ -198,6 +204,7 @@ def _draw_panel(panel: Any, name: str, column: str, rows: dict[str, list[dict[st
 class _Grid:
     """The cells of a study, and what its table and its figure show of them, as in ``grid``."""
 
+    name: str
     title: str
     cells: list[Cell]
     figures: list[Figure]
@@ -260,15 +267,22 @@ class _Grid:
         )
         return canvas
 
-    def under(self, protocol: str) -> list[Cell]:
+    def study(self) -> Study:
+        figure = self.figure if self.curve else None
+        return Study(self.name, self.title, self.jobs, self.table, figure, switched=self.switched)
+
+    def switched(self, protocol: str) -> Study:
         """The cells that follow the first one's protocol under another one, and the others."""
         first = self.cells[0].settings.get("protocol")
-        return [
+        cells = [
             replace(cell, settings={**cell.settings, "protocol": protocol})
             if cell.settings.get("protocol") == first
             else cell
             for cell in self.cells
         ]
+        name = f"{self.name}-{protocol.partition('/')[2]}"
+        notes = [note for note in self.notes if not note.claims]
+        return replace(self, name=name, cells=cells, notes=notes).study()
 
 
 def grid(
@@ -286,19 +300,4 @@ def grid(
     values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
     rows by label. There is none before a run has been evaluated twice. ``notes``: what is said
     beneath the table; under another protocol than the cells' only what is of settings."""
-    parts = _Grid(title, cells, figures, curve, panels, draw, notes)
-
-    def switched(protocol: str) -> Study:
-        return grid(
-            f"{name}-{protocol.partition('/')[2]}",
-            title,
-            parts.under(protocol),
-            figures,
-            curve,
-            panels,
-            draw,
-            [note for note in notes if not note.claims],
-        )
-
-    figure = parts.figure if curve else None
-    return Study(name, title, parts.jobs, parts.table, figure, switched=switched)
+    return _Grid(name, title, cells, figures, curve, panels, draw, notes).study()

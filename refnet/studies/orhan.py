@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from refnet.analysis.spectra import spectral_radius
 from refnet.runs.rows import table
 from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, accuracy, grid, panel_before, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.quantities import best
 from refnet.studies.study import RowOf, spread
@@ -105,7 +105,7 @@ _GRID = grid(
         ("best mean squared error", best("mse"), ".4f"),
     ],
     ("loss", "accuracy", "mse"),
-    lambda label: label.partition(",")[0],
+    panel_before(","),
 )
 
 NOTE = f"""
@@ -215,7 +215,7 @@ STUDIES = [
         ],
         [("iterations until solved", solved_at, ".0f"), ("best accuracy, %", accuracy, ".2f")],
         ("accuracy",),
-        lambda label: label.partition(",")[0],
+        panel_before(","),
         notes=FINDINGS["left-open"],
     ),
 ]

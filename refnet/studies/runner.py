@@ -202,12 +202,6 @@ class _Runs:
         }
         self.busy = {key: until for key, until in self.busy.items() if key in self.left}
 
-    def clear(self) -> None:
-        """Remove what runs that are done have left, and raise OSError if no row can be added."""
-        self.store.clear(job for job in self.climbed().values() if self.row_of(job) is not None)
-        if self.left:
-            self.store.writable()
-
     def sendable(self) -> list[Job]:
         """The runs that are left, have not been sent, and are not to be tried later."""
         sent, now = {job.key for job in self.pending.values()}, time.monotonic()
@@ -219,10 +213,15 @@ class _Runs:
 
     def progress(self) -> str:
         """How far all runs are."""
-        going = [job.key for job in self.pending.values() if job.key in self.left]
-        jobs = jobs_of(self.study, self.row_of, *self.sizes)
-        left, paces = self.left.keys(), self.study.paces
-        return progress(jobs, left, going, self.store, self.row_of, self.marks, paces)
+        return progress(
+            jobs_of(self.study, self.row_of, *self.sizes),
+            self.left.keys(),
+            [job.key for job in self.pending.values() if job.key in self.left],
+            self.store,
+            self.row_of,
+            self.marks,
+            self.study.paces,
+        )
 
     def fault(self, job: Job, future: Future[Any]) -> BaseException | None:
         """Why a run has brought no row."""
@@ -317,7 +316,9 @@ def run(
     report = 0.0
     with _place(store.folder) as check, _submitter(executor) as (submit, most), runs.saved(check):
         runs.read()
-        runs.clear()
+        store.clear(job for job in runs.climbed().values() if runs.row_of(job) is not None)
+        if runs.left:
+            store.writable()
         while runs.pending or runs.left:
             for job in runs.sendable():
                 if len(runs.pending) < most:

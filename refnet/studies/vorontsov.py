@@ -9,7 +9,7 @@ from typing import Any
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Cell, accuracy, grid, last_accuracy, solved_at
+from refnet.studies.grid import Cell, accuracy, grid, last_accuracy, panel_before, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.quantities import best, characters, final
 from refnet.studies.spectra import evolution
@@ -44,10 +44,6 @@ def _copy(length: int, margins: tuple[str, ...]) -> list[Cell]:
 
 MARGINS = ("0", "0.001", "0.01", "0.1", "1", "none")
 SOFT = ("1", "0.1", "0.01", "0.001", "0.0001", "0")
-
-
-def _panel(label: str) -> str:
-    return label.partition(",")[0]
 
 
 # with a loss averaged over the steps, or with the gradient's norm clipped at 100, SGD at the
@@ -290,7 +286,7 @@ STUDIES = [
         [cell for length in (200, 500, 1000) for cell in _copy(length, MARGINS)],
         [("iterations until 99%", solved_at, ".0f")],
         ("accuracy", "s_min", "s_max"),
-        _panel,
+        panel_before(","),
         notes=FINDINGS["figure-1"],
     ),
     grid(
@@ -307,7 +303,7 @@ STUDIES = [
             ("accuracy at the end, %", last_accuracy, ".1f"),
         ],
         ("accuracy",),
-        _panel,
+        panel_before(","),
         notes=FINDINGS["figure-4"],
     ),
     grid(
@@ -421,7 +417,7 @@ STUDIES = [
         ],
         [("accuracy, %", accuracy, ".2f"), ("slope at the end", final("slope"), ".2f")],
         ("accuracy",),
-        _panel,
+        panel_before(","),
         notes=FINDINGS["appendix"],
     ),
     grid(
