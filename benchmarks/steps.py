@@ -133,18 +133,18 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
     penalty = Experiment.penalty
 
     def timed(e: Experiment) -> Any:
-        found = penalty.__get__(e)
-        return found and clock.charge("penalty", found)
+        pull = penalty.__get__(e)
+        return pull and clock.charge("penalty", pull)
 
     stack.enter_context(patch.object(Experiment, "penalty", property(timed)))
     return stack
 
 
-def typical(found: list[dict[str, float]]) -> dict[str, Any]:
+def typical(times: list[dict[str, float]]) -> dict[str, Any]:
     """Means over the entries whose time is between the quartiles, or over all if there are few."""
-    whole = sorted(found, key=lambda spent: sum(spent.values()))
-    kept = whole[len(whole) // 4 : -(-3 * len(whole) // 4)] if len(whole) > 3 else whole
-    parts = {part: statistics.mean(spent[part] for spent in kept) for part in PARTS}
+    whole = sorted(times, key=lambda spent: sum(spent.values()))
+    middle = whole[len(whole) // 4 : -(-3 * len(whole) // 4)] if len(whole) > 3 else whole
+    parts = {part: statistics.mean(spent[part] for spent in middle) for part in PARTS}
     return {"time": sum(parts.values()), "parts": parts}
 
 
@@ -171,9 +171,9 @@ def measure(name: str, budget: float) -> dict[str, Any]:
     draw = type(e.task).batch
 
     def batch(task: Any, *arguments: Any) -> Any:
-        made = draw(task, *arguments)
-        lengths.append(len(made.x))
-        return made
+        drawn = draw(task, *arguments)
+        lengths.append(len(drawn.x))
+        return drawn
 
     with (
         TemporaryDirectory() as folder,
@@ -233,23 +233,23 @@ def step_for(name: str, budget: float) -> float:
 
 def side_by_side(name: str, rounds: int, budget: float) -> dict[str, Any]:
     """How much longer a step takes while another run is on the other core."""
-    found: dict[str, list[float]] = {"alone": [], "together": []}
+    times: dict[str, list[float]] = {"alone": [], "together": []}
     with (
-        Child("benchmarks.steps", 1, 0) as one,
+        Child("benchmarks.steps", 1, 0) as single,
         Child("benchmarks.steps", 1, 1) as other,
         ThreadPoolExecutor(2) as pool,
     ):
-        for child in (one, other):
+        for child in (single, other):
             child.call("step_for", name, 0.0)
         for _ in range(rounds):
-            found["alone"].append(one.call("step_for", name, budget))
-            both = [pool.submit(child.call, "step_for", name, budget) for child in (one, other)]
-            found["together"].append(both[0].result())
+            times["alone"].append(single.call("step_for", name, budget))
+            both = [pool.submit(child.call, "step_for", name, budget) for child in (single, other)]
+            times["together"].append(both[0].result())
             both[1].result()
     return {
         "run": name,
-        **{kind: spread(values) for kind, values in found.items()},
-        "ratio": quotient(found["together"], found["alone"]),
+        **{kind: spread(values) for kind, values in times.items()},
+        "ratio": quotient(times["together"], times["alone"]),
     }
 
 

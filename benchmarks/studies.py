@@ -2,13 +2,14 @@
 
 ``python -m benchmarks.readme`` writes it too, and draws the figures.
 Everything on the page is made from the declarations of refnet.studies and the rows recorded in
-results/studies; tests/studies/test_study_tables.py checks that it is what this makes of them.
+results/studies; tests/studies/test_pages.py checks that it is what this makes of them.
 """
 
 import argparse
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from refnet.runs.files import write_text
@@ -18,8 +19,7 @@ from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.ladder import TABLES
 from refnet.studies.store import Store
-from refnet.studies.study import Study, protocols
-from refnet.studies.work import shown
+from refnet.studies.study import RowOf, Study, protocols, unknown
 from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
@@ -34,15 +34,13 @@ This page sets our numbers beside the printed ones. `python -m benchmarks.readme
 from the rows recorded in `results/studies`. Each row carries its settings, seed and versions; newer
 rows also carry the commit and the machines that produced them (counted below).
 
-- *not run*: the run has not begun. `refnet study NAME` makes all runs of a study, continues after
-  any interruption, and prints the same table.
-- *so far*, *not finished*: the run has begun. Its checkpoint lies in `results/studies`, and
-  `refnet study NAME --folder benchmarks/results/studies` continues it on any machine.
+- *not run*: no such run has ended. `refnet study NAME` makes all runs of a study, continues after
+  any interruption, and prints the same table. A run continues in the folder where it began;
+  elsewhere it starts again. (`refnet study NAME --status` shows how far unfinished runs are.)
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is the
   median of the seeds, with a band from the smallest to the largest value; of two seeds it shows
-  both. A run that has ended keeps its last value. A run that has not ended is left out if another
-  one has; the table counts it. A cell is complete with three seeds, in the study examples with
-  five.
+  both. A shorter run keeps its last value. A cell is complete with three seeds, in the study
+  examples with five.
 - The runs come from several processors (one with AVX-512 adds in another order than one without)
   and several versions of refnet. Both change roundings, and training amplifies them: a run that is
   repeated elsewhere can end as a run with another seed would.
@@ -56,7 +54,7 @@ rows also carry the commit and the machines that produced them (counted below).
   evaluated twice.
 - A curve's accuracy is on the validation set if the protocol has one, as on MNIST and the Penn
   Treebank in Vorontsov et al. A table's accuracy is on the test set, at the weights that are best
-  on the validation set; with "so far" it is on the validation set.
+  on the validation set.
 
 The table below lists the studies with the hours that their recorded runs took. It also estimates,
 for one seed of all of a study's runs, the hours of one process on an otherwise idle machine
@@ -112,6 +110,12 @@ def store_of(study: Study) -> Store:
     return Store(FOLDER / study.name)
 
 
+def recorded(study: Study) -> RowOf:
+    """The recorded row of a job; unfinished runs, which only some machines have, do not count."""
+    store = store_of(study)
+    return partial(store.done, rows=store.rows())
+
+
 def seeds(study: Study) -> int:
     """The number of seeds that the page shows."""
     return 5 if study is examples.STUDY else 3
@@ -122,26 +126,22 @@ def overview() -> str:
     lines = []
     costs = remembered(COSTS, everywhere=True)
     for study in STUDIES.values():
-        store = store_of(study)
-        rows = store.rows()
-        jobs = study.jobs(lambda job: store.done(job, rows), seeds(study), False)
+        row_of = recorded(study)
+        jobs = study.jobs(row_of, seeds(study), False)
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study in TABLES
         done = (
-            list(rows.values())
+            list(store_of(study).rows().values())
             if ladder
-            else [row for job in jobs if (row := store.done(job, rows)) is not None]
+            else [row for job in jobs if (row := row_of(job)) is not None]
         )
-        begun = sum(place.is_dir() for place in store.folder.glob("unfinished/*/run"))
         hours = sum(row.get("seconds", 0) for row in done) / 3600
         cost = costs.get(study.name)
         lines.append(
             [
                 f"`refnet study {study.name}`",
                 study.title,
-                f"{len(done)}"
-                + f" of {len(jobs)}" * (not ladder)
-                + (f", {begun} begun" if begun else ""),
+                f"{len(done)}" + f" of {len(jobs)}" * (not ladder),
                 "-" if not done else f"{hours:.2f}" if hours > 0.01 else "minutes",
                 *(("-", "-") if cost is None else cost.texts),
             ]
@@ -204,16 +204,15 @@ def origins() -> str:
 
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
-    store = store_of(study)
     followed = ", ".join(f"`{name}`" for name in protocols(study))
     text = f"## {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
-    text += study.table(shown(store), seeds(study), False)
-    if (store.folder / "figure.png").exists():
+    text += study.table(recorded(study), seeds(study), False)
+    if (store_of(study).folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
         text += (
             f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
-            + study.search.table(shown(store), seeds(study), False)
+            + study.search.table(recorded(study), seeds(study), False)
         )
     return text + "\n"
 
@@ -246,7 +245,7 @@ def main() -> int:
     )
     names = parser.parse_args().measure
     for study in [] if names is None else map(find, names or STUDIES):
-        remember(COSTS, {study.name: measure(study.jobs(lambda job: None, 1, False))})
+        remember(COSTS, {study.name: measure(study.jobs(unknown, 1, False))})
     write_text(PAGE, page())
     return 0
 

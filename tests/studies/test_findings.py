@@ -23,7 +23,6 @@ from refnet.studies.comparison import (
 )
 from refnet.studies.findings import FINDINGS
 from refnet.studies.ladder import NETS, TABLES
-from refnet.studies.work import shown
 from refnet.training.protocols import SYNTHETIC
 
 ALL = [(study, finding) for study, findings in FINDINGS.items() for finding in findings]
@@ -116,11 +115,11 @@ def test_a_sentence_says_of_itself_that_it_has_one_run():
 
 def recorded(study):
     """The recorded rows of a study that have ended, by the labels that its findings have."""
-    found, rows = shown(studies.store_of(study)), {}
+    row_of, rows = studies.recorded(study), {}
     for job in study.jobs(lambda job: None, studies.seeds(study), False):
         label = re.sub(r"( units)?, seed \d+$", "", job.name)
         rows.setdefault(label, [])
-        if (row := found(job)) and row.get("state") != "begun":
+        if row := row_of(job):
             rows[label].append(row)
     return rows
 
@@ -152,7 +151,7 @@ def test_every_sentence_beneath_a_table_is_a_finding():
     comparison: a heading, a table, or what is said of settings and of errors."""
     texts = {text for _, finding in ALL for text in (finding.text, ONE_RUN + finding.text)}
     for study in STUDIES.values():
-        made = study.table(shown(studies.store_of(study)), studies.seeds(study), False)
+        made = study.table(studies.recorded(study), studies.seeds(study), False)
         said = {
             line.removeprefix("- ") for line in made.splitlines() if line and line[0] not in "|#"
         }
