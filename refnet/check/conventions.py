@@ -10,14 +10,14 @@ tests/check/test_compare.py::test_convention_is_named.
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, combinations, islice
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import arithmetic
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
-from refnet.check.mistakes import faint, mistakes, of_the_stack, of_the_types
+from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
+from refnet.check.mistakes.base import Mistakes
 from refnet.check.naive import covers, run
 from refnet.check.noise import spread
 from refnet.exact.enclose import Certified
@@ -25,6 +25,7 @@ from refnet.nets.stacked import StackedNet
 
 __all__ = ["Readings"]
 
+Pair = tuple[Mistake, Mistake]
 FORWARD = ("loss", "outputs")
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
@@ -58,20 +59,15 @@ class Readings:
             y=batch.y if batch.y.dtype.kind in "iu" else np.asarray(batch.y, float),
         )
         self.true = {name: value.value for name, value in certified.named().items()}
-        self.mistakes: list[Any] = []
+        self.mistakes: list[Mistake] = []
         self.found: list[tuple[str, Params]] = []
 
     def _computed(self) -> list[tuple[str, Params]]:
-        if not self.found and isinstance(self.net, StackedNet):
-            self._run(of_the_stack(self.net, self.params, self.batch))
         if not self.found and covers(self.net, self.params):
-            self._run(
-                chain(
-                    mistakes(self.net, self.params, self.batch),
-                    faint(self.net),
-                    of_the_types(self.net, self.certified.batch),
-                )
-            )
+            more: tuple[Mistakes, ...] = ()
+            if not isinstance(self.net, StackedNet):
+                more = faint(self.net), of_the_types(self.net, self.certified.batch)
+            self._run(chain(mistakes(self.net, self.params, self.batch), *more))
             with np.errstate(all="ignore"):
                 self.found += [
                     (
@@ -89,7 +85,7 @@ class Readings:
                 ]
         return self.found
 
-    def _run(self, every: Iterable[Any]) -> None:
+    def _run(self, every: Mistakes) -> None:
         with np.errstate(all="ignore"):
             self.mistakes = list(islice(every, self.passes()))
             self.found = [
@@ -374,16 +370,15 @@ class _Search:
         for first, second in self._affordable(pairs):
             yield f"{first.label}; {second.label}", self._together(first, second)
 
-    def _affordable(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    def _affordable(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         return islice(pairs, min(self.all.passes(), PAIRS))
 
-    def _together(self, first: Any, second: Any, **how: bool) -> Params:
+    def _together(self, first: Mistake, second: Mistake, **how: bool) -> Params:
         case = self.all
         try:
-            found: Params = first.run(case.net, case.params, case.batch, *second.passes, **how)
+            return first.run(case.net, case.params, case.batch, *second.passes, **how)
         except (ValueError, IndexError, KeyError):  # these two do not go together
             return {name: np.full_like(value, np.inf) for name, value in self.true.items()}
-        return found
 
     def _only_wrong(self, reading: Params) -> bool:
         """Whether a reading differs from the truth, and only where something is wrong."""

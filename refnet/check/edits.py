@@ -6,13 +6,12 @@ Checked by: tests/check/test_mistake_names.py.
 """
 
 from collections.abc import Iterator
-from itertools import permutations
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.check.mistakes.gates import taken
+from refnet.check.mistakes.gates import orders, taken
 from refnet.exact.enclose import Certified
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
@@ -78,10 +77,8 @@ def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
             f"each gate's block of {name} is transposed",
             np.concatenate([part.T for part in np.split(right, G)]),
         )
-    for order in permutations(range(G)):
-        if order != tuple(range(G)):
-            names = ", ".join(net.gates[n] for n in order)
-            yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
+    for order, names in orders(net.gates):
+        yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
     for n, gate in enumerate(net.gates):
         part = right.copy()
         part[n * net.hidden : (n + 1) * net.hidden] = 0
@@ -145,8 +142,7 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
     net = certified.net
     if isinstance(net, RecurrentNet) and len(net.gates) > 1:
         gates = {name: value for name, value in gradients.items() if plain(name) in STACKED}
-        for order in permutations(range(len(net.gates))):
-            names = ", ".join(net.gates[n] for n in order)
+        for order, names in orders(net.gates):
             yield (
                 f"the gradients' gates are stacked in the order {names}",
                 {name: taken(order)(value) for name, value in gates.items()},

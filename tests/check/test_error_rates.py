@@ -7,12 +7,12 @@ from shutil import which
 import numpy as np
 import pytest
 
-from refnet.check import errorrates
-from refnet.check.bugs import nameless
+from benchmarks.judge import rates
+from benchmarks.judge.bugs import nameless
+from benchmarks.judge.checkers import CASES, CHECKERS, checker_rows
+from benchmarks.judge.implementations import IMPLEMENTATIONS
 from refnet.check.cases import random_batch, random_params
-from refnet.check.checkers import CASES, CHECKERS, checker_rows
 from refnet.check.cli import add_commands
-from refnet.check.implementations import IMPLEMENTATIONS
 from refnet.check.mistakes import mistakes
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING
 from refnet.nets.gradients import loss_and_gradients
@@ -40,7 +40,7 @@ def command(*arguments):
 
 
 def test_no_false_alarm_on_correct_results():
-    rows = list(errorrates.correct_rows(40, seed=1, longest=20, implementations=HERE))
+    rows = list(rates.correct_rows(40, seed=1, longest=20, implementations=HERE))
     assert len(rows) > 150
     assert {row["verdict"] for row in rows} == {EXPLAINED}
     assert {row["cell"] for row in rows} == {"rnn", "lstm", "gru", "gru_before", "feedforward"}
@@ -52,7 +52,7 @@ def test_no_false_alarm_on_correct_results():
 def test_c_raises_no_alarm():
     if which("cc") is None:
         pytest.skip("there is no C compiler")
-    rows = list(errorrates.correct_rows(10, seed=3, longest=20, implementations=IN_C))
+    rows = list(rates.correct_rows(10, seed=3, longest=20, implementations=IN_C))
     assert {row["what"] for row in rows} == set(IN_C)
     assert {row["verdict"] for row in rows} == {EXPLAINED}
     assert len({row["cell"] for row in rows}) == 4
@@ -62,16 +62,16 @@ def test_other_implementations_raise_no_alarm():
     for name in ("torch", "jax", "autograd", "onnxruntime"):
         pytest.importorskip(name, reason=f"{name} (extras) is not installed")
     names = ("PyTorch", "JAX", "autograd", "onnxruntime", "ONNX reference")
-    rows = list(errorrates.correct_rows(12, seed=2, longest=10, implementations=names))
+    rows = list(rates.correct_rows(12, seed=2, longest=10, implementations=names))
     assert {row["what"] for row in rows} == set(names)
     assert {row["verdict"] for row in rows} == {EXPLAINED}
 
 
 @pytest.mark.parametrize("what", ["rnn h0", "rnn clipped", "gru every mask", "feedforward"])
 def test_no_bug_passes_that_rounding_could_not_hide(what):
-    case = next(n for n, (name, *_) in enumerate(errorrates.CASES) if name == what)
-    rows = list(errorrates.bug_rows(cases=[case]))
-    found = errorrates.summary(rows)
+    case = next(n for n, (name, *_) in enumerate(rates.CASES) if name == what)
+    rows = list(rates.bug_rows(cases=[case]))
+    found = rates.summary(rows)
     assert found["correct"] == 2 and found["bugs"] > (100 if what == "feedforward" else 200)
     assert found["missed"] == 0 and found["false_alarms"] == 0
     assert found["found"] + found["hidden_in_rounding"] == found["bugs"]
@@ -82,7 +82,7 @@ def test_no_bug_passes_that_rounding_could_not_hide(what):
 def test_bugs_are_of_every_kind():
     """At least 100 kinds; no two of one case have one name."""
     kinds = set()
-    for name, net, T, B in errorrates.CASES:
+    for name, net, T, B in rates.CASES:
         rng = np.random.default_rng(0)
         params, batch = random_params(net, rng, float), random_batch(net, rng, float, T, B)
         here = [one.name for one in (*mistakes(net, params, batch), *nameless(net, batch))]
@@ -99,7 +99,7 @@ def test_summary_counts_misses_and_false_alarms():
         {**bug, "verdict": EXPLAINED, "true_z": 1.0},
         {**bug, "verdict": NOT_ROUNDING, "true_z": 99.0},
     ]
-    found = errorrates.summary(rows)
+    found = rates.summary(rows)
     assert (found["false_alarms"], found["missed"], found["hidden_in_rounding"]) == (1, 1, 1)
     assert (found["found"], found["bugs"], found["largest_z_of_correct"]) == (1, 3, 7.0)
 
@@ -117,7 +117,7 @@ def test_tables_keep_counts_and_exceptions():
             "convention": "b",
         },
     ]
-    tables = errorrates.tables(rows)
+    tables = rates.tables(rows)
     assert tables["correct"] == [
         {"what": "c", "correct": 1, "false_alarms": 0, "largest_z_of_correct": 1.0}
     ]

@@ -6,7 +6,8 @@ import pytest
 
 from refnet.check.cases import random_batch, random_params
 from refnet.check.conventions import Readings
-from refnet.check.mistakes.stacked import Plan, of_the_stack, run
+from refnet.check.mistakes import mistakes
+from refnet.check.naive import run
 from refnet.check.noise import spread
 from refnet.check.verdict import NOT_ROUNDING, compare
 from refnet.exact import certify
@@ -77,7 +78,7 @@ def test_the_stack_without_a_mistake(name):
     y = batch.y if batch.y.dtype.kind == "i" else batch.y.astype(float)
     batch = batch._replace(x=batch.x.astype(float), y=y)
     true = run_on(net, params, batch, lambda array, name: array)
-    found = run(net, params, batch, Plan())
+    found = run(net, params, batch)
     assert set(found) == {key for key in true if key[0] not in "hc"}
     for key, value in found.items():
         assert abs(value - true[key]).max() <= 1e-13 * max(1, abs(true[key]).max()), key
@@ -89,7 +90,7 @@ def test_every_mistake_is_named(name):
     certified = certify(*case(**CASES[name]))
     readings, sigma = Readings(certified, pairs=False), spread(certified, np.float32)
     net, params, batch = readings.net, readings.params, readings.batch
-    known = [(one.name, one.run(net, params, batch)) for one in of_the_stack(net, params, batch)]
+    known = [(one.name, one.run(net, params, batch)) for one in mistakes(net, params, batch)]
     assert len(known) == len({label for label, _ in known}) >= 12
     same = dict(known)
     planted = 0
@@ -116,7 +117,7 @@ def test_a_name_explains_all_that_is_given():
     """One more wrong gradient, and it is none."""
     certified = certify(*case())
     readings = Readings(certified, pairs=False)
-    mistake = next(of_the_stack(readings.net, readings.params, readings.batch))
+    mistake = next(mistakes(readings.net, readings.params, readings.batch))
     label, reading = mistake.name, mistake.run(readings.net, readings.params, readings.batch)
     theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
     assert compare(theirs, certified, readings=readings).convention == label
@@ -195,7 +196,7 @@ def wrong_torch(mistake, net, params, batch):
             "seen one input",
         ),
         ("padding", "the lengths are ignored"),
-        ("gates", "the gates are read in the order i, o, f, g (as in ONNX)"),
+        ("gates", "the gates are read in the order i, o, f, g (as ONNX stacks them)"),
     ],
 )
 def test_mistakes_with_torch_are_named(mistake, name):
@@ -223,18 +224,11 @@ PAIRS = [
 def test_two_mistakes_at_once_are_named(name, pair):
     net, params, batch = case(**CASES[name])
     first, second = (
-        next(one for one in of_the_stack(net, params, batch) if text in one.name) for text in pair
+        next(one for one in mistakes(net, params, batch) if text in one.name) for text in pair
     )
-    theirs = first.run(net, params, batch, second)
+    theirs = first.run(net, params, batch, *second.passes)
     theirs = {key: np.asarray(value, np.float32) for key, value in theirs.items()}
     certified = certify(net, params, batch)
     verdict = compare(theirs, certified, readings=Readings(certified))
     assert set(verdict.convention.split("; ")) == {first.name, second.name}
     assert not compare(theirs, certified, readings=Readings(certified, pairs=False)).convention
-
-
-def test_two_plans_that_change_the_same_do_not_go_together():
-    net, params, batch = case()
-    first, second, *_ = of_the_stack(net, params, batch)
-    with pytest.raises(ValueError, match="change the same"):
-        first.run(net, params, batch, second)

@@ -282,8 +282,6 @@ def without(monkeypatch):
         (["check", "torch"], "python-flint", "torch"),
         (["check", "jax"], "python-flint", "jax"),
         (["check", "onnx"], "python-flint", "onnx"),
-        (["check", "rates"], "python-flint", "all,test"),
-        (["check", "checkers"], "python-flint", "torch,jax"),
         (["vectors", "write", "golden"], "python-flint", "certify"),
     ],
 )

@@ -1,18 +1,19 @@
 """Mistakes in the cells: other activations, other gates, gates in another order."""
 
+from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.mistakes.base import Mistakes, changed, mistake
+from refnet.check.mistakes.base import Mistakes, changed, mistake, reading
 from refnet.check.naive import PEEPHOLES, Pass
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["of_the_activation", "of_the_gates"]
+__all__ = ["of_the_activation", "of_the_gates", "of_the_order", "orders", "taken"]
 
 STACKED = ("Whh", "Wxh", "bh")
 KNOWN = {
@@ -84,43 +85,21 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
                 {"act'": lambda f, s: lambda a, h, dh: f(a, s.h[s.t], dh)},
             )
         return
-    yield from _of_the_order(net)
+    yield from of_the_order(net.gates, *STACKED)
+    yield from _one_by_one(net)
     yield from _of_the_sigmoid(net)
     yield from (_of_the_lstm if net.cell == "lstm" else _of_the_gru)(net, params)
 
 
-def _of_the_order(net: RecurrentNet) -> Mistakes:
-    G, H, gates = len(net.gates), net.hidden, net.gates
-    usual = tuple(range(G))
+def orders(gates: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Every other order of the gates, and their names in it."""
+    usual = tuple(range(len(gates)))
     for order in permutations(usual):
         if order != usual:
-            names = ", ".join(gates[n] for n in order)
-            source = KNOWN.get(names, "")
-            # block m is their gate order[m]: gate n finds its rows in block order.index(n)
-            yield mistake(
-                f"the gates are read in the order {names}{source}",
-                common=bool(source),
-                p=changed(taken(tuple(order.index(n) for n in usual)), *STACKED),
-                grads=changed(taken(order), *STACKED),
-            )
-
-    def apart(v: Array) -> Array:
-        return v.reshape(H, G, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape)
-
-    def together(v: Array) -> Array:
-        return v.reshape(G, H, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape)
-
-    if H > 1:
-        yield mistake(
-            "the gates are interleaved, unit by unit",
-            p=changed(apart, *STACKED),
-            grads=changed(together, *STACKED),
-        )
-    for n, gate in enumerate(gates[:2] if net.cell != "lstm" else gates):
-        yield mistake(f"no gradient flows through the gate {gate}", da=_without(n))
+            yield order, ", ".join(gates[n] for n in order)
 
 
-def taken(order: tuple[int, ...]) -> Any:
+def taken(order: tuple[int, ...]) -> Callable[[Array], Array]:
     """Block n of the result is block order[n]."""
 
     def take(stacked: Array) -> Array:
@@ -130,24 +109,52 @@ def taken(order: tuple[int, ...]) -> Any:
     return take
 
 
-def _without(n: int) -> Any:
-    def clear(da: Array, s: Pass) -> Array:
-        da = da.copy()
-        da[:, n] = 0
-        return da
+def of_the_order(gates: tuple[str, ...], *stacked: str) -> Mistakes:
+    """The gates in another order in the parameters of these names."""
+    for order, names in orders(gates):
+        source = KNOWN.get(names, "")
+        # block m is their gate order[m]: gate n finds its rows in block order.index(n)
+        there = tuple(order.index(n) for n in range(len(gates)))
+        yield reading(
+            f"the gates are read in the order {names}{source}",
+            taken(there),
+            taken(order),
+            *stacked,
+            common=bool(source),
+        )
 
-    return clear
+
+def _one_by_one(net: RecurrentNet) -> Mistakes:
+    G, H, gates = len(net.gates), net.hidden, net.gates
+    if H > 1:
+        yield reading(
+            "the gates are interleaved, unit by unit",
+            lambda v: v.reshape(H, G, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape),
+            lambda v: v.reshape(G, H, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape),
+            *STACKED,
+        )
+    for n, gate in enumerate(gates if net.cell == "lstm" else gates[:2]):
+        yield mistake(f"no gradient flows through the gate {gate}", da=_without(n))
 
 
-def _open(n: int) -> Any:
+def _with_gate(n: int, value: float) -> Callable[[Array, Pass], Array]:
+    """The gate n of (B, G, H) at a value."""
+
+    def change(v: Array, s: Pass) -> Array:
+        v = v.copy()
+        v[:, n] = value
+        return v
+
+    return change
+
+
+def _without(n: int) -> Callable[[Array, Pass], Array]:
+    return _with_gate(n, 0)
+
+
+def _open(n: int) -> Callable[[Array, Pass], Array]:
     """The gate n at 1: its sigmoid is 1 in any float type."""
-
-    def raised(a: Array, s: Pass) -> Array:
-        a = a.copy()
-        a[:, n] = 100
-        return a
-
-    return raised
+    return _with_gate(n, 100)
 
 
 def _of_the_sigmoid(net: RecurrentNet) -> Mistakes:
@@ -183,7 +190,7 @@ def _of_the_sigmoid(net: RecurrentNet) -> Mistakes:
     )
 
 
-def rows(H: int, n: int) -> slice:
+def _rows(H: int, n: int) -> slice:
     """The rows of gate n in a stacked array."""
     return slice(n * H, (n + 1) * H)
 
@@ -201,7 +208,7 @@ def altered(part: slice, change: Any) -> Any:
 
 def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
     H, act = net.hidden, net.activation.name
-    i, f, g = (rows(H, n) for n in range(3))
+    i, f, g = (_rows(H, n) for n in range(3))
     for value in (1, -1):
         word = "added to" if value > 0 else "subtracted from"
         yield mistake(
@@ -226,7 +233,7 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
                 v[kept], v[lost] = v[kept] - v[lost], 0
                 return v
 
-            yield mistake(name, p=changed(coupled, *STACKED), grads=changed(pulled, *STACKED))
+            yield reading(name, coupled, pulled, *STACKED)
     if net.activation.name == "tanh":
         yield mistake(
             "the candidate g takes the sigmoid instead of tanh",
@@ -283,11 +290,7 @@ def _scaled(n: int, pair: Any) -> Any:
 def _of_the_peepholes(params: Params) -> Mistakes:
     own = [name for name in PEEPHOLES if name in params]
     if own:
-        yield mistake(
-            "the peepholes are ignored",
-            p=changed(lambda w: 0 * w, *own),
-            grads=changed(lambda g: 0 * g, *own),
-        )
+        yield reading("the peepholes are ignored", np.zeros_like, np.zeros_like, *own)
         yield mistake(
             "the cell's gradient leaves out the peepholes",
             {
@@ -333,11 +336,13 @@ def _of_the_peepholes(params: Params) -> Mistakes:
 
 def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
     H = net.hidden
-    z, n = rows(H, 1), rows(H, 2)
+    z, n = _rows(H, 1), _rows(H, 2)
     negate = changed(altered(z, np.negative), *STACKED)
     yield mistake("z and 1 - z change places: h = z n + (1 - z) h", p=negate, grads=negate)
     yield mistake("the reset gate is left out (always 1)", a=_open(0), da=_without(0))
-    yield mistake("the update gate z is left out: h = n", common=False, a=_shut, da=_without(1))
+    yield mistake(
+        "the update gate z is left out: h = n", common=False, a=_with_gate(1, -80), da=_without(1)
+    )
     yield mistake(
         "the gradient of z has the wrong sign: n - h for h - n",
         da=_scaled(1, lambda s: (np.ones(1, s.x.dtype), -np.ones(1, s.x.dtype))),
@@ -357,10 +362,7 @@ def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
     if "bhn" not in params:
         yield mistake(
             "the GRU resets after the product, not before",
-            p=lambda p, s: {
-                **p,
-                "bhn": np.zeros(H, s.x.dtype if hasattr(s, "x") else p["bh"].dtype),
-            },
+            p=lambda p, s: {**p, "bhn": np.zeros(H, p["bh"].dtype)},
             grads=lambda g, s: {name: v for name, v in g.items() if name != "bhn"},
         )
         return
@@ -399,9 +401,3 @@ def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
         "the reset gate's gradient leaves out bhn",
         da=_scaled(0, lambda s: (s.u[s.t], s.u[s.t] - s.p["bhn"])),
     )
-
-
-def _shut(a: Array, s: Pass) -> Array:
-    a = a.copy()
-    a[:, 1] = -80
-    return a
