@@ -66,7 +66,7 @@ def nameless(net: Net, batch: Batch) -> Mistakes:
             of = s.x.dtype.type
             return lambda a, h, dh: f(a, h, dh) * of(scale) + dh * of(epsilon)
 
-        yield mistake(f"{act}' {label}", {"act'": slope})
+        yield mistake(f"{act}' {label}", act_pull=slope)
     if act == "tanh":
         yield mistake("tanh by a rational approximation", act=lambda f, s: _pade)
     if batch.x.dtype == np.float64:

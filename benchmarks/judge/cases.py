@@ -67,6 +67,12 @@ class Case(NamedTuple):
         return certify(net, params, batch)
 
 
+def table(text: str) -> tuple[Case, ...]:
+    """A case a line: its name, then D, H, C, T and B."""
+    rows = [line.rsplit(maxsplit=5) for line in text.strip().splitlines()]
+    return tuple(Case(name.strip(), *map(int, sizes)) for name, *sizes in rows)
+
+
 def wide(certified: Certified) -> tuple[Params, Batch]:
     """Parameters and batch in float64."""
     batch = certified.batch

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.judge.bugs import CORRECT, bugs
-from benchmarks.judge.cases import Case, wide
+from benchmarks.judge.cases import table, wide
 from refnet.batch import Params
 from refnet.check.conventions import Readings
 from refnet.check.noise import spread
@@ -32,25 +32,22 @@ CHECKERS = (
 )
 KINDS = 9
 """How many kinds of bugs are planted in a case, each in one case alone."""
-CASES = tuple(
-    Case(*entry)
-    for entry in (
-        ("rnn", 2, 4, 3, 5, 2),
-        ("rnn fading", 2, 4, 3, 40, 2),
-        ("rnn relu gain", 2, 4, 3, 5, 2),
-        ("rnn every mask", 2, 4, 3, 6, 3),
-        ("rnn orthogonal", 2, 4, 3, 6, 2),
-        ("rnn svd", 2, 4, 3, 6, 2),
-        ("lstm", 2, 3, 3, 6, 2),
-        ("lstm every mask peepholes", 2, 3, 3, 6, 3),
-        ("gru", 2, 3, 3, 6, 2),
-        ("gru_before mask h0", 2, 3, 3, 6, 3),
-        ("feedforward", 4, 5, 3, 2, 4),
-        ("feedforward relu", 4, 5, 3, 2, 4),
-        ("stacked lstm mask", 2, 3, 3, 5, 3),
-        ("stacked gru every", 2, 3, 3, 5, 2),
-    )
-)
+CASES = table("""
+rnn                          2   4   3   5   2
+rnn fading                   2   4   3  40   2
+rnn relu gain                2   4   3   5   2
+rnn every mask               2   4   3   6   3
+rnn orthogonal               2   4   3   6   2
+rnn svd                      2   4   3   6   2
+lstm                         2   3   3   6   2
+lstm every mask peepholes    2   3   3   6   3
+gru                          2   3   3   6   2
+gru_before mask h0           2   3   3   6   3
+feedforward                  4   5   3   2   4
+feedforward relu             4   5   3   2   4
+stacked lstm mask            2   3   3   5   3
+stacked gru every            2   3   3   5   2
+""")
 Program = Callable[[Params], Params]
 """Every quantity that an implementation gives, from its parameters and x."""
 

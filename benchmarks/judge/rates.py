@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.judge.bugs import CORRECT, bugs
-from benchmarks.judge.cases import Case, wide
+from benchmarks.judge.cases import table, wide
 from benchmarks.judge.implementations import IMPLEMENTATIONS, refused
 from refnet.batch import Batch
 from refnet.check.cases import random_case
@@ -31,37 +31,34 @@ Row = dict[str, Any]
 DTYPES = (np.float32, np.float64)
 ACCEPTED = (EXPLAINED, UNJUDGED)
 """Nothing wrong is found, which is an error of the judge for a bug and none for what is right."""
-CASES = tuple(
-    Case(*entry)
-    for entry in (
-        ("rnn", 3, 3, 4, 2, 2),
-        ("rnn", 3, 4, 4, 5, 2),
-        ("rnn", 3, 16, 4, 10, 4),
-        ("rnn", 3, 32, 4, 50, 4),
-        ("rnn", 3, 8, 4, 200, 2),
-        ("rnn every mask", 3, 6, 4, 10, 4),
-        ("rnn h0", 2, 5, 3, 7, 3),
-        ("rnn relu gain", 2, 5, 3, 7, 3),
-        ("rnn clipped", 2, 5, 3, 7, 3),
-        ("rnn orthogonal", 3, 5, 4, 8, 3),
-        ("rnn svd", 3, 5, 4, 8, 3),
-        ("rnn cayley", 3, 5, 4, 8, 3),
-        ("rnn householder", 3, 5, 4, 8, 3),
-        ("lstm", 3, 8, 4, 10, 3),
-        ("lstm", 3, 12, 4, 50, 2),
-        ("lstm every mask h0", 3, 5, 4, 8, 4),
-        ("lstm every peepholes", 3, 5, 4, 7, 3),
-        ("lstm orthogonal", 3, 4, 3, 6, 3),
-        ("gru", 3, 6, 4, 8, 3),
-        ("gru", 3, 12, 4, 50, 2),
-        ("gru every mask", 3, 5, 4, 8, 4),
-        ("gru_before mask", 3, 5, 4, 8, 4),
-        ("gru_before every", 3, 8, 4, 20, 2),
-        ("feedforward", 4, 6, 3, 2, 8),
-        ("feedforward relu", 6, 10, 4, 3, 8),
-        ("feedforward svd", 5, 6, 3, 2, 8),
-    )
-)
+CASES = table("""
+rnn                          3   3   4   2   2
+rnn                          3   4   4   5   2
+rnn                          3  16   4  10   4
+rnn                          3  32   4  50   4
+rnn                          3   8   4 200   2
+rnn every mask               3   6   4  10   4
+rnn h0                       2   5   3   7   3
+rnn relu gain                2   5   3   7   3
+rnn clipped                  2   5   3   7   3
+rnn orthogonal               3   5   4   8   3
+rnn svd                      3   5   4   8   3
+rnn cayley                   3   5   4   8   3
+rnn householder              3   5   4   8   3
+lstm                         3   8   4  10   3
+lstm                         3  12   4  50   2
+lstm every mask h0           3   5   4   8   4
+lstm every peepholes         3   5   4   7   3
+lstm orthogonal              3   4   3   6   3
+gru                          3   6   4   8   3
+gru                          3  12   4  50   2
+gru every mask               3   5   4   8   4
+gru_before mask              3   5   4   8   4
+gru_before every             3   8   4  20   2
+feedforward                  4   6   3   2   8
+feedforward relu             6  10   4   3   8
+feedforward svd              5   6   3   2   8
+""")
 COLUMNS = {
     "what": 60,
     "cell": 6,

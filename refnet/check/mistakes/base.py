@@ -59,9 +59,9 @@ class Mistake:
 Mistakes = Iterator[Mistake]
 
 
-def mistake(name: str, change: Any = None, common: bool = True, **places: Any) -> Mistake:
-    """A mistake of one pass: functions of (value, s) by place, as a dict or by keyword."""
-    return Mistake(name, ({**(change or {}), **places},), common)
+def mistake(name: str, common: bool = True, **places: Any) -> Mistake:
+    """A mistake of one pass: functions of (value, s) by place."""
+    return Mistake(name, (places,), common)
 
 
 def changed(change: Any, *names: str) -> Callable[[Params, Pass], Params]:

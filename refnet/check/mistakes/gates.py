@@ -33,42 +33,35 @@ def of_the_activation(net: Net) -> Mistakes:
             if other.name != name and not other.start and other.name != "oplu":
                 yield mistake(
                     f"the activation is {other.name} instead of {name}",
-                    {
-                        "act": lambda f, s, o=other: lambda a: o.value(a, {}, o.alpha),
-                        "act'": lambda f, s, o=other: (
-                            lambda a, h, dh: o.pull(a, h, dh, {}, o.alpha)[0]
-                        ),
-                    },
+                    act=lambda f, s, o=other: lambda a: o.value(a, {}, o.alpha),
+                    act_pull=lambda f, s, o=other: (
+                        lambda a, h, dh: o.pull(a, h, dh, {}, o.alpha)[0]
+                    ),
                 )
     if name == "identity":
         return
     yield mistake(
-        f"{name}' is taken of a where h belongs",
-        {"act'": lambda f, s: lambda a, h, dh: f(a, a, dh)},
+        f"{name}' is taken of a where h belongs", act_pull=lambda f, s: lambda a, h, dh: f(a, a, dh)
     )
     yield mistake(
         f"{name}' is taken of h where a belongs",
-        {"act'": lambda f, s: lambda a, h, dh: f(h, s.act(h), dh)},
+        act_pull=lambda f, s: lambda a, h, dh: f(h, s.act(h), dh),
     )
-    yield mistake(f"{name}' is left out", {"act'": lambda f, s: lambda a, h, dh: dh})
+    yield mistake(f"{name}' is left out", act_pull=lambda f, s: lambda a, h, dh: dh)
     if name == "tanh":
         yield mistake(
             "tanh' is 1 - h, without the square",
-            {"act'": lambda f, s: lambda a, h, dh: (1 - h) * dh},
+            act_pull=lambda f, s: lambda a, h, dh: (1 - h) * dh,
         )
     if name in ("relu", "leaky_relu", "prelu"):
         yield mistake(
             f"{name}' at 0 is that from the right, 1",
-            {"act'": lambda f, s: lambda a, h, dh: f(*_right_of_zero(a, h), dh)},
+            act_pull=lambda f, s: lambda a, h, dh: f(*_right_of_zero(a, h), dh),
         )
     if name in ("relu", "leaky_relu"):
         yield mistake(
             f"{name}' at 0 is the mean of those from both sides",
-            {
-                "act'": lambda f, s: (
-                    lambda a, h, dh: (f(a, h, dh) + f(*_right_of_zero(a, h), dh)) / 2
-                )
-            },
+            act_pull=lambda f, s: lambda a, h, dh: (f(a, h, dh) + f(*_right_of_zero(a, h), dh)) / 2,
         )
 
 
@@ -82,7 +75,7 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         if len(batch.x) > 1:
             yield mistake(
                 f"{net.activation.name}' is taken of the state one step earlier",
-                {"act'": lambda f, s: lambda a, h, dh: f(a, s.h[s.t], dh)},
+                act_pull=lambda f, s: lambda a, h, dh: f(a, s.h[s.t], dh),
             )
         return
     yield from of_the_order(net.gates, *STACKED)
@@ -161,32 +154,27 @@ def _of_the_sigmoid(net: RecurrentNet) -> Mistakes:
     for name, slope in (("max(0, min(1, 0.2 a + 0.5))", 5), ("max(0, min(1, a / 6 + 0.5))", 6)):
         yield mistake(
             f"the gates' sigmoid is the hard one, {name}",
-            {
-                "sigmoid": lambda f, s, n=slope: lambda a: np.clip(a / n + a.dtype.type(0.5), 0, 1),
-                "sigmoid'": lambda f, s, n=slope: (
-                    lambda a, v, dv: np.where((v > 0) & (v < 1), dv / n, 0)
-                ),
-            },
+            sigmoid=lambda f, s, n=slope: lambda a: np.clip(a / n + a.dtype.type(0.5), 0, 1),
+            sigmoid_pull=lambda f, s, n=slope: (
+                lambda a, v, dv: np.where((v > 0) & (v < 1), dv / n, 0)
+            ),
         )
     yield mistake(
         "the gates use tanh instead of the sigmoid",
-        {
-            "sigmoid": lambda f, s: np.tanh,
-            "sigmoid'": lambda f, s: lambda a, v, dv: dv * (1 - v * v),
-        },
+        sigmoid=lambda f, s: np.tanh,
+        sigmoid_pull=lambda f, s: lambda a, v, dv: dv * (1 - v * v),
     )
     yield mistake(
         "the gates' sigmoid' is taken of a: a (1 - a)",
-        {"sigmoid'": lambda f, s: lambda a, v, dv: f(a, a, dv)},
+        sigmoid_pull=lambda f, s: lambda a, v, dv: f(a, a, dv),
     )
     yield mistake(
         "the gates' sigmoid' is taken of the sigmoid's value",
-        {"sigmoid'": lambda f, s: lambda a, v, dv: f(v, s.sigmoid(v), dv)},
+        sigmoid_pull=lambda f, s: lambda a, v, dv: f(v, s.sigmoid(v), dv),
     )
-    yield mistake("the gates' sigmoid' is left out", {"sigmoid'": lambda f, s: lambda a, v, dv: dv})
+    yield mistake("the gates' sigmoid' is left out", sigmoid_pull=lambda f, s: lambda a, v, dv: dv)
     yield mistake(
-        "the gates' sigmoid' is s, not s (1 - s)",
-        {"sigmoid'": lambda f, s: lambda a, v, dv: dv * v},
+        "the gates' sigmoid' is s, not s (1 - s)", sigmoid_pull=lambda f, s: lambda a, v, dv: dv * v
     )
 
 
@@ -237,23 +225,25 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
     if net.activation.name == "tanh":
         yield mistake(
             "the candidate g takes the sigmoid instead of tanh",
-            {"g": lambda f, s: s.sigmoid, "g'": lambda f, s: s.sigmoid_pull},
+            g=lambda f, s: s.sigmoid,
+            g_pull=lambda f, s: s.sigmoid_pull,
         )
     if act != "identity":
         yield mistake(
             f"h = o c, without {act}",
-            {"k": lambda f, s: lambda c: c, "k'": lambda f, s: lambda c, k, dk: dk},
+            k=lambda f, s: lambda c: c,
+            k_pull=lambda f, s: lambda c, k, dk: dk,
         )
         yield mistake(
-            f"{act}'(c) is left out of the backward pass", {"k'": lambda f, s: lambda c, k, dk: dk}
+            f"{act}'(c) is left out of the backward pass", k_pull=lambda f, s: lambda c, k, dk: dk
         )
         yield mistake(
             f"{act}' is taken of c where {act}(c) belongs",
-            {"k'": lambda f, s: lambda c, k, dk: f(c, c, dk)},
+            k_pull=lambda f, s: lambda c, k, dk: f(c, c, dk),
         )
         yield mistake(
             f"{act}'(c) is taken of the cell one step earlier",
-            {"k'": lambda f, s: lambda c, k, dk: f(s.c[s.t], s.act(s.c[s.t]), dk)},
+            k_pull=lambda f, s: lambda c, k, dk: f(s.c[s.t], s.act(s.c[s.t]), dk),
         )
     yield from _of_the_cell()
     yield from _of_the_peepholes(params)
@@ -293,10 +283,8 @@ def _of_the_peepholes(params: Params) -> Mistakes:
         yield reading("the peepholes are ignored", np.zeros_like, np.zeros_like, *own)
         yield mistake(
             "the cell's gradient leaves out the peepholes",
-            {
-                "q": lambda v, s: v - s.p["Wpo"] * s.da[:, 3] if "Wpo" in s.p else v,
-                "carry": lambda v, s: (v[0], s.v[s.t][:, 1] * s.full),
-            },
+            q=lambda v, s: v - s.p["Wpo"] * s.da[:, 3] if "Wpo" in s.p else v,
+            carry=lambda v, s: (v[0], s.v[s.t][:, 1] * s.full),
         )
         for names in (("Wpi", "Wpf"), ("Wpi", "Wpo"), ("Wpf", "Wpo")):
             if set(names) <= set(own):

@@ -143,7 +143,10 @@ def _dropped_steps(net: RecurrentNet, batch: Batch) -> Mistakes:
         places = {"y": cut} if net.readout == "every" else {}
         yield mistake(
             f"the {label} step of the sequence is dropped",
-            {"x": cut, "mask": cut, **places, "grads": changed(padded(kept, batch.x.shape), "x")},
+            x=cut,
+            mask=cut,
+            **places,
+            grads=changed(padded(kept, batch.x.shape), "x"),
         )
 
 

@@ -36,9 +36,10 @@ def of_the_layers(net: FeedforwardNet, params: Params) -> Mistakes:
             if name != "identity":
                 yield mistake(
                     f"{name} is left out in layer {layer}",
-                    {"act": _in(layer, lambda a: a), "act'": _back_in(layer)},
+                    act=_in(layer, lambda a: a),
+                    act_pull=_back_in(layer),
                 )
-                yield mistake(f"{name}' is left out in layer {layer}", {"act'": _back_in(layer)})
+                yield mistake(f"{name}' is left out in layer {layer}", act_pull=_back_in(layer))
             yield mistake(
                 f"no gradient flows below layer {layer + 1}",
                 e=lambda v, s, n=layer: 0 * v if s.t == n + 1 else v,

@@ -3,6 +3,8 @@
 Checked by: tests/check/test_stacked_mistakes.py.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -19,11 +21,13 @@ from refnet.check.mistakes.base import (
 )
 from refnet.check.mistakes.gates import of_the_order
 from refnet.check.mistakes.inputs import of_the_axes
-from refnet.check.naive import Change
+from refnet.check.naive import Change, Pass
 from refnet.nets.stacked import StackedNet, named, turned
 
 __all__ = ["of_the_stack"]
 
+Turn = Callable[[Array, Array, str], Array]
+"""Values (T, B, N) in the order of a cell's own direction, from the lengths and its suffix."""
 STACKED = ("Whh", "Wxh", "Wxh.W", "bh")
 SECOND = "the second direction"
 
@@ -50,9 +54,13 @@ def _whole(values: Array, steps: Array, suffix: str) -> Array:
     return turned(values, np.full_like(steps, len(values)), suffix)
 
 
+def _always(turn: Turn, f: Turn, s: Pass) -> Turn:
+    return turn
+
+
 def _of_the_directions(net: StackedNet, batch: Batch) -> Mistakes:
     masked = batch.mask is not None
-    turns: tuple[tuple[bool, str, Any, tuple[str, ...]], ...] = (
+    turns: tuple[tuple[bool, str, Turn, tuple[str, ...]], ...] = (
         (True, f"{SECOND} runs forward in time, too", _as_it_is, ("into", "out")),
         (True, f"{SECOND}'s outputs are not turned back in time", _as_it_is, ("out",)),
         (
@@ -83,7 +91,7 @@ def _of_the_directions(net: StackedNet, batch: Batch) -> Mistakes:
     if len(batch.x) > 1:
         for possible, label, turn, places in turns:
             if possible:
-                yield mistake(label, {place: lambda f, s, turn=turn: turn for place in places})
+                yield Mistake(label, ({place: partial(_always, turn) for place in places},))
         if net.readout == "last":
             yield mistake(
                 f"the read-out takes {SECOND} at the last time step, of which it has seen one "

@@ -12,11 +12,11 @@ at once are two changes.
 
 Places, with the values that they see: ``p`` (the parameters that the cell uses; of a stack those
 that are given), ``x``, ``y``, ``mask``, ``h0``; ``sigmoid``, ``act``, and in the LSTM ``g`` and
-``k`` (functions of a or c, for the gates, the candidate and the output), with ``sigmoid'``,
-``act'``, ``g'`` and ``k'`` (functions of a, of the value and of the cotangent); ``a``, ``peep``
-(the cell that the output gate sees), ``h``, ``steps`` (of a read-out at the last step), ``rows``
-(what is read out), ``each`` (weighted losses and gradients, before the division; ``s.raw`` has
-them before the weights), ``divisor``; ``direct`` (the read-out's gradient, by state), ``e`` and
+``k`` (functions of a or c, for the gates, the candidate and the output), with ``sigmoid_pull``,
+``act_pull``, ``g_pull`` and ``k_pull`` (functions of a, of the value and of the cotangent); ``a``,
+``peep`` (the cell that the output gate sees), ``h``, ``steps`` (of a read-out at the last step),
+``rows`` (what is read out), ``each`` (weighted losses and gradients, before the division; ``s.raw``
+has them before the weights), ``divisor``; ``direct`` (the read-out's gradient, by state), ``e`` and
 ``q`` (complete gradients of h and c), ``clip`` (its bound), ``da``, ``rec`` (da as Whh sees it),
 ``W`` (the matrix of the backward recursion), ``carry`` (e and q, one step earlier), ``past`` and
 ``seen`` (h and x in the weight gradients), ``parts`` (one step's share of them), ``grads`` (before

@@ -31,11 +31,11 @@ class _Net(Pass):
         matrices, tapes = self.net.matrices(self.params)
         self.p = self.at("p", self.gained(matrices))
         self.sigmoid = self.at("sigmoid", _sigmoid)
-        self.sigmoid_pull = self.at("sigmoid'", _sigmoid_pull)
+        self.sigmoid_pull = self.at("sigmoid_pull", _sigmoid_pull)
         self.act = self.at("act", self._act)
-        self.act_pull = self.at("act'", self._act_pull)
-        self.g, self.g_pull = self.at("g", self.act), self.at("g'", self.act_pull)
-        self.k_of, self.k_pull = self.at("k", self.act), self.at("k'", self.act_pull)
+        self.act_pull = self.at("act_pull", self._act_pull)
+        self.g, self.g_pull = self.at("g", self.act), self.at("g_pull", self.act_pull)
+        self.k_of, self.k_pull = self.at("k", self.act), self.at("k_pull", self.act_pull)
         self.bound = self.at("clip", getattr(self.net, "clip_step", None))
         self.slopes: Params = {}
         return matrices, tapes
