@@ -16,16 +16,22 @@ import numpy as np
 from benchmarks.judge.bugs import CORRECT, bugs
 from benchmarks.judge.cases import table, wide
 from benchmarks.judge.implementations import IMPLEMENTATIONS, refused
-from refnet.batch import Batch
 from refnet.check.cases import random_case
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import Mistake
 from refnet.check.noise import spread
 from refnet.check.tables import cell, save, show, size, target
-from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, UNJUDGED, compare, compare_values
+from refnet.check.verdict import (
+    EXPLAINED,
+    LIMITS,
+    NOT_ROUNDING,
+    UNJUDGED,
+    Verdict,
+    compare,
+    compare_values,
+)
 from refnet.exact.enclose import Certified, certify
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.gradients import Net
 
 Row = dict[str, Any]
 DTYPES = (np.float32, np.float64)
@@ -78,13 +84,19 @@ COUNTS = {
 """What is counted of each kind of row."""
 
 
-def _sizes(net: Net, batch: Batch) -> Row:
+def _row(certified: Certified, verdict: Verdict) -> Row:
+    """The sizes of the case and what the judge says."""
+    net, x = certified.net, certified.batch.x
     flat = isinstance(net, FeedforwardNet)
     return {
-        "T": 0 if flat else len(batch.x),
-        "B": batch.x.shape[-2],
+        "T": 0 if flat else len(x),
+        "B": x.shape[-2],
         "H": net.widths[1] if flat else net.hidden,
         "cell": "feedforward" if flat else net.cell,
+        "dtype": x.dtype.name,
+        "z": verdict.worst.z,
+        "worst": verdict.worst.name,
+        "verdict": verdict.verdict,
     }
 
 
@@ -118,16 +130,12 @@ def correct_rows(
                 "kind": "correct",
                 "what": name,
                 "net": number,
-                **_sizes(net, batch),
+                **_row(certified, verdict),
                 "activation": net.activation.name,
                 "readout": getattr(net, "readout", ""),
                 "mask": batch.mask is not None,
                 "peepholes": "Wpi" in params,
                 "transition": "" if net.transition is None else type(net.transition).__name__,
-                "dtype": np.dtype(dtype).name,
-                "z": verdict.worst.z,
-                "worst": verdict.worst.name,
-                "verdict": verdict.verdict,
                 "note": verdict.worst.note,
             }
 
@@ -163,12 +171,8 @@ def bug_rows(
                     "kind": "correct" if bug is CORRECT else "bug",
                     "what": bug.label,
                     "case": CASES[number].name,
-                    **_sizes(net, batch),
-                    "dtype": np.dtype(dtype).name,
-                    "z": verdict.worst.z,
+                    **_row(certified, verdict),
                     "true_z": compare_values(exact, true, sigma, dtype, ()).worst.z,
-                    "worst": verdict.worst.name,
-                    "verdict": verdict.verdict,
                     "convention": verdict.convention,
                 }
 

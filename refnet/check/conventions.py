@@ -9,6 +9,7 @@ tests/check/test_compare.py::test_convention_is_named.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain, combinations, islice
 
 import numpy as np
@@ -60,38 +61,26 @@ class Readings:
         )
         self.true = {name: value.value for name, value in certified.named().items()}
         self.mistakes: list[Mistake] = []
-        self.found: list[tuple[str, Params]] = []
 
-    def _computed(self) -> list[tuple[str, Params]]:
-        if not self.found and covers(self.net, self.params):
-            more: tuple[Mistakes, ...] = ()
-            if not isinstance(self.net, StackedNet):
-                more = faint(self.net), of_the_types(self.net, self.certified.batch)
-            self._run(chain(mistakes(self.net, self.params, self.batch), *more))
-            with np.errstate(all="ignore"):
-                self.found += [
-                    (
-                        label,
-                        run(
-                            self.net,
-                            {
-                                **self.params,
-                                **{name: np.asarray(value, float) for name, value in other.items()},
-                            },
-                            self.batch,
-                        ),
-                    )
-                    for label, other in self.variants.items()
-                ]
-        return self.found
-
-    def _run(self, every: Mistakes) -> None:
+    @cached_property
+    def computed(self) -> list[tuple[str, Params]]:
+        """What every mistake, and every variant, would give, by its name."""
+        if not covers(self.net, self.params):
+            return []
+        more: tuple[Mistakes, ...] = ()
+        if not isinstance(self.net, StackedNet):
+            more = faint(self.net), of_the_types(self.net, self.certified.batch)
+        every = chain(mistakes(self.net, self.params, self.batch), *more)
         with np.errstate(all="ignore"):
             self.mistakes = list(islice(every, self.passes()))
-            self.found = [
+            readings = [
                 (mistake.name, mistake.run(self.net, self.params, self.batch))
                 for mistake in self.mistakes
             ]
+            for label, other in self.variants.items():
+                wide = {name: np.asarray(value, float) for name, value in other.items()}
+                readings.append((label, run(self.net, self.params | wide, self.batch)))
+        return readings
 
     def passes(self) -> int:
         """How many passes WORK allows."""
@@ -135,10 +124,10 @@ class Readings:
         with np.errstate(all="ignore"):
             search = _Search(self, given, set(wrong) & set(given), sigma, u)
             before = _Search(former, former.true, set(), sigma, u)
-            seen = {label for label, reading in former._computed() if before.whole(reading) > 1}
+            seen = {label for label, reading in former.computed if before.whole(reading) > 1}
             return search.best(
                 (label.format("the weight gradients"), reading)
-                for label, reading in self._computed()
+                for label, reading in self.computed
                 if label not in seen
             )
 
@@ -158,7 +147,7 @@ class _Search:
         }
         usual = max(known.values(), default=u)
         self.relative = {name: known.get(name, usual) for name in size}
-        self.endless = {
+        self.infinite = {
             name: bad for name, value in given.items() if (bad := ~np.isfinite(value)).any()
         }
         self.gap = {
@@ -181,9 +170,10 @@ class _Search:
         theirs = self.given[name]
         if theirs.shape != value.shape:
             return np.inf
-        if name in self.endless:
+        if name in self.infinite:
             theirs, value = (
-                np.where(self.endless[name] & ~np.isfinite(one), 0, one) for one in (theirs, value)
+                np.where(self.infinite[name] & ~np.isfinite(array), 0, array)
+                for array in (theirs, value)
             )
         size, left = _norm(value), _norm(theirs - value)
         enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
@@ -208,10 +198,10 @@ class _Search:
                 return np.inf
         return worst
 
-    def best(self, found: Iterable[tuple[str, Params]]) -> str:
+    def best(self, readings: Iterable[tuple[str, Params]]) -> str:
         """The closest reading; an earlier one unless another is twice as close."""
         least, label = np.inf, ""
-        for name, reading in found:
+        for name, reading in readings:
             ratio = self.whole(reading)
             if ratio <= 1 and (not label or ratio < least / 2):
                 least, label = ratio, name
@@ -225,10 +215,10 @@ class _Search:
                 yield label, {**self.true, name: value}
         for label, part in shared_edits(self.true, self.all.certified):
             yield label, {**self.true, **part}
-        for label, reading in self.all._computed():
+        for label, reading in self.all.computed:
             yield label.format("the weight gradients"), reading
         if len(self.wrong) == 1:
-            for label, reading in self.all._computed():
+            for label, reading in self.all.computed:
                 if "{}" in label and name in reading:
                     yield label.format(name), {**self.true, name: reading[name]}
 
@@ -318,7 +308,7 @@ class _Search:
     def two(self) -> Iterator[tuple[str, Params]]:
         """Two mistakes at once, of which one may be an edit of one quantity."""
         certified = self.all.certified
-        computed = self.all._computed()
+        computed = self.all.computed
         for label, reading in [("", self.true), *computed]:
             if not self.wrong <= set(reading):
                 continue
@@ -349,7 +339,9 @@ class _Search:
         be among the two."""
         case = self.all
         common = [mistake for mistake in case.mistakes if mistake.common]
-        seen = {mistake.name: reading for mistake, (_, reading) in zip(case.mistakes, case.found)}
+        seen = {
+            mistake.name: reading for mistake, (_, reading) in zip(case.mistakes, case.computed)
+        }
         common = [mistake for mistake in common if self._only_wrong(seen[mistake.name])]
         forward = [mistake for mistake in common if mistake.forward]
         others = [mistake for mistake in common if not mistake.forward]

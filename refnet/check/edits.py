@@ -184,14 +184,14 @@ def shared_fitted_edits(
             f"every gradient is clipped at {bound:.6g}",
             {name: np.clip(right[name], -bound, bound) for name in names},
         )
-    own = [name for name in names if name[1:] in certified.params]
-    decay = _decay({name: right[name] for name in own}, given, certified.params)
+    weights = [name for name in names if name[1:] in certified.params]
+    decay = _decay({name: right[name] for name in weights}, given, certified.params)
     if decay is not None:
         yield (
             f"every gradient has {decay:.4g} times the parameter added (weight decay)",
             {
                 name: right[name] + decay * np.asarray(certified.params[name[1:]], float)
-                for name in own
+                for name in weights
             },
         )
 
@@ -210,7 +210,7 @@ def _times(factor: float, certified: Certified) -> str:
     sizes: dict[str, float] = {"B": x.shape[-2], "C": C}
     if x.ndim == 3:
         sizes |= {"T": len(x), "T B": len(x) * x.shape[1], "gain": getattr(net, "gain", 1)}
-    found = [
+    texts = [
         text
         for name, size in sizes.items()
         if size != 1
@@ -224,7 +224,7 @@ def _times(factor: float, certified: Certified) -> str:
         more = abs(factor) - 1
         return f"{'-' * (factor < 0)}(1 {'+' if more > 0 else '-'} {abs(more):.2g}) times"
     sign = "-" * (factor < 0)
-    return f"{' = '.join([*(sign + text for text in found), f'{factor:.6g}'])} times"
+    return f"{' = '.join([*(sign + text for text in texts), f'{factor:.6g}'])} times"
 
 
 def _decay(right: Params, theirs: Params, params: Params) -> float | None:

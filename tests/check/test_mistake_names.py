@@ -17,7 +17,6 @@ from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
 pytestmark = pytest.mark.needs("flint")
@@ -50,12 +49,7 @@ class Judge:
         )
 
     def right(self):
-        found = loss_and_gradients(self.net, self.params, self.batch)
-        return {
-            "loss": found.loss,
-            "outputs": found.outputs,
-            **{f"d{name}": value for name, value in found.gradients.items()},
-        }
+        return reference_results(self.net, self.params, self.batch)
 
 
 R = RecurrentNet
@@ -99,10 +93,10 @@ def test_every_mistake_is_named(name):
     batch = judge.batch._replace(x=judge.batch.x.astype(float))
     right = run(net, judge.params, judge.batch)
     assert judge(right).verdict == EXPLAINED
-    planted = {one.label: one for one in mistakes(net, judge.params, judge.batch)}
+    planted = {each.label: each for each in mistakes(net, judge.params, judge.batch)}
     own = 0
-    for label, one in planted.items():
-        theirs = one.run(net, judge.params, judge.batch)
+    for label, mistake in planted.items():
+        theirs = mistake.run(net, judge.params, judge.batch)
         theirs = {key: value for key, value in theirs.items() if key not in ("h", "c")}
         if all(np.array_equal(theirs[key], right[key]) for key in theirs):
             continue
@@ -137,19 +131,16 @@ def test_every_mistake_is_named(name):
 )
 def test_small_constants_of_the_loss_are_named(net, dtype, least):
     judge = Judge(net, dtype=dtype)
-    names = []
-    for one in faint(net):
-        verdict = judge(one.run(net, judge.params, judge.batch))
-        if "1e-16" in one.label and verdict.verdict == EXPLAINED:
+    names = set()
+    for mistake in faint(net):
+        verdict = judge(mistake.run(net, judge.params, judge.batch))
+        if "1e-16" in mistake.name and verdict.verdict == EXPLAINED:
             continue  # below the unit roundoff of float64, where a form's loss looks alike
-        assert verdict.convention in (one.label, ""), verdict.convention
-        names += [one.label] * (verdict.verdict == NOT_ROUNDING)
-        assert bool(verdict.convention) == (verdict.verdict == NOT_ROUNDING), one.label
-    assert {
-        "label smoothing of 0.05",
-        f"the loss is -log(p + {least:.0e}) in place of -log p",
-        f"the loss is -log(p + {least:.0e}) in place of -log p, without it in the gradient",
-    } <= set(names)
+        wrong = verdict.verdict == NOT_ROUNDING
+        assert verdict.convention == (mistake.name if wrong else "")
+        names |= {mistake.name} if wrong else set()
+    finite = f"the loss is -log(p + {least:.0e}) in place of -log p"
+    assert {"label smoothing of 0.05", finite, f"{finite}, without it in the gradient"} <= names
 
 
 @pytest.fixture(scope="module")
@@ -249,31 +240,18 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
     judge, G = judges[cell], len(order)
     gates = ", ".join(judge.net.gates[n] for n in order)
 
-    def stacked(array):
-        parts = np.split(array, G)
-        return np.concatenate([parts[n] for n in order])
+    def stacked(arrays, order):
+        return {
+            name: value.reshape(G, -1)[list(order)].reshape(value.shape)
+            if name.removeprefix("d") in ("Whh", "Wxh", "bh")
+            else value
+            for name, value in arrays.items()
+        }
 
-    def ours(array):
-        parts = np.split(array, G)
-        return np.concatenate([parts[order.index(n)] for n in range(G)])
-
-    shown = {
-        key: stacked(value) if key in ("dWhh", "dWxh", "dbh") else value
-        for key, value in judge.right().items()
-    }
+    shown = stacked(judge.right(), order)
     assert judge(shown).convention == f"the gradients' gates are stacked in the order {gates}"
-    read = {
-        key: ours(value) if key in ("Whh", "Wxh", "bh") else value
-        for key, value in judge.params.items()
-    }
-    found = loss_and_gradients(judge.net, read, judge.batch)
-    theirs = {
-        "loss": found.loss,
-        **{
-            f"d{key}": stacked(value) if key in ("Whh", "Wxh", "bh") else value
-            for key, value in found.gradients.items()
-        },
-    }
+    read = stacked(judge.params, np.argsort(order))
+    theirs = stacked(reference_results(judge.net, read, judge.batch), order)
     assert judge(theirs).convention.startswith(f"the gates are read in the order {gates}")
 
 
@@ -302,7 +280,7 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
 )
 def test_two_mistakes_at_once(judges, cell, names):
     judge = judges[cell]
-    known = {one.label: one for one in mistakes(judge.net, judge.params, judge.batch)}
+    known = {each.label: each for each in mistakes(judge.net, judge.params, judge.batch)}
     first, second = (known[name] for name in names)
     theirs = first.run(judge.net, judge.params, judge.batch, *second.passes)
     theirs = {key: value for key, value in theirs.items() if key not in ("h", "c")}
@@ -325,9 +303,7 @@ def test_a_small_part_is_named_beside_the_noise_of_the_rest():
     params["Whh"] *= 6
     params["bh"][:5] += 6
     batch = Batch(rng.normal(size=(30, 2, 3)).astype(np.float32), np.array([1, 2]))
-    found = loss_and_gradients(net, params, batch)
-    certified = certify(net, params, batch)
-    theirs = {f"d{name}": value for name, value in found.gradients.items() if name != "x"}
+    theirs, certified = reference_results(net, params, batch), certify(net, params, batch)
     for n, gate in enumerate(net.gates):
         wrong = theirs["dbh"].copy()
         wrong[5 * n : 5 * n + 5] = 0
@@ -365,23 +341,18 @@ def test_what_has_no_name_gets_none(judges):
 def test_float32_inside_float64_is_named():
     judge = Judge(R(2, 5, 3), dtype=np.float64)
     narrow = {name: value.astype(np.float32) for name, value in judge.params.items()}
-    found = loss_and_gradients(
-        judge.net, narrow, judge.batch._replace(x=judge.batch.x.astype(np.float32))
-    )
+    batch = judge.batch._replace(x=judge.batch.x.astype(np.float32))
     theirs = {
-        "loss": found.loss,
-        **{f"d{name}": value.astype(float) for name, value in found.gradients.items()},
+        name: value.astype(float)
+        for name, value in reference_results(judge.net, narrow, batch).items()
+        if name != "outputs"
     }
     name = (
         "part of the computation is in float32: the differences have its size, and all numbers "
         "are those of float32"
     )
     assert judge(theirs).convention == name
-    one = {
-        **{key: np.asarray(value) for key, value in judge.right().items()},
-        "dWhh": theirs["dWhh"],
-    }
-    assert judge(one).convention == name
+    assert judge({**judge.right(), "dWhh": theirs["dWhh"]}).convention == name
     bug = {
         key: value * (1 + 1e-7 * np.arange(value.size).reshape(value.shape))
         for key, value in judge.right().items()
@@ -411,21 +382,14 @@ def test_the_size_of_an_error_alone_names_no_type(size):
 def test_a_place_that_is_rounded_to_a_coarser_type_is_named(net, dtype):
     """By its own name, or by that of another place or type with the same results."""
     judge, named = Judge(net, dtype=dtype, T=8, B=3), 0
-    for one in of_the_types(net, judge.batch):
-        verdict = judge(
-            {
-                key: value
-                for key, value in one.run(net, judge.params, judge.batch).items()
-                if key[0] not in "hc"
-            }
-        )
+    for mistake in of_the_types(net, judge.batch):
+        results = mistake.run(net, judge.params, judge.batch)
+        verdict = judge({name: value for name, value in results.items() if name[0] not in "hc"})
         assert verdict.verdict == NOT_ROUNDING
-        assert (
-            verdict.convention == ""
-            or "float" in verdict.convention
-            or ("TF32" in verdict.convention)
-        ), one.name
-        named += verdict.convention == one.name
+        assert any(word in verdict.convention for word in ("float", "TF32")) or (
+            not verdict.convention
+        ), mistake.name
+        named += verdict.convention == mistake.name
     assert named >= 8
 
 

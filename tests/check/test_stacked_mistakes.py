@@ -4,7 +4,7 @@ make with PyTorch's layers, which share no code with the table."""
 import numpy as np
 import pytest
 
-from refnet.check.cases import random_batch, random_params
+from refnet.check.cases import random_batch, random_params, with_drawn
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import mistakes
 from refnet.check.naive import run
@@ -29,27 +29,22 @@ def case(
     projection=0,
     **options,
 ):
-    alone = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
-    width = (1 + both) * (projection or H)
+    if readout == "none":
+        options |= {"loss": "none", "reduction": "sum"}
     net = StackedNet(
         3,
         H,
-        width if readout == "none" else 5,
+        (1 + both) * (projection or H) if readout == "none" else 5,
         cell=cell,
         readout=readout,
         layers=layers,
         bidirectional=both,
         projection=projection,
-        **alone,
         **options,
     )
     rng = np.random.default_rng([layers, both, mask, len(cell), len(readout)])
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
-    params |= {
-        name: rng.normal(size=[B if n == "B" else n for n in shapes[-1]]).astype(np.float32)
-        for name, shapes in net.shapes.items()
-        if name.startswith(added)
-    }
+    params = with_drawn(net, params, added, rng, B)
     if mask:
         batch = batch._replace(mask=np.arange(T)[:, None] < np.array([T, 2, 4]))
     return net, params, batch
@@ -90,11 +85,10 @@ def test_every_mistake_is_named(name):
     certified = certify(*case(**CASES[name]))
     readings, sigma = Readings(certified, pairs=False), spread(certified, np.float32)
     net, params, batch = readings.net, readings.params, readings.batch
-    known = [(one.name, one.run(net, params, batch)) for one in mistakes(net, params, batch)]
-    assert len(known) == len({label for label, _ in known}) >= 12
-    same = dict(known)
+    known = {each.name: each.run(net, params, batch) for each in mistakes(net, params, batch)}
+    assert len(known) == len(list(mistakes(net, params, batch))) >= 12
     planted = 0
-    for label, reading in known:
+    for label, reading in known.items():
         theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
         verdict = compare(theirs, certified, readings=readings, sigma=sigma)
         if verdict.verdict != NOT_ROUNDING:  # nothing of it shows here
@@ -102,7 +96,7 @@ def test_every_mistake_is_named(name):
             continue
         planted += 1
         if verdict.convention != label:
-            other = same.get(verdict.convention)
+            other = known.get(verdict.convention)
             if other is None:  # an edit of what is given
                 assert verdict.convention.startswith("d") or "gates" in verdict.convention, label
                 continue
@@ -224,7 +218,7 @@ PAIRS = [
 def test_two_mistakes_at_once_are_named(name, pair):
     net, params, batch = case(**CASES[name])
     first, second = (
-        next(one for one in mistakes(net, params, batch) if text in one.name) for text in pair
+        next(each for each in mistakes(net, params, batch) if text in each.name) for text in pair
     )
     theirs = first.run(net, params, batch, *second.passes)
     theirs = {key: np.asarray(value, np.float32) for key, value in theirs.items()}

@@ -93,12 +93,12 @@ def each_block(change: Callable[[Array], Array], gates: int) -> Callable[[Array]
     return lambda stacked: np.concatenate([change(part) for part in np.split(stacked, gates)])
 
 
-def padded(kept: slice, shape: tuple[int, ...]) -> Callable[[Array], Array]:
+def padded(rows: slice, shape: tuple[int, ...]) -> Callable[[Array], Array]:
     """Puts an array back into zeros of ``shape``, at ``kept`` of the first axis."""
 
     def pad(part: Array) -> Array:
         whole = np.zeros(shape, part.dtype)
-        whole[kept] = part
+        whole[rows] = part
         return whole
 
     return pad

@@ -206,19 +206,19 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
     for label, n in (("forget", 1), ("input", 0), ("output", 3)):
         yield mistake(f"the {label} gate is left out (always 1)", a=_open(n), da=_without(n))
     if not any(name in params for name in PEEPHOLES):
-        for kept, lost, name in (
+        for source, lost, name in (
             (i, f, "the forget gate is 1 - i, not its own"),
             (f, i, "the input gate is 1 - f, not its own"),
         ):
 
-            def coupled(v: Array, kept: slice = kept, lost: slice = lost) -> Array:
+            def coupled(v: Array, source: slice = source, lost: slice = lost) -> Array:
                 v = v.copy()
-                v[lost] = -v[kept]
+                v[lost] = -v[source]
                 return v
 
-            def pulled(v: Array, kept: slice = kept, lost: slice = lost) -> Array:
+            def pulled(v: Array, source: slice = source, lost: slice = lost) -> Array:
                 v = v.copy()
-                v[kept], v[lost] = v[kept] - v[lost], 0
+                v[source], v[lost] = v[source] - v[lost], 0
                 return v
 
             yield reading(name, coupled, pulled, *STACKED)
@@ -278,16 +278,16 @@ def _scaled(n: int, pair: Any) -> Any:
 
 
 def _of_the_peepholes(params: Params) -> Mistakes:
-    own = [name for name in PEEPHOLES if name in params]
-    if own:
-        yield reading("the peepholes are ignored", np.zeros_like, np.zeros_like, *own)
+    peepholes = [name for name in PEEPHOLES if name in params]
+    if peepholes:
+        yield reading("the peepholes are ignored", np.zeros_like, np.zeros_like, *peepholes)
         yield mistake(
             "the cell's gradient leaves out the peepholes",
             q=lambda v, s: v - s.p["Wpo"] * s.da[:, 3] if "Wpo" in s.p else v,
             carry=lambda v, s: (v[0], s.v[s.t][:, 1] * s.full),
         )
         for names in (("Wpi", "Wpf"), ("Wpi", "Wpo"), ("Wpf", "Wpo")):
-            if set(names) <= set(own):
+            if set(names) <= set(peepholes):
                 swap = dict(zip(names, names[::-1]))
 
                 def swapped(p: Params, s: Pass, swap: dict[str, str] = swap) -> Params:
@@ -296,7 +296,7 @@ def _of_the_peepholes(params: Params) -> Mistakes:
                 yield mistake(
                     f"the peepholes {' and '.join(names)} are swapped", p=swapped, grads=swapped
                 )
-    if "Wpo" in own:
+    if "Wpo" in peepholes:
         yield mistake(
             "the output gate's peephole sees the old cell c[t], not the new one",
             peep=lambda v, s: s.c[s.t],
@@ -308,7 +308,7 @@ def _of_the_peepholes(params: Params) -> Mistakes:
             "the gradient of Wpo takes the old cell c[t]",
             parts=lambda v, s: {**v, "Wpo": (s.da[:, 3] * s.c[s.t]).sum(axis=0)},
         )
-    if "Wpf" in own:
+    if "Wpf" in peepholes:
         yield mistake(
             "the gradients of Wpi and Wpf take the new cell c[t+1]",
             parts=lambda v, s: {

@@ -77,7 +77,7 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         yield mistake(
             "the mask is inverted: True is read as padding", mask=_if_given(np.logical_not)
         )
-        kept = mask[..., None]
+        live = mask[..., None]
         yield mistake(
             "masked steps leave the state as it is",
             h=_held,
@@ -87,8 +87,8 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         yield mistake("the states after a sequence's end are zero", h=_ended)
         yield mistake(
             "masked inputs are replaced by zeros",
-            x=lambda v, s: np.where(kept, v, 0),
-            grads=changed(lambda dx: np.where(kept, dx, 0), "x"),
+            x=lambda v, s: np.where(live, v, 0),
+            grads=changed(lambda dx: np.where(live, dx, 0), "x"),
         )
     if "h0" in params:
         yield mistake("h0 is ignored", h0=lambda v, s: 0 * v, grads=changed(lambda g: 0 * g, "h0"))
@@ -110,10 +110,10 @@ def _if_given(change: Any) -> Any:
 
 
 def _held(h: Array, s: Pass) -> Array:
-    kept = s.batch.mask[s.t][:, None]  # type: ignore[index]
+    live = s.batch.mask[s.t][:, None]  # type: ignore[index]
     if s.c:
-        s.c[-1] = np.where(kept, s.c[-1], s.c[-2])
-    return np.where(kept, h, s.h[-1])
+        s.c[-1] = np.where(live, s.c[-1], s.c[-2])
+    return np.where(live, h, s.h[-1])
 
 
 def _ended(h: Array, s: Pass) -> Array:
@@ -125,8 +125,8 @@ def _ended(h: Array, s: Pass) -> Array:
 
 def _held_back(mask: Array) -> Any:
     def carry(v: Any, s: Pass) -> Any:
-        kept = mask[s.t][:, None]
-        return np.where(kept, v[0], s.e), np.where(kept, v[1], s.full if s.c else v[1])
+        live = mask[s.t][:, None]
+        return np.where(live, v[0], s.e), np.where(live, v[1], s.full if s.c else v[1])
 
     return carry
 
@@ -137,8 +137,8 @@ def _cleared(mask: Array) -> Any:
 
 def _dropped_steps(net: RecurrentNet, batch: Batch) -> Mistakes:
     """Without one step: the states are those of T - 1 steps."""
-    for label, kept in (("first", EARLIER), ("last", LATER)):
-        cut = _if_given(lambda v, kept=kept: v[kept])
+    for label, part in (("first", EARLIER), ("last", LATER)):
+        cut = _if_given(lambda v, part=part: v[part])
 
         places = {"y": cut} if net.readout == "every" else {}
         yield mistake(
@@ -146,7 +146,7 @@ def _dropped_steps(net: RecurrentNet, batch: Batch) -> Mistakes:
             x=cut,
             mask=cut,
             **places,
-            grads=changed(padded(kept, batch.x.shape), "x"),
+            grads=changed(padded(part, batch.x.shape), "x"),
         )
 
 

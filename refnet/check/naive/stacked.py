@@ -24,7 +24,7 @@ class Stack(Pass):
         assert isinstance(self.net, StackedNet)
         self.stack = net = replace(self.net, backend="reference", checkpoint="none")
         params: Params = self.at("p", self.params)
-        self.p, made = net.matrices(params)
+        self.p, tapes = net.matrices(params)
         self.into, self.out = self.at("into", turned), self.at("out", turned)
         self.pad = partial(self.at("padding", kept), steps=self.lengths)
         self.order: slice = self.at("order", slice(None))
@@ -41,7 +41,7 @@ class Stack(Pass):
             grads = {"Why": flat.T @ rows.reshape(len(flat), -1), "by": flat.sum(axis=0)}
             d = d @ self.p["Why"]
         pulled = self._backward(d, last)
-        grads = net.gathered(params, self.p, made, {**grads, **pulled})
+        grads = net.gathered(params, self.p, tapes, {**grads, **pulled})
         return {}, self.at("grads", grads)
 
     def _forward(self) -> tuple[Array, Array]:
@@ -77,14 +77,14 @@ class Stack(Pass):
                     dh[self.read[suffix], examples] = part
                 else:
                     dh[1:] = pull_out(self.pad(part), lengths, suffix)
-                own = cell.layer.backward(
+                pulled = cell.layer.backward(
                     net.of(self.p, suffix), self.tapes[suffix], lambda first, tape: dh[1:].copy()
                 )
-                own.pop("clipped", None)
+                pulled.pop("clipped", None)
                 if last:
-                    own["h0"][(0,) * (own["h0"].ndim - 2)][:, : cell.width] += dh[0]
-                below.append(pull_into(own.pop("x"), lengths, suffix))
-                grads |= {named(name, suffix): value for name, value in own.items()}
+                    pulled["h0"][(0,) * (pulled["h0"].ndim - 2)][:, : cell.width] += dh[0]
+                below.append(pull_into(pulled.pop("x"), lengths, suffix))
+                grads |= {named(name, suffix): value for name, value in pulled.items()}
             last = False
             d = np.sum(self.at("below", below), axis=0)
         return {**grads, "x": d}
