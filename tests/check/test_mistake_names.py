@@ -1,20 +1,18 @@
 """The judge names mistakes: the planted one, and nothing that contradicts what is right."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from benchmarks.judge.cases import Case, table, wide
 from refnet.batch import Batch
 from refnet.check import compare
-from refnet.check.cases import random_batch, random_mask, random_params, reference_results
+from refnet.check.cases import random_batch, random_params, reference_results
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import faint, mistakes, of_the_types
 from refnet.check.naive import run
 from refnet.check.noise import spread
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.exact import certify
-from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
@@ -22,21 +20,19 @@ from refnet.nets.recurrent import RecurrentNet
 pytestmark = pytest.mark.needs("flint")
 
 
-def make(net, T=6, B=3, seed=0, dtype=np.float32, mask=False, peepholes=False):
-    rng = np.random.default_rng(seed)
-    params, batch = random_params(net, rng, dtype, peepholes), random_batch(net, rng, dtype, T, B)
-    return params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
+def make(net, T=6, B=3, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
 
 
 class Judge:
     """One certified case, and the judge's words on results for it."""
 
-    def __init__(self, net, dtype=np.float32, **sizes):
-        self.net, self.dtype = net, dtype
-        self.params, self.batch = make(net, dtype=dtype, **sizes)
-        self.certified = certify(net, self.params, self.batch)
-        self.sigma = spread(self.certified, dtype)
-        self.readings = Readings(self.certified)
+    def __init__(self, certified):
+        self.certified, self.dtype = certified, certified.batch.x.dtype
+        self.net, self.params, self.batch = certified.net, certified.params, certified.batch
+        self.sigma = spread(certified, self.dtype)
+        self.readings = Readings(certified)
 
     def __call__(self, theirs):
         return compare(
@@ -52,45 +48,32 @@ class Judge:
         return reference_results(self.net, self.params, self.batch)
 
 
+def judge_of(net, T=6, B=3, dtype=np.float32):
+    return Judge(certify(net, *make(net, T, B, dtype)))
+
+
 R = RecurrentNet
-CATALOGUE = {
-    "rnn every": (R(2, 5, 3, readout="every"), 7, 3, {}),
-    "rnn h0, T = B": (R(2, 5, 3, learn_h0=True), 5, 5, {}),
-    "rnn relu, gain": (
-        R(2, 5, 3, loss="squared_error", gain=1.5, activation=ACTIVATIONS["relu"]),
-        7,
-        3,
-        {},
-    ),
-    "rnn clipped": (R(2, 5, 3, readout="every", clip_step=0.05), 7, 3, {}),
-    "rnn cayley": (R(2, 5, 3, transition=transition("cayley")), 6, 3, {}),
-    "lstm every, mask, h0": (
-        R(3, 4, 3, cell="lstm", readout="every", learn_h0=True),
-        6,
-        4,
-        {"mask": True},
-    ),
-    "lstm peepholes": (R(3, 4, 3, cell="lstm"), 6, 4, {"peepholes": True}),
-    "gru": (R(3, 4, 4, cell="gru"), 8, 2, {}),
-    "gru every, mask": (R(3, 12, 3, cell="gru", readout="every"), 10, 3, {"mask": True}),
-    "gru_before, mask": (R(3, 4, 3, cell="gru_before"), 8, 2, {"mask": True}),
-    "feedforward": (FeedforwardNet((4, 5, 5, 3)), 0, 6, {}),
-    "feedforward relu": (
-        FeedforwardNet((4, 7, 6, 3), ACTIVATIONS["relu"], loss="squared_error"),
-        0,
-        6,
-        {},
-    ),
-}
+CATALOGUE = table("""
+rnn every             2  5 3  7 3
+rnn h0                2  5 3  5 5
+rnn relu gain         2  5 3  7 3
+rnn clipped           2  5 3  7 3
+rnn cayley            2  5 3  6 3
+lstm every mask h0    3  4 3  6 4
+lstm peepholes        3  4 3  6 4
+gru                   3  4 4  8 2
+gru every mask        3 12 3 10 3
+gru_before mask       3  4 3  8 2
+feedforward           4  5 3  2 6
+feedforward relu      4  7 3  2 6
+""")
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_every_mistake_is_named(name):
+@pytest.mark.parametrize("case", CATALOGUE, ids=lambda case: case.name)
+def test_every_mistake_is_named(case):
     """By its own name, or by that of another one with the same results."""
-    net, T, B, sizes = CATALOGUE[name]
-    judge = Judge(net, T=T, B=B, **sizes)
-    wide = {key: value.astype(float) for key, value in judge.params.items()}
-    batch = judge.batch._replace(x=judge.batch.x.astype(float))
+    judge = Judge(case.certified(np.random.default_rng(0), np.float32))
+    net, (params, batch) = judge.net, wide(judge.certified)
     right = run(net, judge.params, judge.batch)
     assert judge(right).verdict == EXPLAINED
     planted = {each.label: each for each in mistakes(net, judge.params, judge.batch)}
@@ -103,18 +86,13 @@ def test_every_mistake_is_named(name):
         verdict = judge(theirs)
         assert verdict.verdict == NOT_ROUNDING, label
         own += verdict.convention == label
-        if verdict.convention != label and verdict.convention in planted:
-            first, second = (
-                planted[which].run(net, wide, batch) for which in (label, verdict.convention)
-            )
+        other = planted.get(verdict.convention)
+        if other not in (None, mistake):
+            first, second = (each.run(net, params, batch) for each in (mistake, other))
             for key in theirs:
-                right_one = judge.certified.named()[key].value
-                scale = abs(first[key]).max(initial=0) + abs(right_one).max(initial=0)
-                assert abs(first[key] - second[key]).max(initial=0) <= 1e-6 * scale, (
-                    label,
-                    verdict.convention,
-                    key,
-                )
+                true = judge.certified.named()[key].value
+                scale = abs(first[key]).max(initial=0) + abs(true).max(initial=0)
+                assert abs(first[key] - second[key]).max(initial=0) <= 1e-6 * scale, (label, key)
         else:
             assert verdict.convention == label or "missing (zero)" in verdict.convention
     assert own >= 0.93 * len(planted) - 8
@@ -130,7 +108,7 @@ def test_every_mistake_is_named(name):
     ids=["rnn", "gru float32", "feedforward"],
 )
 def test_small_constants_of_the_loss_are_named(net, dtype, least):
-    judge = Judge(net, dtype=dtype)
+    judge = judge_of(net, dtype=dtype)
     names = set()
     for mistake in faint(net):
         verdict = judge(mistake.run(net, judge.params, judge.batch))
@@ -146,9 +124,9 @@ def test_small_constants_of_the_loss_are_named(net, dtype, least):
 @pytest.fixture(scope="module")
 def judges():
     return {
-        "rnn": Judge(R(2, 5, 3)),
-        "lstm": Judge(R(2, 4, 3, cell="lstm")),
-        "gru": Judge(R(2, 4, 3, cell="gru", readout="every"), B=4),
+        "rnn": judge_of(R(2, 5, 3)),
+        "lstm": judge_of(R(2, 4, 3, cell="lstm")),
+        "gru": judge_of(R(2, 4, 3, cell="gru", readout="every"), B=4),
     }
 
 
@@ -339,7 +317,7 @@ def test_what_has_no_name_gets_none(judges):
 
 
 def test_float32_inside_float64_is_named():
-    judge = Judge(R(2, 5, 3), dtype=np.float64)
+    judge = judge_of(R(2, 5, 3), dtype=np.float64)
     narrow = {name: value.astype(np.float32) for name, value in judge.params.items()}
     batch = judge.batch._replace(x=judge.batch.x.astype(np.float32))
     theirs = {
@@ -364,7 +342,7 @@ def test_float32_inside_float64_is_named():
 @pytest.mark.parametrize("size", [2e-5, 4e-3])
 def test_the_size_of_an_error_alone_names_no_type(size):
     """Not from arrays: a function that is called again shows whether errors come out anew."""
-    judge = Judge(R(2, 5, 3))
+    judge = judge_of(R(2, 5, 3))
     rng = np.random.default_rng(0)
     noise = rng.uniform(-size / 2, size / 2, (7, 3, 5))
     change = {"h": lambda h, s: (h * (1 + noise[s.t])).astype(np.float32)}
@@ -381,7 +359,7 @@ def test_the_size_of_an_error_alone_names_no_type(size):
 )
 def test_a_place_that_is_rounded_to_a_coarser_type_is_named(net, dtype):
     """By its own name, or by that of another place or type with the same results."""
-    judge, named = Judge(net, dtype=dtype, T=8, B=3), 0
+    judge, named = judge_of(net, dtype=dtype, T=8, B=3), 0
     for mistake in of_the_types(net, judge.batch):
         results = mistake.run(net, judge.params, judge.batch)
         verdict = judge({name: value for name, value in results.items() if name[0] not in "hc"})
@@ -404,7 +382,7 @@ def test_a_factor_of_the_loss_is_named_with_the_loss(judges):
 
 def test_a_transition_whose_gradient_is_projected():
     net = R(2, 4, 3, transition=transition("orthogonal"))
-    judge = Judge(net)
+    judge = judge_of(net)
     theirs, M = judge.right(), judge.params["Whh.M"]
     G = theirs["dWhh.M"]
     theirs["dWhh.M"] = G - M @ (M.T @ G + G.T @ M) / 2
@@ -414,7 +392,8 @@ def test_a_transition_whose_gradient_is_projected():
 
 
 def torch_results(net, params, batch, how):
-    """LSTMs and GRUs as a PyTorch user writes them, with one line that is wrong."""
+    """LSTMs and GRUs as a PyTorch user writes them, with one line that is wrong: independent of
+    the naive nets, which the judge takes the names from."""
     torch = pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     x, y = torch.from_numpy(batch.x.copy()).requires_grad_(), torch.from_numpy(batch.y)
@@ -489,7 +468,8 @@ def torch_results(net, params, batch, how):
 )
 def test_mistakes_written_in_pytorch(cell, how, mask):
     """Bugs that the naive nets did not make."""
-    judge = Judge(replace(R(2, 5, 3, readout="every"), cell=cell), T=8, B=4, mask=mask)
+    named = Case(f"{cell} every{' mask' * mask}", 2, 5, 3, 8, 4)
+    judge = Judge(named.certified(np.random.default_rng(0), np.float32))
     verdict = judge(torch_results(judge.net, judge.params, judge.batch, how))
     assert verdict.convention == ("" if how == "nothing" else how)
     assert verdict.passed == (how == "nothing")
@@ -497,7 +477,7 @@ def test_mistakes_written_in_pytorch(cell, how, mask):
 
 def test_large_nets_are_not_searched_for_hours():
     """What is spent on a name is bounded; the most usual mistakes come first."""
-    small = Judge(R(2, 3, 2)).readings
+    small = judge_of(R(2, 3, 2)).readings
     assert small.passes() > 1000
     params = {
         name: np.broadcast_to(0.0, shape)
