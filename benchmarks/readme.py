@@ -15,12 +15,12 @@ from typing import Any
 
 from benchmarks import studies
 from benchmarks.figures import draw
+from benchmarks.judge.checkers import CHECKERS
 from benchmarks.peers import FLUSHED, ROOF, SHARE
 from benchmarks.records import processor, record
 from benchmarks.roofline import tables
 from benchmarks.steps import shares, together
 from benchmarks.turns import between
-from refnet.check.checkers import CHECKERS
 from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated

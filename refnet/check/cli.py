@@ -201,40 +201,6 @@ def add_commands(subparsers: Any) -> None:
     _common(onnx, commands.judge_onnx)
     keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX", SIGMAS)
     _common(keras, commands.judge_keras)
-    rates = _parser(
-        judges,
-        "rates",
-        "measure how often the verdict is wrong",
-        "example:\n  refnet check rates --nets 400\n      more than 6,000 correct "
-        "results of twenty implementations and 8,000 planted bugs, in half an hour\n",
-        "\nexit status: 0 if no verdict is wrong, 1 if one is, 2 on an error\n",
-    )
-    rates.add_argument(
-        "--nets",
-        type=size,
-        default=400,
-        metavar="N",
-        help="random nets, each run by every implementation that is written for it (default: 400)",
-    )
-    rates.add_argument(
-        "--longest", type=size, default=784, metavar="T", help="the longest sequence (default: 784)"
-    )
-    rates.add_argument(
-        "--implementations",
-        metavar="NAMES",
-        help="comma-separated, such as 'compiled,C pairwise,PyTorch' (default: all)",
-    )
-    _common(rates, commands.measure_rates, verdicts=False)
-    checkers = _parser(
-        judges,
-        "checkers",
-        "which planted bugs gradcheck, check_grads and allclose find, beside this judge",
-        "example:\n  refnet check checkers "
-        "--json FILE\n      which checker accepts which bug, in some minutes; FILE "
-        "also has the seconds that each took\n",
-        PLAIN,
-    )
-    _common(checkers, commands.compare_checkers, verdicts=False)
 
     vectors = _parser(
         subparsers, "vectors", "write and judge golden vectors for any language", VECTORS, READ

@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from refnet.check.survey import Dtypes, Sizes
 
 __all__ = [
-    "compare_checkers",
     "judge_framework",
     "judge_keras",
     "judge_onnx",
     "judge_own",
     "judge_vectors",
     "list_tolerances",
-    "measure_rates",
     "write_vectors",
 ]
 
@@ -265,64 +263,6 @@ def judge_onnx(args: argparse.Namespace) -> int:
         return _finish(show(both, _table()), args)
     rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
     return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
-
-
-def measure_rates(args: argparse.Namespace) -> int:
-    """``check rates``."""
-    from refnet.check import errorrates
-    from refnet.check.implementations import IMPLEMENTATIONS
-
-    names = _listed(args.implementations) if args.implementations else tuple(IMPLEMENTATIONS)
-    unknown = set(names) - set(IMPLEMENTATIONS)
-    if unknown:
-        raise ValueError(
-            f"--implementations: {', '.join(unknown)} is unknown; choose from "
-            f"{', '.join(IMPLEMENTATIONS)}"
-        )
-    _need(
-        "all,test",
-        *(
-            module
-            for name, module in (
-                ("PyTorch", "torch"),
-                ("JAX", "jax"),
-                ("autograd", "autograd"),
-                ("onnxruntime", "onnx"),
-                ("onnxruntime", "onnxruntime"),
-                ("ONNX reference", "onnx"),
-            )
-            if name in names
-        ),
-    )
-    columns = {
-        "what": 60,
-        "cell": 6,
-        "dtype": 8,
-        "T": 4,
-        "H": 3,
-        "B": 2,
-        "worst": 8,
-        "z": 9,
-        "verdict": 22,
-        "convention": 0,
-    }
-    rows = show(errorrates.correct_rows(args.nets, args.seed, args.longest, names), columns)
-    rows += show(errorrates.bug_rows(args.seed), columns)
-    found = errorrates.summary(rows)
-    tables = errorrates.tables(rows)
-    save(args.json, tables.pop("rows"), summary=found, **tables)
-    print("\n".join(f"{name.replace('_', ' ')}: {cell(value)}" for name, value in found.items()))
-    return 1 if found["false_alarms"] or found["missed"] else 0
-
-
-def compare_checkers(args: argparse.Namespace) -> int:
-    """``check checkers``."""
-    _need("torch,jax", "torch", "jax")
-    from refnet.check.checkers import CHECKERS, checker_rows
-
-    columns = {"case": 25, "bug": 60, **{name: len(name) for name in CHECKERS}}
-    save(args.json, show(checker_rows(args.seed), columns))
-    return 0
 
 
 def write_vectors(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ A program may also compute a formula in a form that keeps fewer digits than the 
 (``refnet.check.forms``). A result that such a form explains is explained by rounding, too, and
 the verdict names the form and the digits that it loses.
 
-Checked by: tests/check/test_compare.py; error rates: ``refnet check rates``.
+Checked by: tests/check/test_compare.py; error rates: ``benchmarks.judge.rates``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.judge.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
 from refnet.batch import Batch
 from refnet.check.cases import random_batch, random_mask, random_params
-from refnet.check.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
 from refnet.check.naive import run
 from refnet.check.noise import RUNS, spread
 from refnet.check.noisy import Source, Split, noisy, running

@@ -120,7 +120,6 @@ SMALLER = {
     "train": "--iterations 2 --evaluate-every 1",
     "orthogonalize": "--runs 20 --size 5",
     "explain ": "--size 8",
-    "check rates": "--nets 2 --longest 5",
     "study table-iii --quick": "--seeds 1",
     "study figure-1 --workers": "--quick --seeds 1",
     "study table-2 --cluster": "--quick --seeds 1",
@@ -130,11 +129,11 @@ SMALLER = {
 """Options that make an example short without changing what it does, by its beginning."""
 MINUTES = re.compile(
     "refnet (errata --.*|vectors write.*|train .*(mnist|ptb).*|"
-    "check (rates.*|torch( --dtypes.*)?|jax|checkers.*)|"
+    "check (torch( --dtypes.*)?|jax)|"
     "study (.*--measure|.*--quick|.*--search.*|.*--workers.*|.*--cluster.*))"
 )
 NEEDS = {
-    "check": ("flint", "torch", "jax", "onnx", "onnxruntime", "autograd"),
+    "check": ("flint", "torch", "jax", "onnx", "onnxruntime"),
     "vectors": ("flint",),
     "explain": ("matplotlib",),
     "analyse": ("matplotlib",),

@@ -38,11 +38,11 @@ def test_version(capsys):
         ["train", "temporal-order", "--hidden", "0", "--out", "nowhere"],
         ["train", "temporal-order", "--cell=--"],
         ["explain", "powers", "--figure=--"],
-        ["check", "rates", "--json", "9" * 5000],
+        ["check", "torch", "--json", "9" * 5000],
         ["check", "torch", "--sizes", "0,1,1"],
         ["check", "jax", "--cell", "rnm"],
-        ["check", "rates", "--json", "no/such/folder/x.json"],
-        ["check", "rates", "--json", "."],
+        ["check", "torch", "--json", "no/such/folder/x.json"],
+        ["check", "torch", "--json", "."],
         ["orthogonalize", "--runs", "0"],
         ["vectors", "judge", "nowhere", "nowhere"],
         ["check", "torch", "--function", "nowhere.py:loss"],
@@ -70,7 +70,7 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
                 ["orthogonalize"],
                 ["explain", "powers"],
                 ["errata", "3"],
-                ["check", "rates"],
+                ["check", "torch"],
                 ["check", "function"],
             )
         ],
@@ -223,6 +223,15 @@ def broken(p, x, y):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words", ["check", "check torch", "check jax", "check onnx", "vectors write", "vectors judge"]
+)
+def test_help_teaches_with_an_example(words, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*words.split(), "--help"])
+    assert "example" in capsys.readouterr().out
+
+
 def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("flint")
@@ -282,8 +291,6 @@ def without(monkeypatch):
         (["check", "torch"], "python-flint", "torch"),
         (["check", "jax"], "python-flint", "jax"),
         (["check", "onnx"], "python-flint", "onnx"),
-        (["check", "rates"], "python-flint", "all,test"),
-        (["check", "checkers"], "python-flint", "torch,jax"),
         (["vectors", "write", "golden"], "python-flint", "certify"),
     ],
 )

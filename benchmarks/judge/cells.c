@@ -1,6 +1,7 @@
-/* The four cells with their read-out, forward and backward, in plain loops.
+/* The four cells with their read-out, forward and backward, in plain loops: once more, because only
+ * here every sum can be taken in any order, and formulas associate in another way.
  *
- * Compiled by refnet.check.implementations with -DREAL=float or double and with ORDER, the order
+ * Compiled by benchmarks.judge.implementations with -DREAL=float or double and with ORDER, the order
  * of every sum: 0 first to last, started at the bias; 1 last to first, the bias last; 2 in four
  * lanes; 3 pairwise; 4 compensated (Kahan). JOIN, how the parts of a pre-activation are joined:
  * 0 one sum from the bias over the inputs to the states, 1 one from the states to the inputs and
@@ -8,6 +9,7 @@
  * 1 onto the gradient from the last step to the first, 2 a sum a step, added from the last to the
  * first. FORM: 0 as in refnet.cells, 1 other associations of the same formulas.
  */
+#include <stdlib.h>
 #include <string.h>
 #include <tgmath.h>
 
@@ -99,17 +101,19 @@ enum { RNN, LSTM, GRU, BEFORE };
 
 /* size: T B D H C cell every relu entropy; step (B): each sequence's last state; counted (N): the
  * predictions that count. Gradients and h0 as in refnet: (B, H), or (2, B, H) for the LSTM.
- * a, v, da, rec (T, B, G H), u (T, B, H), v = outputs (N, C): room to work in. */
+ * Workspace: a, v, da, rec (T, B, G H), u, k (T, B, H), dout (N, C), rows (N, H), direct
+ * (T + 1, B, H). */
 void net(const long *size, double divisor, const long *step, const unsigned char *counted,
          const real *x, const long *label, const real *target, const real *Whh, const real *Wxh,
          const real *bh, const real *bhn, const real *peep, const real *Why, const real *by,
          const real *h0, real *loss, real *out, real *h, real *c, real *dWhh, real *dWxh,
-         real *dbh, real *dbhn, real *dpeep, real *dWhy, real *dby, real *dh0, real *dx,
-         real *a, real *v, real *u, real *k, real *da, real *rec, real *dout, real *rows,
-         real *direct) {
+         real *dbh, real *dbhn, real *dpeep, real *dWhy, real *dby, real *dh0, real *dx) {
     long T = size[0], B = size[1], D = size[2], H = size[3], C = size[4];
     int cell = (int)size[5], every = (int)size[6], relu = (int)size[7], entropy = (int)size[8];
     long G = cell == RNN ? 1 : cell == LSTM ? 4 : 3, R = G * H, S = B * H, N = every ? T * B : B;
+    real *a = calloc((size_t)(4 * T * B * R + 2 * T * S + N * (C + H) + (T + 1) * S), sizeof(real));
+    real *v = a + T * B * R, *da = v + T * B * R, *rec = da + T * B * R, *u = rec + T * B * R;
+    real *k = u + T * S, *dout = k + T * S, *rows = dout + N * C, *direct = rows + N * H;
     memcpy(h, h0, sizeof(real) * (size_t)S);
     if (cell == LSTM) memcpy(c, h0 + S, sizeof(real) * (size_t)S);
     for (long t = 0; t < T; ++t)
@@ -145,7 +149,6 @@ void net(const long *size, double divisor, const long *step, const unsigned char
             }
         }
     *loss = 0;
-    memset(direct, 0, sizeof(real) * (size_t)((T + 1) * S));
     for (long n = 0; n < N; ++n) {
         long b = n % B, t = every ? n / B + 1 : step[b];
         real *row = rows + n * H, *o = out + n * C, *d = dout + n * C, top, total = 0, each = 0;
@@ -235,4 +238,5 @@ void net(const long *size, double divisor, const long *step, const unsigned char
             dpeep[H + i] = over(da + H + i, R, c + i, H, T, B);
             dpeep[2 * H + i] = over(da + 3 * H + i, R, c + S + i, H, T, B);
         }
+    free(a);
 }
