@@ -3,16 +3,25 @@
 Checked by: tests/check/test_compare.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Params
 from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.noise import unit
 
-__all__ = ["NoneFits", "asked", "by_name", "constant", "judged_types", "numbers", "unreadable"]
+__all__ = [
+    "NoneFits",
+    "asked",
+    "by_name",
+    "constant",
+    "finite_numbers",
+    "judged_types",
+    "numbers",
+    "unreadable",
+]
 
 
 class NoneFits(ValueError):
@@ -60,6 +69,16 @@ def numbers(theirs: Any) -> Array | None:
     )
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # wider; signalling NaN
         return array.astype(np.float64) if known else None
+
+
+def finite_numbers(theirs: Mapping[str, Any], names: Container[str]) -> Params:
+    """The arrays of ``theirs`` by one of the ``names`` that can be compared with anything."""
+    known = {name: numbers(theirs[name]) for name in theirs if name in names}
+    return {
+        name: value
+        for name, value in known.items()
+        if value is not None and np.isfinite(value).all()
+    }
 
 
 def unreadable(theirs: Any) -> str:

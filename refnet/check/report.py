@@ -11,17 +11,9 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.given import numbers
+from refnet.check.judgement import LIMITS, NOT_ROUNDING, SUSPICIOUS, TAILS, UNJUDGED, Judgement
 from refnet.check.shrink import Shrunk
-from refnet.check.verdict import (
-    AS_WRITTEN,
-    LIMITS,
-    NOT_ROUNDING,
-    SUSPICIOUS,
-    TAILS,
-    UNJUDGED,
-    Judgement,
-    Verdict,
-)
+from refnet.check.verdict import AS_WRITTEN, Verdict
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.recurrent import RecurrentNet

@@ -64,8 +64,8 @@ def test_entries_whose_runs_overflow_show_nothing_and_the_others_do():
     assert judgement("dx", true + [1e9, 0], true, sigma).hidden == 0.5
     assert judgement("dx", true + [0, 1], true, sigma).verdict == NOT_ROUNDING
     assert judgement("dx", true + 1, true, sigma * np.inf).verdict == SHOWS_NOTHING
-    assert judgement("dx", true + [1e9, 0], true, sigma).endless == (0,)
-    assert judgement("dx", true, true, sigma).endless is None
+    assert judgement("dx", true + [1e9, 0], true, sigma).overflow == (0,)
+    assert judgement("dx", true, true, sigma).overflow is None
 
 
 def softplus(x):
