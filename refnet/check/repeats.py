@@ -12,8 +12,8 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.cases import reference_results
+from refnet.check.certificates import Case, certificate
 from refnet.check.given import by_name, numbers
-from refnet.check.kept import Case, certificate
 from refnet.nets.gradients import Net
 
 __all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays", "tried"]

@@ -20,8 +20,8 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.cases import random_batch, random_params
+from refnet.check.certificates import Case
 from refnet.check.given import by_name, judged_types
-from refnet.check.kept import Case
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare_values
 from refnet.exact.enclose import Certified, certify

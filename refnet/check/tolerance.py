@@ -11,8 +11,8 @@ from scipy.optimize import minimize_scalar
 
 from refnet.batch import Array
 from refnet.check.arithmetic import Kind, arithmetic
-from refnet.check.kept import case_of, certificate, sigma_of
-from refnet.check.verdict import LIMITS
+from refnet.check.certificates import case_of, certificate, sigma_of
+from refnet.check.judgement import LIMITS
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.process import serial_blas

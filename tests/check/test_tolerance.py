@@ -6,7 +6,7 @@ import pytest
 from refnet import RecurrentNet
 from refnet.check import judge, tolerances
 from refnet.check.cases import random_batch, random_params, reference_results
-from refnet.check.kept import case_of, certificate
+from refnet.check.certificates import case_of, certificate
 from refnet.check.mistakes import mistakes
 from refnet.check.naive import run
 from refnet.check.noise import spread
