@@ -329,7 +329,7 @@ def _with_special_inputs(parser: argparse.ArgumentParser) -> None:
 def _describing(parser: argparse.ArgumentParser, default: str) -> None:
     """The options that say which net a function computes, and the sizes to run it at."""
     from refnet.check.arithmetic import NAMED
-    from refnet.check.own import Described
+    from refnet.check.userfunction import Described
 
     net = parser.add_argument_group("the net that a function computes")
     for entry in fields(Described):

@@ -12,7 +12,7 @@ from scipy.special import expit
 from refnet.batch import Batch
 from refnet.check import assert_gradients, judge
 from refnet.check.cases import random_batch, random_params, reference_results
-from refnet.check.own import Described
+from refnet.check.userfunction import Described
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING, UNJUDGED, judgement
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet

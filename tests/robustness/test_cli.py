@@ -14,7 +14,7 @@ import pytest
 
 import refnet
 from refnet import cli
-from refnet.check import loader, tables
+from refnet.check import tables, userfunction
 from refnet.runs import progress
 from refnet.training.config import Config
 
@@ -174,7 +174,7 @@ def test_a_users_function_fails_with_its_own_line(tmp_path, body, message):
     file = tmp_path / "mine.py"
     file.write_text(f"x = 1\ndef loss(p, x, y):\n{body}\n")
     with pytest.raises(ValueError) as found:
-        loader.loaded(f"{file}:loss", loader.one_number)(1, 2, 3)
+        userfunction.loaded(f"{file}:loss", userfunction.loss_of)(1, 2, 3)
     assert message.format(file=file) in str(found.value) and "\n" not in str(found.value)
 
 
@@ -192,7 +192,7 @@ def test_a_users_file_fails_with_its_own_line(tmp_path, content, message):
     file = tmp_path / "mine.py"
     file.write_text(content)
     with pytest.raises(ValueError) as found:
-        loader.loaded(f"{file}:loss", loader.one_number)
+        userfunction.loaded(f"{file}:loss", userfunction.loss_of)
     assert message in str(found.value) and str(file) in str(found.value)
 
 
