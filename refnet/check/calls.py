@@ -163,11 +163,11 @@ def _of_other_inputs(
         if not strays(case, inputs, arrays, sigma):
             continue
         other = case_of(case.what, inputs, None, case.progress)
-        verdict, own = _compared(arrays, other, dtype, required, _Unnamed())
+        verdict, sigmas = _compared(arrays, other, dtype, required, _Unnamed())
         if verdict.verdict == NOT_ROUNDING:
             how = keeps(case, function, inputs, arrays, sigma)
-            name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, own)
-            return replace(verdict, convention=OTHER.format(what, name)), arrays, other, own
+            name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, sigmas)
+            return replace(verdict, convention=OTHER.format(what, name)), arrays, other, sigmas
     return None
 
 
@@ -265,11 +265,11 @@ def _named_early(
         arrays = results(theirs, inputs)
     except Exception:  # theirs runs at one size alone
         return ""
-    found = compare(arrays, certified, dtype=dtype, required=())
+    early = compare(arrays, certified, dtype=dtype, required=())
     return (
-        found.convention
-        and _wrong(found) == wrong
-        and (f"{found.convention} (at T = {sizes['T']}, B = {sizes['B']})")
+        early.convention
+        and _wrong(early) == wrong
+        and (f"{early.convention} (at T = {sizes['T']}, B = {sizes['B']})")
         or ""
     )
 

@@ -160,8 +160,8 @@ def _layer_rows(
     packages = {"torch": ("torch",), "jax": ("flax", "equinox"), "keras": ("keras",)}[extra]
     for table in layers.TABLES:
         if table.package in packages and find_spec(table.package):
-            for one in sizes or layers.SIZES:
-                yield from layers.rows(table, one, dtypes or survey.DTYPES, seed)
+            for case_sizes in sizes or layers.SIZES:
+                yield from layers.rows(table, case_sizes, dtypes or survey.DTYPES, seed)
     for package in packages:
         if find_spec(package) is None:
             print(
@@ -192,8 +192,8 @@ def judge_own(args: argparse.Namespace) -> int:
     function = loaded(args.function, arrays_by_name)
 
     def called(params: "Params", batch: "Batch") -> "Params":
-        found: Params = function(params, *(part for part in batch if part is not None))
-        return found
+        results: Params = function(params, *(part for part in batch if part is not None))
+        return results
 
     return _judge_described(args, called, "own", _listed(args.required) if args.required else None)
 

@@ -105,10 +105,10 @@ def judgement(
         return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
     if not values.size:
         return Judgement(name, EXPLAINED, 0.0, 0.0, note="has no entries")
-    found = _is_it_rounding(name, values, certified, sigma, widen=form is None)
-    if found.verdict == NOT_ROUNDING and _swapped(theirs, certified, sigma):
-        return replace(found, note=SWAPPED)
-    return found
+    measured = _is_it_rounding(name, values, certified, sigma, widen=form is None)
+    if measured.verdict == NOT_ROUNDING and _swapped(theirs, certified, sigma):
+        return replace(measured, note=SWAPPED)
+    return measured
 
 
 def _can_it_be_judged(

@@ -217,15 +217,15 @@ def compare(
         spreads = {kind: spread(certified, kind, runs, seed) for kind in set(types.values())}
         sigma = {name: spreads[types.get(name, usual)][name] for name in certified.named()}
     true = {name: value.value for name, value in certified.named().items()}
-    found = compare_values(theirs, true, sigma, usual, required)
-    parts, explanation = found.parts, ""
+    measured = compare_values(theirs, true, sigma, usual, required)
+    parts, explanation = measured.parts, ""
     in_numpy = all(isinstance(kind, np.dtype) for kind in types.values())
-    if found.verdict in (SUSPICIOUS, NOT_ROUNDING) and in_numpy:
+    if measured.verdict in (SUSPICIOUS, NOT_ROUNDING) and in_numpy:
         parts, explanation = _is_it_another_formula(parts, theirs, certified, sigma, types)
     verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not explanation and isinstance(certified, Certified):
         readings = readings or Readings(certified, variants)
-        explanation = _which_mistake_is_it(found.parts, theirs, readings, sigma, types)
+        explanation = _which_mistake_is_it(measured.parts, theirs, readings, sigma, types)
     parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
     judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN

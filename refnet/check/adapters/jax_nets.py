@@ -66,8 +66,8 @@ def gradients(
         value, (dp, dx) = (jax.jit(derive) if jit else derive)(
             params, *(part for part in batch if part is not None)
         )
-        found = {"loss": np.asarray(value), "dx": np.asarray(dx)}
-        return {**found, **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
+        arrays = {"loss": np.asarray(value), "dx": np.asarray(dx)}
+        return {**arrays, **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
 
 
 def step(cell: str, activation: str, H: int) -> Callable[..., Any]:
@@ -166,9 +166,9 @@ def as_function(net: Net) -> Callable[[Any, Any], Any]:
         shape = jax.ShapeDtypeStruct((*lead, C), x.dtype)
         return jax.pure_callback(run, shape, params, x)
 
-    def backward(kept: Any, doutputs: Any) -> Any:
-        like = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), kept)
-        return jax.pure_callback(pull, like, *kept, doutputs)
+    def backward(residuals: Any, doutputs: Any) -> Any:
+        like = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), residuals)
+        return jax.pure_callback(pull, like, *residuals, doutputs)
 
     function = jax.custom_vjp(call)
     function.defvjp(lambda params, x: (call(params, x), (params, x)), backward)
@@ -354,10 +354,10 @@ def layer_results(
         derive = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
         given = {name: jax.numpy.asarray(value) for name, value in {**params, **starts}.items()}
         (value, outputs), (dp, dx) = derive(given, jax.numpy.asarray(batch.x))
-        found = {
+        arrays = {
             "loss": np.asarray(value),
             "outputs": np.asarray(outputs),
             "dx": np.asarray(dx),
             **{f"d{name}": np.asarray(grad) for name, grad in dp.items()},
         }
-    return summed_over_sequences(found, params)
+    return summed_over_sequences(arrays, params)

@@ -167,11 +167,11 @@ def node_model(
             for name, value in weights.items()
         ],
     )
-    made = onnx.helper.make_model(
+    proto = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10
     )
-    onnx.checker.check_model(made)
-    return made
+    onnx.checker.check_model(proto)
+    return proto
 
 
 def read(path: Path) -> tuple[Any, RecurrentNet, Params]:
@@ -184,23 +184,23 @@ def read(path: Path) -> tuple[Any, RecurrentNet, Params]:
 
     with reading(path, "export the model again, as one file with one recurrent layer"):
         try:
-            made = onnx.load_from_string(contents(path, LIMIT))
-            _whole(made)
-            onnx.checker.check_model(made)
+            proto = onnx.load_from_string(contents(path, LIMIT))
+            _whole(proto)
+            onnx.checker.check_model(proto)
         except (DecodeError, onnx.checker.ValidationError, TypeError) as error:
             raise ValueError(f"is not a valid ONNX model: {' '.join(str(error).split())}") from None
-        return (made, *load(made))
+        return (proto, *load(proto))
 
 
-def load(made: Any) -> tuple[RecurrentNet, Params]:
+def load(proto: Any) -> tuple[RecurrentNet, Params]:
     """The cell and its weights from a model whose graph holds one RNN, LSTM or GRU.
 
     The read-out is not part of it: Why is zero, with one output. Raises ValueError for what
     the certified cells do not have: both directions, clipping, peepholes, sequence lengths.
     """
     onnx = _onnx()
-    _whole(made)
-    node = _node(made)
+    _whole(proto)
+    node = _node(proto)
     options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     optional = [name for name in node.input[4:] if name]
     if (
@@ -214,7 +214,7 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
             "load: only a forward, unclipped, time-major node without sequence "
             "lengths, initial states or peepholes can be judged"
         )
-    weights = {key: _constant(made, name) for key, name in zip("WRB", node.input[1:4]) if name}
+    weights = {key: _constant(proto, name) for key, name in zip("WRB", node.input[1:4]) if name}
     W, R = weights["W"], weights["R"]
     cell = {
         "RNN": "rnn",
@@ -240,9 +240,9 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
     return net, {**params, "Why": np.zeros((1, net.hidden), W.dtype), "by": np.zeros(1, W.dtype)}
 
 
-def _whole(made: Any) -> None:
+def _whole(proto: Any) -> None:
     onnx = _onnx()
-    for entry in made.graph.initializer:
+    for entry in proto.graph.initializer:
         if entry.data_location == onnx.TensorProto.EXTERNAL:
             raise ValueError(
                 f"{entry.name} is kept in a file beside the model; save it with "
@@ -255,31 +255,31 @@ def _activations(cell: str, act: Act, gate: Act) -> list[Act]:
     return {"RNN": [act], "LSTM": [gate, act, act], "GRU": [gate, act]}[OPERATORS[cell]]
 
 
-def _constant(made: Any, name: str) -> Array:
+def _constant(proto: Any, name: str) -> Array:
     """An initializer of the graph, which its own file holds."""
     onnx = _onnx()
-    found = [entry for entry in made.graph.initializer if entry.name == name]
-    if not found:
+    values = [entry for entry in proto.graph.initializer if entry.name == name]
+    if not values:
         raise ValueError(
             f"load: {name} is not an initializer of the graph; the weights must be constants"
         )
-    if found[0].data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+    if values[0].data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
         raise ValueError(f"load: {name} is not a tensor of float32 or float64")
-    value = np.asarray(onnx.numpy_helper.to_array(found[0]))
+    value = np.asarray(onnx.numpy_helper.to_array(values[0]))
     if not np.isfinite(value).all():
         raise ValueError(f"load: {name} has entries that are not finite")
     return value
 
 
-def _node(made: Any) -> Any:
+def _node(proto: Any) -> Any:
     nodes = [
         node
-        for node in made.graph.node
+        for node in proto.graph.node
         if node.op_type in ("RNN", "LSTM", "GRU") and node.domain in ("", "ai.onnx")
     ]
     if len(nodes) != 1:
         raise ValueError(f"the model has {len(nodes)} RNN, LSTM or GRU nodes; need one")
-    if nodes[0].input[0] not in {entry.name for entry in made.graph.input}:
+    if nodes[0].input[0] not in {entry.name for entry in proto.graph.input}:
         raise ValueError(
             f"the {nodes[0].op_type} node does not read the model's input itself; cut "
             "the layers before it off"
@@ -287,14 +287,14 @@ def _node(made: Any) -> Any:
     return nodes[0]
 
 
-def _alone(made: Any) -> Any:
+def _alone(proto: Any) -> Any:
     """A model of the recurrent node alone, whose output is the node's Y, all states."""
     onnx = _onnx()
-    node = type(_node(made))()
-    node.CopyFrom(_node(made))
+    node = type(_node(proto))()
+    node.CopyFrom(_node(proto))
     del node.output[:]
     node.output.append("every_state")
-    graph = made.graph
+    graph = proto.graph
     (x,) = (entry for entry in graph.input if entry.name == node.input[0])
     alone = onnx.helper.make_graph(
         [node],
@@ -304,11 +304,11 @@ def _alone(made: Any) -> Any:
         [entry for entry in graph.initializer if entry.name in node.input[1:]],
     )
     return onnx.helper.make_model(
-        alone, opset_imports=made.opset_import, ir_version=made.ir_version
+        alone, opset_imports=proto.opset_import, ir_version=proto.ir_version
     )
 
 
-def session_run(made: Any, names: list[str], feeds: Params, runtime: str) -> list[Array]:
+def session_run(proto: Any, names: list[str], feeds: Params, runtime: str) -> list[Array]:
     """The named outputs of a model, as a runtime computes them."""
     choice("runtime", runtime, RUNTIMES)
     onnx = _onnx()
@@ -320,17 +320,17 @@ def session_run(made: Any, names: list[str], feeds: Params, runtime: str) -> lis
         quiet = onnxruntime.SessionOptions()
         quiet.log_severity_level = 4  # a refusal is raised, not printed
         session = onnxruntime.InferenceSession(
-            made.SerializeToString(), quiet, providers=["CPUExecutionProvider"]
+            proto.SerializeToString(), quiet, providers=["CPUExecutionProvider"]
         )
     else:
-        session = onnx.reference.ReferenceEvaluator(made)
+        session = onnx.reference.ReferenceEvaluator(proto)
     return [np.asarray(value) for value in session.run(names, feeds)]
 
 
-def results(made: Any, x: Array, runtime: str) -> Params:
+def results(proto: Any, x: Array, runtime: str) -> Params:
     """The states h (T + 1, B, H) that a runtime computes, by refnet's names."""
-    made = _alone(made)
-    h = session_run(made, ["every_state"], {_node(made).input[0]: x}, runtime)[0][:, 0]
+    proto = _alone(proto)
+    h = session_run(proto, ["every_state"], {_node(proto).input[0]: x}, runtime)[0][:, 0]
     return {"h": np.concatenate([np.zeros_like(h[:1]), h])}
 
 
@@ -380,21 +380,21 @@ def layer_results(case: LayerCase, runtime: str) -> Params:
     """Y, Y_h and, of an LSTM, Y_c, time-major, as a runtime computes them."""
     x = case.in_time(case.batch.x)
     feeds = {"X": x.swapaxes(0, 1) if case.layout else x}
-    found = dict(zip(case.outputs, session_run(layer_model(case), case.outputs, feeds, runtime)))
+    values = dict(zip(case.outputs, session_run(layer_model(case), case.outputs, feeds, runtime)))
     if case.layout:
         return {
             name: np.moveaxis(value, (1, 2, 0), (0, 1, 2)) if name == "Y" else value.swapaxes(0, 1)
-            for name, value in found.items()
+            for name, value in values.items()
         }
-    return found
+    return values
 
 
 def views(case: LayerCase, states: Params) -> Params:
     """Y (T, N, B, H), Y_h and Y_c (N, B, H) of N directions, from arrays by the states' names."""
     suffixes, steps = tuple(case.net.every_cell), case.lengths
     every = [kept(case.in_time(states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes]
-    found = {"Y": np.stack(every, axis=1)}
+    values = {"Y": np.stack(every, axis=1)}
     for name in case.outputs[1:]:
         ends = [states[f"{name[-1]}{suffix}"][steps, np.arange(len(steps))] for suffix in suffixes]
-        found[name] = np.stack(ends)
-    return found
+        values[name] = np.stack(ends)
+    return values

@@ -227,8 +227,8 @@ def results(net: Net, params: Params, batch: Batch, dtype: Any = None, **how: bo
     x = _tensor(batch.x).to(kind_of(dtype)).requires_grad_()
     if isinstance(net, RecurrentNet):
         stack, stack_params = as_stack(net, params)
-        found = _layer_results(stack, stack_params, batch, x, **how)
-        return found if stack is net else {plain(name): value for name, value in found.items()}
+        arrays = _layer_results(stack, stack_params, batch, x, **how)
+        return arrays if stack is net else {plain(name): value for name, value in arrays.items()}
     layers = module(net, dtype)
     names = {
         f"{2 * (layer - 1)}.{kind}": f"{name}{layer}"
@@ -294,22 +294,22 @@ def _layer_results(
         counted, y = outputs[_tensor(mask)], y[_tensor(mask)]
     loss = _loss(net, counted, y)
     loss.backward()
-    found = {"loss": _array(loss), "outputs": _array(outputs), "dx": _array(x.grad)}
+    arrays = {"loss": _array(loss), "outputs": _array(outputs), "dx": _array(x.grad)}
     if mask is None and len(tensors) == 1:
-        found["h_l0"] = np.concatenate([_array(start), _array(h)])
+        arrays["h_l0"] = np.concatenate([_array(start), _array(h)])
     grads = {name: _array(value.grad) for name, value in layer.named_parameters()}
     for suffix in net.every_cell:
         for name, theirs in LAYER_NAMES.items():
             if theirs + suffix in grads:
-                found[f"d{name}{suffix}"] = grads[theirs + suffix]
+                arrays[f"d{name}{suffix}"] = grads[theirs + suffix]
         if bias:
             second, H2 = grads[f"bias_hh{suffix}"], 2 * net.hidden
             if net.cell == "gru":
-                found[f"dbhn{suffix}"], second = second[H2:], second[:H2]
+                arrays[f"dbhn{suffix}"], second = second[H2:], second[:H2]
             if f"bhh{suffix}" in params:
-                found[f"dbhh{suffix}"] = second
-    found |= {f"d{name}": _array(value.grad) for name, value in {**head, **tensors}.items()}
-    return summed_over_sequences(found, params)
+                arrays[f"dbhh{suffix}"] = second
+    arrays |= {f"d{name}": _array(value.grad) for name, value in {**head, **tensors}.items()}
+    return summed_over_sequences(arrays, params)
 
 
 def orthogonal_results(
@@ -324,9 +324,9 @@ def orthogonal_results(
     torch scales in its own way, the net is judged at the matrix that torch made.
     """
     torch = _torch()
-    made = module(net, params["Whh"].dtype)
-    made.load_state_dict(state_dict(net, params))
-    layer = made["rnn"]
+    modules = module(net, params["Whh"].dtype)
+    modules.load_state_dict(state_dict(net, params))
+    layer = modules["rnn"]
     source = torch.nn.Linear(net.hidden, net.hidden, bias=False).to(layer.weight_hh_l0.dtype)
     householder = map_name == "householder"
     with torch.no_grad():
@@ -339,7 +339,7 @@ def orthogonal_results(
     W.retain_grad()
     values = {name: value.detach() for name, value in layer.named_parameters()}
     h, _ = torch.func.functional_call(layer, {**values, "weight_hh_l0": W}, (_tensor(batch.x),))
-    loss = _loss(net, made["head"](h if net.readout == "every" else h[-1]), _tensor(batch.y))
+    loss = _loss(net, modules["head"](h if net.readout == "every" else h[-1]), _tensor(batch.y))
     loss.backward()
     rest = {name: value for name, value in params.items() if name != "Whh"}
     if householder:
@@ -364,11 +364,11 @@ def gradients(
     x = _tensor(batch.x).requires_grad_()
     value = loss(p, x, *(_tensor(part) for part in batch[1:] if part is not None))
     value.backward()
-    found = {
+    arrays = {
         f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else _array(tensor.grad)
         for name, tensor in p.items()
     }
-    return {"loss": _array(value), **found, **({} if x.grad is None else {"dx": _array(x.grad)})}
+    return {"loss": _array(value), **arrays, **({} if x.grad is None else {"dx": _array(x.grad)})}
 
 
 def as_function(net: Net) -> Callable[..., Any]:
@@ -384,13 +384,13 @@ def as_function(net: Net) -> Callable[..., Any]:
         def forward(ctx: Any, names: tuple[str, ...], x: Any, *values: Any) -> Any:
             params = {name: _array(value) for name, value in zip(names, values)}
             outputs, tape = net.forward(params, _array(x))
-            ctx.kept = names, params, tape
+            ctx.saved = names, params, tape
             return _tensor(outputs)
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, doutputs: Any) -> Any:
-            names, params, tape = ctx.kept
+            names, params, tape = ctx.saved
             grads = net.backward(params, tape, _array(doutputs))
             return None, _tensor(grads["x"]), *(_tensor(grads[name]) for name in names)
 
