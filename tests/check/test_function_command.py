@@ -450,14 +450,14 @@ def test_junit_takes_any_text_and_skips_what_is_refused(tmp_path):
 
 
 def test_suspicious_results_may_be_allowed(tmp_path, monkeypatch):
-    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e-9, 1e9))
+    monkeypatch.setattr("refnet.check.judgement.LIMITS", (1e-9, 1e9))
     place = written("numpy", tmp_path)
     assert cli.main(["check", "function", place, *SMALL]) == 1
     assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 0
 
 
 def test_a_result_that_shows_nothing_is_no_success(tmp_path, monkeypatch):
-    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e30, 1e30))
+    monkeypatch.setattr("refnet.check.judgement.LIMITS", (1e30, 1e30))
     place = written("numpy", tmp_path)
     assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 2
 

@@ -62,7 +62,6 @@ def test_what_keras_computes_in_float32_is_seen(mended, monkeypatch):
     else:
         assert simple["verdict"] == "refused" and "carry" in simple["note"]
         assert {row["verdict"] for row in gated} == {"not rounding"}
-        assert all("is in float32" in row["convention"] for row in gated)
 
 
 def test_both_directions_of_keras_are_judged_in_float64():
