@@ -232,8 +232,8 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     flags = ["--device", "cpu", "--sizes", "2,3,1", "3,2,2", "--dtypes", "tf32"]
     assert cli.main(["check", "torch", *flags]) == 0
     *lines, last = capsys.readouterr().out.splitlines()[1:]
-    assert last == "26 of 26 are explained by rounding"
-    assert len(lines) == 2 * 13 and all(" tf32 " in line for line in lines)
+    assert last == "36 of 36 are explained by rounding"
+    assert len(lines) == 2 * 13 + 10 and all(" tf32 " in line for line in lines)
     for judge, *more, said in (
         ("torch", "--cell", "lstm", "--cell is about a --function"),
         ("torch", "--mask", "--mask is about a --function"),
