@@ -125,56 +125,56 @@ def add_commands(subparsers: Any) -> None:
     )
     judges = check.add_subparsers(dest="judge", metavar="WHAT", required=True)
     for name, text, examples in (("torch", "PyTorch", TORCH), ("jax", "JAX", JAX)):
-        one = _parser(
+        parser = _parser(
             judges,
             name,
             f"judge {text}'s layers, or a function written for it",
             f"examples:{examples}{SIGMAS}",
         )
-        one.add_argument(
+        parser.add_argument(
             "--function",
             metavar="FILE.py:NAME",
             help="judge this loss(p, x, y), or "
             "loss(p, x, y, mask), instead of the framework's own layers",
         )
-        one.add_argument(
+        parser.add_argument(
             "--device",
             metavar="NAME",
             help="where the framework computes, such as "
             "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)",
         )
         _describing(
-            one,
+            parser,
             "of its cells 1,4,1 50,32,4 200,32,8, of its other layers 6,4,3; with "
             f"--function {VARIED}",
         )
-        _with_special_inputs(one)
-        _common(one, commands.judge_framework)
-    own = _parser(judges, "function", "judge gradients that your own code computes", FUNCTION)
-    own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
-    own.add_argument(
+        _with_special_inputs(parser)
+        _common(parser, commands.judge_framework)
+    parser = _parser(judges, "function", "judge gradients that your own code computes", FUNCTION)
+    parser.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
+    parser.add_argument(
         "--example",
         choices=("c", "jax", "numpy", "torch"),
         help="print a file with a correct function named gradients, to start from",
     )
-    own.add_argument(
+    parser.add_argument(
         "--required",
         metavar="NAMES",
         help="what the function must return, such "
         "as outputs,dx (default: the gradient of every parameter)",
     )
-    _describing(own, VARIED)
-    _with_special_inputs(own)
-    _common(own, commands.judge_own)
-    own = _parser(
+    _describing(parser, VARIED)
+    _with_special_inputs(parser)
+    _common(parser, commands.judge_own)
+    parser = _parser(
         judges,
         "tolerances",
         "print the rtol and atol that rounding warrants for each quantity",
         TOLERANCES,
         PLAIN,
     )
-    _describing(own, "20,16,4")
-    _common(own, commands.list_tolerances, verdicts=False)
+    _describing(parser, "20,16,4")
+    _common(parser, commands.list_tolerances, verdicts=False)
     onnx = _parser(
         judges,
         "onnx",
@@ -235,14 +235,14 @@ def add_commands(subparsers: Any) -> None:
 def _parser(
     subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
 ) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = subparsers.add_parser(
+    parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=examples + status,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    return made
+    return parser
 
 
 def _common(
@@ -302,7 +302,7 @@ def _with_special_inputs(parser: argparse.ArgumentParser) -> None:
 def _describing(parser: argparse.ArgumentParser, default: str) -> None:
     """The options that say which net a function computes, and the sizes to run it at."""
     from refnet.check.arithmetic import NAMED
-    from refnet.check.own import Described
+    from refnet.check.userfunction import Described
 
     net = parser.add_argument_group("the net that a function computes")
     for entry in fields(Described):

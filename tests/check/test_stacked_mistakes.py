@@ -122,11 +122,11 @@ def test_a_name_explains_all_that_is_given():
 def wrong_torch(mistake, net, params, batch):
     """PyTorch's layer, used in a way that programs do."""
     torch = pytest.importorskip("torch")
-    from refnet.check.adapters import torch_layers
+    from refnet.check.adapters import torch_nets
 
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     layer = torch.nn.LSTM(3, H, net.layers, bidirectional=True)
-    state = torch_layers.layer_state_dict(net, params)
+    state = torch_nets.layer_state_dict(net, params)
     if mistake == "gates":
         state = {
             name: torch.cat([value.chunk(4)[n] for n in (0, 2, 3, 1)])

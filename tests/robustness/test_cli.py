@@ -14,7 +14,7 @@ import pytest
 
 import refnet
 from refnet import cli
-from refnet.check import loader, tables
+from refnet.check import tables, userfunction
 from refnet.runs import progress
 from refnet.training.config import Config
 
@@ -174,7 +174,7 @@ def test_a_users_function_fails_with_its_own_line(tmp_path, body, message):
     file = tmp_path / "mine.py"
     file.write_text(f"x = 1\ndef loss(p, x, y):\n{body}\n")
     with pytest.raises(ValueError) as found:
-        loader.loaded(f"{file}:loss", loader.one_number)(1, 2, 3)
+        userfunction.loaded(f"{file}:loss", userfunction.loss_of)(1, 2, 3)
     assert message.format(file=file) in str(found.value) and "\n" not in str(found.value)
 
 
@@ -192,7 +192,7 @@ def test_a_users_file_fails_with_its_own_line(tmp_path, content, message):
     file = tmp_path / "mine.py"
     file.write_text(content)
     with pytest.raises(ValueError) as found:
-        loader.loaded(f"{file}:loss", loader.one_number)
+        userfunction.loaded(f"{file}:loss", userfunction.loss_of)
     assert message in str(found.value) and str(file) in str(found.value)
 
 
@@ -241,8 +241,8 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     flags = ["--device", "cpu", "--sizes", "2,3,1", "3,2,2", "--dtypes", "tf32"]
     assert cli.main(["check", "torch", *flags]) == 0
     *lines, last = capsys.readouterr().out.splitlines()[1:]
-    assert last == "26 of 26 are explained by rounding"
-    assert len(lines) == 2 * 13 and all(" tf32 " in line for line in lines)
+    assert last == "36 of 36 are explained by rounding"
+    assert len(lines) == 2 * 13 + 10 and all(" tf32 " in line for line in lines)
     for judge, *more, said in (
         ("torch", "--cell", "lstm", "--cell is about a --function"),
         ("torch", "--mask", "--mask is about a --function"),

@@ -1,12 +1,17 @@
-"""A user's own function, judged: the net that it has to compute, and the verdicts.
+"""A user's function, judged: it comes from FILE.py:NAME, with errors that name the user's file and
+line; the options of the command line describe the net that it has to compute.
 
-Checked by: tests/check/test_function_command.py.
+Checked by: tests/check/test_function_command.py, tests/robustness/test_cli.py.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import perf_counter
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -26,7 +31,16 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.training.specs import read_spec
 
-__all__ = ["EXAMPLES", "Described", "example", "own_rows", "tolerance_rows"]
+__all__ = [
+    "EXAMPLES",
+    "Described",
+    "arrays_by_name",
+    "example",
+    "function_rows",
+    "loaded",
+    "loss_of",
+    "tolerance_rows",
+]
 
 EXAMPLES = ("c", "jax", "numpy", "torch")
 SAID: dict[str | float, str] = {
@@ -94,6 +108,11 @@ class Described:
     biases: int = _option(1, "2 adds a second bias bhh to bh")
     peepholes: bool = _option(False, "peepholes: Wpi, Wpf, Wpo (lstm) or Wpi, Wpo (cifg)")
 
+    @classmethod
+    def of(cls, args: Namespace) -> "Described":
+        """What the parsed options of the command line describe."""
+        return cls(**{entry.name: getattr(args, entry.name) for entry in fields(cls)})
+
     @property
     def kinked(self) -> bool:
         """Whether a derivative jumps somewhere."""
@@ -111,9 +130,9 @@ class Described:
     def net(self, hidden: int) -> RecurrentNet:
         """The net with H = ``hidden``. Raises ValueError for options that do not go together."""
         alone = self.readout == "none"
+        name, how = read_spec("transition", self.transition)
         loss = self.loss or ("none" if alone else "cross_entropy")
-        name, options = read_spec("transition", self.transition)
-        made: dict[str, Any] = {
+        options: dict[str, Any] = {
             "inputs": self.inputs,
             "hidden": hidden,
             "cell": self.cell,
@@ -124,15 +143,15 @@ class Described:
             "activation": self.activation,
             "gate": self.gate,
             "learn_h0": self.h0 == "learned",
-            "transition": transition(name, **options),
+            "transition": transition(name, **how),
         }
         if self.peepholes and not CELLS[self.cell].OPTIONAL:
             raise ValueError(f"--peepholes: the cell {self.cell} has none; lstm and cifg have")
         if self.biases not in (1, 2):
             raise ValueError(f"--biases is {self.biases}; need 1 or 2")
         if self.layers == 1 and not self.bidirectional and not alone:
-            return RecurrentNet(**made)
-        return StackedNet(**made, layers=self.layers, bidirectional=self.bidirectional)
+            return RecurrentNet(**options)
+        return StackedNet(**options, layers=self.layers, bidirectional=self.bidirectional)
 
     def arrays(
         self, net: RecurrentNet, judged: Any, T: int, B: int, seed: int, at: str | float = ""
@@ -170,7 +189,7 @@ class Described:
         return params, batch._replace(mask=random_mask(rng, T, B)) if self.mask else batch
 
 
-def own_rows(
+def function_rows(
     function: Callable[[Params, Batch], Params],
     described: Described,
     sizes: Sizes,
@@ -192,17 +211,9 @@ def own_rows(
             verdict = judge(
                 net, function, params, batch, dtype=dtype, required=required, progress=progress
             )
+            facts = {"T": T, "H": H, "B": B, "seconds": perf_counter() - started}
             package = "" if framework == "own" else framework
-            yield row(
-                framework,
-                package,
-                what + SAID[at],
-                verdict,
-                T=T,
-                H=H,
-                B=B,
-                seconds=perf_counter() - started,
-            )
+            yield row(framework, package, what + SAID[at], verdict, **facts)
 
 
 def tolerance_rows(
@@ -216,16 +227,115 @@ def tolerance_rows(
     for T, H, B in sizes:
         net = described.net(H)
         for dtype in dtypes:
-            found = tolerances(
-                net, *described.arrays(net, dtype, T, B, seed), dtype=dtype, progress=progress
-            )
-            for name, one in found.items():
-                yield {
-                    "dtype": str(arithmetic(dtype)),
-                    "T": T,
-                    "H": H,
-                    "B": B,
-                    "quantity": name,
-                    "rtol": one.rtol,
-                    "atol": one.atol,
-                }
+            case = described.arrays(net, dtype, T, B, seed)
+            for name, tolerance in tolerances(net, *case, dtype=dtype, progress=progress).items():
+                facts = {"dtype": str(arithmetic(dtype)), "T": T, "H": H, "B": B}
+                yield {**facts, "quantity": name, **tolerance._asdict()}
+
+
+def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The function NAME of FILE.py, which runs as a script would: beside its own modules.
+
+    ``checked`` takes what it returns, and raises ValueError for what is of no use. Raises
+    ValueError for a place that holds no function, and for an error inside the file or the
+    function, with its type, file and line.
+    """
+    path, _, name = place.rpartition(":")
+    if not path or not name or not Path(path).is_file():
+        raise ValueError(
+            f"{place}: need FILE.py:NAME, such as mine.py:gradients, with a file that exists"
+        )
+    spec = spec_from_file_location(f"user_{Path(path).stem}", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{place}: {path} is not a Python file; its name must end in .py")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise _explained(place, path, error) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", "") == spec.name
+        ]
+        raise ValueError(
+            f"{place}: {path} has no function {name}; it has {', '.join(functions) or 'none'}"
+        )
+
+    def call(*arguments: Any) -> Any:
+        try:
+            result = function(*arguments)
+        except (Exception, SystemExit) as error:
+            raise _explained(place, path, error, *arguments[:1]) from error
+        try:
+            return checked(result)
+        except ValueError as error:
+            raise ValueError(f"{place} returned {error}") from None
+
+    return call
+
+
+def loss_of(result: Any) -> Any:
+    """A framework's loss: a tensor of shape ()."""
+    shape = getattr(result, "shape", None)
+    if shape is None or len(shape):
+        arrived = type(result).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise ValueError(f"{arrived}; need the loss as a tensor of shape ()")
+    return result
+
+
+def arrays_by_name(result: Any) -> dict[str, Any]:
+    """A dict of arrays, or of what NumPy makes arrays of: tensors come from their device."""
+    if not isinstance(result, Mapping):
+        raise ValueError(
+            f"{type(result).__name__}; need a dict of arrays by name: loss, outputs, "
+            "dWhh, dx and so on"
+        )
+    return {str(name): _array(str(name), value) for name, value in result.items()}
+
+
+def _array(name: str, value: Any) -> Any:
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+        return np.asanyarray(value) if hasattr(value, "__array__") else value
+    except Exception as error:  # frameworks have no common one
+        raise ValueError(
+            f"{name} as {type(value).__name__}, which NumPy cannot read: {_said(error)}"
+        ) from None
+
+
+def _explained(place: str, path: str, error: BaseException, params: Any = None) -> ValueError:
+    """The error, in one line, at the last line of the user's file that it came through; of a name
+    that ``params``, its first argument, does not have, with those that it has."""
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename or path}:{error.lineno or 1}"
+    else:
+        lines = [
+            frame
+            for frame in extract_tb(error.__traceback__)
+            if Path(frame.filename).resolve() == Path(path).resolve()
+        ]
+        where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
+        if not lines and isinstance(error, TypeError):  # the call itself
+            where += "; it gets p, x, y, and with --mask a fourth, the mask"
+    if (
+        isinstance(error, KeyError)
+        and isinstance(params, Mapping)
+        and not any(str(name) in params for name in error.args)
+    ):
+        where += f"; p has {', '.join(params)}"
+    return ValueError(f"{place}: {type(error).__name__}: {_said(error)} (at {where})")
+
+
+def _said(error: BaseException) -> str:
+    """An error's text in one line."""
+    said = " ".join(str(error).split())
+    return said if len(said) <= 300 else said[:297] + "..."

@@ -1,4 +1,4 @@
-"""Certificates, sigmas and readings of mistakes, made once for a net or function with its inputs.
+"""Certificates, sigmas and readings of mistakes, computed once for a net with its inputs.
 
 Checked by: tests/check/test_judge_calls.py, tests/check/test_store.py.
 """
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import sha256
 from secrets import token_bytes
 from time import perf_counter
 from typing import Any
@@ -16,32 +15,34 @@ import numpy as np
 
 from refnet.arguments import short
 from refnet.batch import Batch, Params
+from refnet.check import store
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
 from refnet.check.noise import spread
-from refnet.check.store import described, keep, kept, pieces
 from refnet.exact.enclose import Certified, Enclosure, Progress, certified_of, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
-from refnet.exact.running import arguments_of
+from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.gradients import Net
 
 __all__ = ["Case", "case_of", "certificate", "readings_of", "sigma_of"]
 
-KEPT = 8
-"""How many cases are kept in memory, with two types each."""
+CASES = 8
+"""How many cases memory holds, with two types each."""
 WORTH = 0.2
-"""What took fewer seconds than this is not kept on the disk."""
+"""What took fewer seconds than this is not stored on the disk."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A net or function with its inputs; equal to another if everything that decides its
-    certificate is."""
+    """A net or function with its inputs; a net's is equal to another if everything that decides
+    its certificate is, a function's to none.
+
+    ``stored``: whether everything that decides it is in the digest, so that the disk may hold it.
+    """
 
     digest: str
     what: Any
-    known: bool
-    """Whether everything that decides it is in the digest, so that it may be kept on the disk."""
+    stored: bool
     inputs: tuple[Any, ...] = field(compare=False)
     cotangent: Any = field(compare=False)
     progress: Progress | None = field(compare=False)
@@ -87,93 +88,69 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
                 "gradient; need at least one number"
             )
     cotangent = None if cotangent is None else np.array(cotangent)
-    own = described(what if isinstance(what, Net) else (what, inputs))
-    digest = sha256()
-    for piece in (*pieces((inputs, cotangent)), *(own or ())):
-        digest.update(len(piece).to_bytes(8, "little") + piece)
-    if own is None and not isinstance(what, Net):  # equal to no other case
-        digest.update(token_bytes())
-    return Case(digest.hexdigest(), what, own is not None, deepcopy(inputs), cotangent, progress)
+    is_net = isinstance(what, Net)
+    digest = store.digest_of(repr(what), inputs).hex() if is_net else token_bytes().hex()
+    return Case(digest, what, is_net and _is_plain(what), deepcopy(inputs), cotangent, progress)
+
+
+def _is_plain(net: Net) -> bool:
+    """Whether a net's text says all that decides what it computes: its parts are refnet's own."""
+    return all(
+        type(part).__module__.split(".")[0] in ("refnet", "builtins")
+        and (not isinstance(part, Activation) or ACTIVATIONS.get(part.name) is part)
+        for part in (net, *vars(net).values())
+    )
 
 
 def _key(case: Case, dtype: Kind | None = None) -> str | None:
     """The name under which a certificate, or its sigma in a type, lies on the disk."""
-    return f"{case.digest} {'' if dtype is None else arithmetic(dtype)}" if case.known else None
+    return f"{case.digest} {'' if dtype is None else arithmetic(dtype)}" if case.stored else None
 
 
-@lru_cache(KEPT)
+@lru_cache(CASES)
 def certificate(case: Case) -> Certified | CertifiedFunction:
     """What is certified; without the balls themselves where it comes from the disk."""
     key = _key(case)
-    arrays = None if key is None else kept(key)
+    arrays = None if key is None else store.read(key)
     if arrays is not None:
-        return _remade(case, arrays)
-    if isinstance(case.what, Net):
-        made: Certified | CertifiedFunction = certify(
-            case.what, *case.inputs, progress=case.progress
-        )
-    else:
-        made = certify_function(
+        return _restored(case, arrays)
+    if not isinstance(case.what, Net):
+        return certify_function(
             case.what, *case.inputs, cotangent=case.cotangent, progress=case.progress
         )
-    if key is not None and made.seconds > WORTH and made.kind == "ball":
-        keep(
-            key,
-            {
-                "bits": np.array(made.bits),
-                "constants": np.array(getattr(made, "constants", ()), float),
-                **{
-                    f"{part} {name}": getattr(one, part)
-                    for name, one in made.named().items()
-                    for part in ("value", "radius")
-                },
-            },
-        )
-    return made
+    certified = certify(case.what, *case.inputs, progress=case.progress)
+    if key is not None and certified.seconds > WORTH and certified.kind == "ball":
+        arrays = {"bits": np.array(certified.bits)}
+        for name, enclosure in certified.named().items():
+            arrays |= {f"value {name}": enclosure.value, f"radius {name}": enclosure.radius}
+        store.write(key, arrays)
+    return certified
 
 
-def _remade(case: Case, arrays: Params) -> Certified | CertifiedFunction:
-    none = np.empty(0, object)
+def _restored(case: Case, arrays: Params) -> Certified:
+    """The certificate of a net from the arrays on the disk, without the balls."""
     named = {
-        name: Enclosure(none, value, arrays[f"radius {name}"])
-        for part, name, value in (
-            (*full.partition(" ")[::2], value) for full, value in arrays.items()
-        )
-        if part == "value"
+        name: Enclosure(np.empty(0, object), arrays[f"value {name}"], arrays[f"radius {name}"])
+        for name in (full.removeprefix("value ") for full in arrays if full.startswith("value "))
     }
-    bits = int(arrays["bits"])
-    if isinstance(case.what, Net):
-        params, batch = case.inputs
-        return certified_of(case.what, params, batch, named, "ball", bits, 0.0)
-    value = named.pop("value")
-    return CertifiedFunction(
-        case.what,
-        arguments_of(case.what, case.inputs),
-        case.cotangent,
-        value,
-        {name[1:]: one for name, one in named.items()},
-        tuple(arrays["constants"].tolist()),
-        "ball",
-        bits,
-        0.0,
-    )
+    params, batch = case.inputs
+    return certified_of(case.what, params, batch, named, "ball", int(arrays["bits"]), 0.0)
 
 
-@lru_cache(2 * KEPT)
+@lru_cache(2 * CASES)
 def sigma_of(case: Case, dtype: Kind) -> Params:
     """The spread of rounding in ``dtype``."""
     key = _key(case, dtype)
-    found = None if key is None else kept(key)
-    if found is None:
+    sigma = None if key is None else store.read(key)
+    if sigma is None:
         started = perf_counter()
-        found = spread(certificate(case), dtype, progress=case.progress)
+        sigma = spread(certificate(case), dtype, progress=case.progress)
         if key is not None and perf_counter() - started > WORTH:
-            keep(key, {f"sigma {name}": value for name, value in found.items()})
-        return found
-    return {name.removeprefix("sigma "): value for name, value in found.items()}
+            store.write(key, sigma)
+    return sigma
 
 
-@lru_cache(KEPT)
+@lru_cache(CASES)
 def readings_of(case: Case) -> Readings | None:
     """What may explain a wrong result; of a function nothing is known."""
     certified = certificate(case)
