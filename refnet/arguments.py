@@ -141,13 +141,13 @@ def admit(
     arrays: Params,
     shapes: Shapes,
     sizes: dict[str, int],
-    because: str,
+    reason: str,
     required: frozenset[str] = frozenset(),
 ) -> None:
     """Raise ValueError or TypeError unless every array is declared in ``shapes`` and has one of
     its shapes, and all ``required`` ones are there.
 
-    ``sizes``: the size of each letter; letters met here first are added. ``because``: what
+    ``sizes``: the size of each letter; letters met here first are added. ``reason``: what
     decides the shapes, for the error.
     """
     if type(arrays) is not dict:
@@ -161,11 +161,11 @@ def admit(
             or value.shape != need[0]
             and not _fits(value.shape, need, sizes)
         ):
-            _examine(where, name, value, shapes, sizes, because)
+            _examine(where, name, value, shapes, sizes, reason)
     if not required <= arrays.keys():
         missing = [name for name in shapes if name in required and name not in arrays]
         raise ValueError(
-            f"{where}: missing {', '.join(missing)}, {because}; given are "
+            f"{where}: missing {', '.join(missing)}, {reason}; given are "
             f"{', '.join(map(str, arrays)) or 'none'}: start from what net.init gives"
         )
 
@@ -417,7 +417,7 @@ def _transposed(shape: tuple[int, ...], need: Shape, name: str) -> str:
 
 
 def _examine(
-    where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str, int], because: str
+    where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str, int], reason: str
 ) -> None:
     """Raise the error for an array that failed the quick test, unless it passes the full one."""
     need = shapes.get(name)
@@ -425,7 +425,7 @@ def _examine(
         near = get_close_matches(str(name), shapes, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ValueError(
-            f"{where}: {name} is unknown{hint}; the names are {', '.join(shapes)}, {because}"
+            f"{where}: {name} is unknown{hint}; the names are {', '.join(shapes)}, {reason}"
         )
     _numbers(f"{where}: {name}", value)
     if not _fits(value.shape, need, sizes):
@@ -434,7 +434,7 @@ def _examine(
             hint = " For one sequence, pass x[:, None, :]."
         raise ValueError(
             f"{where}: {name} has shape {value.shape}; need {_wanted(need, sizes)}, "
-            f"{because}{'.' if hint[:1] == ' ' else ''}{hint}"
+            f"{reason}{'.' if hint[:1] == ' ' else ''}{hint}"
         )
 
 

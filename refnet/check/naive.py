@@ -26,7 +26,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.maths.losses import counted_predictions
-from refnet.nets.base import pulled
+from refnet.nets.base import pull_to_parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.layer import GAINED
@@ -179,7 +179,7 @@ class Pass:
             if net.transition is not None:
                 blocks = np.split(grads.pop("Whh"), len(net.slots))
                 grads |= dict(zip(net.slots, blocks))
-        grads = pulled(net, self.params, tapes, grads, None)
+        grads = pull_to_parts(net, self.params, tapes, grads, None)
         states = (
             {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
             if recurrent

@@ -66,12 +66,12 @@ BUGS = {
         'dh = (turned(d[:, :, part], steps, "")',
     ),
     "nor is that of its input": (
-        'turned(found.pop("x"), steps, suffix)',
-        'turned(found.pop("x"), steps, "")',
+        'turned(pulled.pop("x"), steps, suffix)',
+        'turned(pulled.pop("x"), steps, "")',
     ),
     "turned as if all sequences were full": (
-        'below.append(turned(found.pop("x"), steps, suffix))',
-        'below.append(turned(found.pop("x"), np.full_like(steps, T), suffix))',
+        'below.append(turned(pulled.pop("x"), steps, suffix))',
+        'below.append(turned(pulled.pop("x"), np.full_like(steps, T), suffix))',
     ),
     "the directions' parts are swapped": (
         "part = slice(n * cell.width, (n + 1) * cell.width)",
