@@ -70,7 +70,7 @@ NUMBERS, REAL = "fiucO", "fiuO"
 """
 
 
-def whole(what: str, value: Any, least: int = 1, most: int = SIZE) -> int:
+def whole(what: str, value: object, least: int = 1, most: int = SIZE) -> int:
     """``value`` as an int from ``least`` to ``most``; TypeError for any other type."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{what} is {short(value)}; need a whole number (int)")
@@ -102,7 +102,7 @@ def _inside(value: Any, interval: str) -> Any:
     )
 
 
-def choice(what: str, value: Any, options: Collection[str]) -> None:
+def choice(what: str, value: object, options: Collection[str]) -> None:
     """Raise ValueError unless ``value`` is one of ``options``."""
     if not isinstance(value, str) or value not in options:
         near = get_close_matches(short(value, str), options, 1)
@@ -112,13 +112,13 @@ def choice(what: str, value: Any, options: Collection[str]) -> None:
         )
 
 
-def kind(what: str, value: Any, need: type | tuple[type, ...], repair: str) -> None:
+def kind(what: str, value: object, need: type | tuple[type, ...], repair: str) -> None:
     """Raise TypeError unless ``value`` is an instance of ``need``; ``repair`` says what to pass."""
     if not isinstance(value, need):
         raise TypeError(f"{what} is {short(value)}; need {repair}")
 
 
-def generator(what: str, value: Any) -> None:
+def generator(what: str, value: object) -> None:
     """Raise TypeError unless ``value`` is a random number generator."""
     kind(what, value, np.random.Generator, "a generator: np.random.default_rng(0)")
 
@@ -193,7 +193,7 @@ class Rule(NamedTuple):
     examples for which it must."""
 
     check: Callable[[str, Any], object]
-    wrong: tuple[Any, ...]
+    wrong: tuple[object, ...]
 
 
 def real(interval: str) -> Rule:
@@ -356,10 +356,10 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return wrap
 
 
-def check_fields(where: str, made: object, rules: Mapping[str, Rule]) -> None:
+def check_fields(where: str, instance: object, rules: Mapping[str, Rule]) -> None:
     """Check the fields of a dataclass against rules."""
     for name, rule in rules.items():
-        rule.check(f"{where}: {name}", getattr(made, name))
+        rule.check(f"{where}: {name}", getattr(instance, name))
 
 
 def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
@@ -372,12 +372,12 @@ def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
     if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.matrix):
         raise TypeError(f"{what} is {short(value)}; need an array: pass np.asarray({name})")
     # an array class with an arithmetic of its own says itself what its numbers are
-    own = (
+    arithmetic = (
         type(value).__array_ufunc__ is not np.ndarray.__array_ufunc__
         if isinstance(value, np.ndarray)
         else False
     )
-    if value.dtype.kind not in kinds and not own:
+    if value.dtype.kind not in kinds and not arithmetic:
         real = "real " if value.dtype.kind == "c" else ""
         raise TypeError(
             f"{what} is an array of {value.dtype}; need {real}numbers, such as "
@@ -389,12 +389,12 @@ def _fits(shape: tuple[int, ...], shapes: tuple[Shape, ...], sizes: dict[str, in
     """Whether ``shape`` is one of ``shapes``; the letters that it decides go into ``sizes``."""
     for dims in shapes:
         if len(dims) == len(shape):
-            found = sizes.copy()
+            known = sizes.copy()
             for n, dim in zip(shape, dims):
-                if n != (found.setdefault(dim, n) if type(dim) is str else dim):
+                if n != (known.setdefault(dim, n) if type(dim) is str else dim):
                     break
             else:
-                sizes |= found
+                sizes |= known
                 return True
     return False
 
@@ -438,7 +438,7 @@ def _examine(
         )
 
 
-def short(value: Any, form: Callable[[Any], str] = repr) -> str:
+def short(value: object, form: Callable[[object], str] = repr) -> str:
     """``value`` in one short line."""
     try:
         text = " ".join(form(value).split())
