@@ -234,7 +234,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     >>> outputs_dot.tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
 
-    Checked by: tests/nets/test_gradients.py::test_jvp_is_transpose_of_vjp.
+    Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull.
     """
     net, at, batch = _joined(net, params, batch)
 

@@ -310,27 +310,6 @@ def test_the_tape_says_that_it_has_no_states():
         tape.cell.h
 
 
-@pytest.mark.parametrize(
-    "shape, message",
-    [
-        ((7, 2), "x has shape .7, 2.; need .T, B, D.*For one sequence, pass"),
-        ((70, 2, 5), "x has shape .70, 2, 5.; need .T, B, D. with D = 2"),
-    ],
-)
-def test_a_wrong_shape_is_named_as_it_was_passed(shape, message):
-    net = RecurrentNet(2, 3, 2, checkpoint="sqrt")
-    with pytest.raises(ValueError, match=message):
-        net.forward(net.init(np.random.default_rng(0), np.float64), np.zeros(shape))
-
-
-def test_cotangents_of_another_length_are_refused():
-    net, params, batch = exact_case("rnn", "every")
-    net = replace(net, checkpoint="sqrt")
-    outputs, tape = net.forward(params, batch.x)
-    with pytest.raises(ValueError):
-        net.backward(params, tape, np.concatenate([outputs, outputs]))
-
-
 def test_an_unknown_name_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="checkpoint 'log' is unknown; choose one of none, sqrt"):
         RecurrentNet(1, 1, 1, checkpoint="log")
