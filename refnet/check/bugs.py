@@ -157,8 +157,8 @@ def _of_the_report(net: Net, batch: Batch) -> Mistakes:
         if batch.x.ndim == 3 and net.transition is None
         else "dWhy"
         if (batch.x.ndim == 3)
-        else f"db{len(net.widths) - 1}"
-    )  # type: ignore[union-attr]
+        else f"db{len(net.widths) - 1}"  # type: ignore[union-attr]
+    )
 
     def one(change: Callable[[Array], Array]) -> Callable[[Params, Pass], Params]:
         return lambda found, s: {**found, W: np.asarray(change(found[W]), s.x.dtype)}
