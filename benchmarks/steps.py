@@ -112,7 +112,7 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
         (train, "loss_and_gradients", "read-out and loss"),
         (net, "forward", "read-out and loss"),
         (net, "matrices", "transition"),
-        (base, "pulled", "transition"),
+        (base, "pull_to_parts", "transition"),
         (Experiment, "clip", "clipping"),
         (type(e.optimizer), "step", "optimiser"),
         (Experiment, "open_step", "optimiser"),

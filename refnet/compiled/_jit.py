@@ -24,8 +24,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from refnet.forked import Forked, may_fork
 from refnet.maths.threads import set_threads
+from refnet.process import Forked, may_fork
 
 __all__ = [
     "JIT",

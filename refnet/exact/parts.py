@@ -17,8 +17,8 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.exact.library import flint
-from refnet.forked import Forked, may_fork
 from refnet.nets.recurrent import RecurrentNet
+from refnet.process import Forked, may_fork
 
 __all__ = [
     "Clock",

@@ -135,14 +135,14 @@ def split_product(a: Array, b: Array) -> Array:
     out = np.empty((rows, columns), np.result_type(a, b))
     size = max(rows, columns)
 
-    def one(part: slice) -> None:
+    def multiply(part: slice) -> None:
         if rows >= columns:
             np.matmul(a[part], b, out=out[part])
         else:
             np.matmul(a, b[:, part], out=out[:, part])
 
     parts = cut(size)
-    in_threads(lambda n: one(parts[n]), len(parts))
+    in_threads(lambda n: multiply(parts[n]), len(parts))
     return out
 
 

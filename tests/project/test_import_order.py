@@ -15,7 +15,6 @@ ORDER = (
     "face",
     "batch",
     "process",
-    "forked",
     "arguments",
     "specs",
     "maths",

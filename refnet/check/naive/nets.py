@@ -7,7 +7,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.naive.base import Pass
 from refnet.check.naive.cells import CELLS, PEEPHOLES
-from refnet.nets.base import pulled
+from refnet.nets.base import pull_to_parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.layer import GAINED
 from refnet.nets.recurrent import RecurrentNet
@@ -114,7 +114,7 @@ class Recurrent(_Net):
             blocks = np.split(grads.pop("Whh"), len(net.slots))
             grads |= dict(zip(net.slots, blocks))
         states = {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
-        return states, pulled(net, self.params, tapes, grads, None)
+        return states, pull_to_parts(net, self.params, tapes, grads, None)
 
     def _forward(self, net: RecurrentNet) -> tuple[Array, Array]:
         """The gradients of the outputs (N, C) and, by the read-out, of the states (T + 1, B, H)."""

@@ -65,8 +65,8 @@ def transition(name: str, **options: Any) -> Transition | None:
     >>> import numpy as np
     >>> transition("svd:margin=0.1") == transition("svd", margin=0.1)
     True
-    >>> made = transition("cayley")
-    >>> W, tape = made.matrix(made.init(np.eye(3)))
+    >>> cayley = transition("cayley")
+    >>> W, tape = cayley.matrix(cayley.init(np.eye(3)))
     >>> W.tolist() == np.eye(3).tolist()
     True
 
@@ -87,5 +87,5 @@ def transition(name: str, **options: Any) -> Transition | None:
                 f"transition {name}: {option!r} is unknown; its options are "
                 f"{', '.join(known) or 'none'}"
             )
-    made: Transition = TRANSITIONS[name](**options)
-    return made
+    instance: Transition = TRANSITIONS[name](**options)
+    return instance
