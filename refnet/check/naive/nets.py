@@ -88,7 +88,7 @@ class Feedforward(_Net):
             e = self.at("e", self.product(da, self.at("W", self.p[f"W{self.t}"])))
         grads = self.at("grads", {**grads, "x": e, **self.slopes})
         states = {f"h{n}": h for n, h in enumerate(self.h) if n}
-        return states, pulled(self.net, self.params, tapes, grads, None)
+        return states, pull_to_parts(self.net, self.params, tapes, grads, None)
 
     def _linear(self) -> Array:
         return self.linear([(self.h[-1], self.p[f"W{self.t}"])], self.p[f"b{self.t}"])
