@@ -1,6 +1,6 @@
 """Gradients through time and the spectra behind them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ def explain_gradient_flow(
     )
 
 
-Pairs = dict[Any, tuple[Array, Array]]
+Pairs = Mapping[Any, tuple[Array, Array]]
 """Two arrays to draw for each setting."""
 
 
