@@ -17,8 +17,8 @@ from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
 from refnet.studies.study import Found, spread
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDIES"]
 

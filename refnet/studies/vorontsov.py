@@ -14,8 +14,8 @@ from refnet.studies.jobs import Job
 from refnet.studies.spectra import evolution
 from refnet.studies.study import Found, Study, spread
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDIES", "SUMMED"]
 

@@ -161,7 +161,7 @@ settle()
 from refnet.maths import threads
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.training.steps import Run, step
 threads.set_threads(int(sys.argv[1]))
 e = build(Config("copy", length=3, hidden=260, batch=4, transition={transition!r},
                  recurrent="orthogonal"))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from refnet.training import loop
+from refnet.training import loop, steps
 from refnet.training.config import Config
 
 NOT_NEEDED = [  # and the lines that are said of them
@@ -125,7 +125,7 @@ def test_what_refuses_the_first_step_leaves_no_folder(tmp_path, monkeypatch, pla
 
     home, _, name = place.rpartition(".")
     classes = {"Optimizer": Optimizer, "Experiment": Experiment, "TemporalOrder": TemporalOrder}
-    monkeypatch.setattr(classes[home] if home else loop, name, refuse)
+    monkeypatch.setattr(classes[home] if home else steps, name, refuse)
     config = Config("temporal-order:samples=20", length=10, hidden=4, backend=backend)
     with pytest.raises(error, match="refused"):
         loop.train(config, tmp_path / "deep" / "run")

@@ -17,7 +17,7 @@ from refnet.cli import main
 from refnet.nets.gradients import loss_and_gradients
 from refnet.runs import checkpoint
 from refnet.specs import parse_spec
-from refnet.training import loop
+from refnet.training import loop, steps
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.loop import NotFiniteError
@@ -400,7 +400,7 @@ def test_an_evaluation_makes_its_matrices_once(config, monkeypatch):
     monkeypatch.setattr(
         kind, "matrix", lambda self, parts: called.append(0) or original(self, parts)
     )
-    loop._outputs(e, params, iter(batches * 3))
+    steps.outputs(e, params, iter(batches * 3))
     assert len(called) == len(e.hidden)
 
 
