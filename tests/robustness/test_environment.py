@@ -56,25 +56,10 @@ def train(folder, variables):
         "import sys; sys.modules['matplotlib'] = None\n"
         "from refnet.__main__ import main; sys.exit(main())"
     )
+    words = "train temporal-order:samples=20 --length 10 --hidden 4 --iterations 2 --quiet".split()
+    backend = variables.get("BACKEND", "compiled")
     return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            code,
-            "train",
-            "temporal-order:samples=20",
-            "--length",
-            "10",
-            "--hidden",
-            "4",
-            "--iterations",
-            "2",
-            "--quiet",
-            "--out",
-            str(folder),
-            "--backend",
-            variables.get("BACKEND", "compiled"),
-        ],
+        [sys.executable, "-c", code, *words, "--out", str(folder), "--backend", backend],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
