@@ -123,6 +123,7 @@ def resume(
     as many, if it was interrupted between two evaluations), BusyError if another process has the
     folder.
 
+    >>> from dataclasses import replace
     >>> from tempfile import TemporaryDirectory
     >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
     ...                 evaluate_every=10, backend="reference")

@@ -150,6 +150,8 @@ def rounding(experiment: Experiment, run: Run) -> float | None:
     """The distance of a run after STEPS steps from a twin whose parameters are all rounded before
     every step: the largest ``||p - q|| / ||p||`` of a parameter. None if training diverges before.
 
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
     >>> experiment = build(Config("copy", length=20, hidden=4, rate=1e-3, backend="reference"))
     >>> params, _ = experiment.start()
     >>> run = Run(params, experiment.optimizer.init(params), params, {})
