@@ -23,18 +23,7 @@ from refnet.training.experiment import Experiment
 from refnet.training.optimizers import Optimizer
 from refnet.training.watch import observed
 
-__all__ = [
-    "NotFiniteError",
-    "ROOM",
-    "Run",
-    "STEPS",
-    "batch_of",
-    "best_row",
-    "evaluate",
-    "outputs",
-    "rounding",
-    "step",
-]
+__all__ = ["NotFiniteError", "rounding"]
 
 STEPS, ROOM = 10, 20
 """On another kind of machine: steps over which the effect of rounding is measured, and the factor
