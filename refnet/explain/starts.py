@@ -70,16 +70,9 @@ def explain_variance(
     ]
 
     def draw(figure: Any) -> None:
-        panels, layers = figure.subplots(1, 3), range(1, depth + 2)
-        for ax, (field, words) in zip(panels, FIELDS.items()):
-            for i, (name, (measured, _, mean, linear)) in enumerate(nets.items()):
-                points, line = {**style(i, len(layers)), "linestyle": "none"}, style(i)
-                ax.semilogy(layers, getattr(measured, field), label=f"{name}, measured", **points)
-                ax.semilogy(layers, getattr(mean, field), label=f"{name}, predicted", **line)
-                label = "linear nets, predicted" if i == len(nets) - 1 else None
-                ax.semilogy(layers, getattr(linear, field), label=label, **THEORY)
-            ax.set(title=f"mean square of {words.split()[-1]}", xlabel="layer")
-            ax.set_xticks(range(1, depth + 2, max(1, depth // 5)))
+        panels = figure.subplots(1, 3)
+        for ax, field in zip(panels, FIELDS):
+            _draw_variances(ax, field, nets, depth)
         legend_below(figure, panels[0])
 
     return Explanation(
@@ -132,15 +125,8 @@ def explain_orthogonalization(
 
     def draw(figure: Any) -> None:
         *histograms, values, steps = figure.subplots(2, 2).ravel()
-        for ax, (name, (sample, true, printed)) in zip(histograms, samples.items()):
-            ax.hist(sample, bins=40, density=True, color="lightgrey", label=f"{runs} draws")
-            x = np.linspace(sample.min(), sample.max(), 200)
-            density = np.exp(-((x - true.mean) ** 2) / 2 / true.variance)
-            density /= (2 * np.pi * true.variance) ** 0.5
-            ax.plot(x, density, label="derived mean and variance", **style(0))
-            title = f"defect, {name} entries\n(printed mean: {printed:.4g})"
-            ax.set(title=title, xlabel="f(X)", ylabel="density")
-            ax.set_ylim(top=1.35 * ax.get_ylim()[1])
+        for ax, name in zip(histograms, samples):
+            _draw_defects(ax, name, *samples[name])
         _draw_values(values)
         measured, mapped = zip(*costs)
         steps.semilogy(mapped, label="by the map of s", **style(1))
@@ -231,3 +217,26 @@ def _draw_values(ax: Any) -> None:
         xlabel="s at the start",
         ylim=(-2, 2),
     )
+
+
+def _draw_variances(ax: Any, field: str, nets: dict[str, tuple[Any, ...]], depth: int) -> None:
+    layers = range(1, depth + 2)
+    for i, (name, (measured, _, mean, linear)) in enumerate(nets.items()):
+        points, line = {**style(i, len(layers)), "linestyle": "none"}, style(i)
+        ax.semilogy(layers, getattr(measured, field), label=f"{name}, measured", **points)
+        ax.semilogy(layers, getattr(mean, field), label=f"{name}, predicted", **line)
+        label = "linear nets, predicted" if i == len(nets) - 1 else None
+        ax.semilogy(layers, getattr(linear, field), label=label, **THEORY)
+    ax.set(title=f"mean square of {FIELDS[field].split()[-1]}", xlabel="layer")
+    ax.set_xticks(range(1, depth + 2, max(1, depth // 5)))
+
+
+def _draw_defects(ax: Any, name: str, sample: Array, true: DefectMoments, printed: float) -> None:
+    ax.hist(sample, bins=40, density=True, color="lightgrey", label=f"{len(sample)} draws")
+    x = np.linspace(sample.min(), sample.max(), 200)
+    density = np.exp(-((x - true.mean) ** 2) / 2 / true.variance)
+    density /= (2 * np.pi * true.variance) ** 0.5
+    ax.plot(x, density, label="derived mean and variance", **style(0))
+    title = f"defect, {name} entries\n(printed mean: {printed:.4g})"
+    ax.set(title=title, xlabel="f(X)", ylabel="density")
+    ax.set_ylim(top=1.35 * ax.get_ylim()[1])
