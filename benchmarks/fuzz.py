@@ -68,7 +68,8 @@ def _of_runs(folder: Path) -> list[Kind]:
     from refnet.training.config import from_toml
     from refnet.training.experiment import build
     from refnet.training.listing import describe
-    from refnet.training.loop import Run, identity as settings_of, train
+    from refnet.training.loop import identity as settings_of, train
+    from refnet.training.steps import Run
 
     run, study = folder / "run", folder / "study"
     train(config(), run)

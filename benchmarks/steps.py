@@ -31,7 +31,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs import checkpoint
 from refnet.runs.files import write_text
 from refnet.runs.rows import Rows, environment, machine, table
-from refnet.training import loop as train
+from refnet.training import loop, steps as training
 from refnet.training.experiment import Experiment, build
 from refnet.training.protocols import preset
 
@@ -109,7 +109,7 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
     places = [
         (type(e.task), "batch", "data"),
         (type(e.task), draws, "data"),
-        (train, "loss_and_gradients", "read-out and loss"),
+        (training, "loss_and_gradients", "read-out and loss"),
         (net, "forward", "read-out and loss"),
         (net, "matrices", "transition"),
         (base, "pull_to_parts", "transition"),
@@ -119,8 +119,8 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
         (Experiment, "manifold_step", "manifold step"),
         (type(e.task), "score", "scores"),
         (Experiment, "matrices_of", "matrices"),
-        (train, "spectral_radius", "matrices"),
-        (train, "defect", "matrices"),
+        (training, "spectral_radius", "matrices"),
+        (training, "defect", "matrices"),
         (Experiment, "report", "matrices"),
         (checkpoint, "save", "files"),
         (Rows, "append", "files"),
@@ -180,7 +180,7 @@ def measure(name: str, budget: float) -> dict[str, Any]:
         patch.object(type(e.task), "batch", batch),
         charged(clock, e),
     ):
-        train.train(
+        loop.train(
             replace(config, iterations=10**9, evaluate_every=EVERY),
             f"{folder}/run",
             observe,
@@ -218,14 +218,14 @@ def step_for(name: str, budget: float) -> float:
     if name not in STEPPED:
         e = build(replace(preset(name.split(",")[0]), **RUNS[name]))
         params, _ = e.start()
-        STEPPED[name] = e, train.Run(params, e.optimizer.init(params), params, {})
+        STEPPED[name] = e, training.Run(params, e.optimizer.init(params), params, {})
     e, run = STEPPED[name]
     taken = []
     until = time.perf_counter() + budget
     while time.perf_counter() < until or len(taken) <= WARM:
         start = time.perf_counter()
         batch = e.task.batch(run.iteration, e.config.batch, e.config.seed)
-        run, _, _ = train.step(e, run, batch)
+        run, _, _ = training.step(e, run, batch)
         taken.append(time.perf_counter() - start)
     STEPPED[name] = e, run
     return statistics.median(taken)

@@ -27,7 +27,7 @@ from refnet.runs.files import write_text
 from refnet.runs.rows import environment
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.training.steps import Run, step
 
 RESULT = Path(__file__).parent / "results" / "table5.json"
 PAPER = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}

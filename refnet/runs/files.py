@@ -162,13 +162,13 @@ def quoted(text: str) -> str:
 def temporary(path: Path) -> Iterator[Path]:
     """A name beside ``path`` that no other process has; removed if it is still there at the
     end of the block."""
-    made = path.with_name(f".{path.name}.{os.urandom(4).hex()}{MARK}")
-    _OPEN.add(made)
+    part = path.with_name(f".{path.name}.{os.urandom(4).hex()}{MARK}")
+    _OPEN.add(part)
     try:
-        yield made
+        yield part
     finally:
-        remove(made)
-        _OPEN.discard(made)
+        remove(part)
+        _OPEN.discard(part)
 
 
 def remove(path: Path) -> None:

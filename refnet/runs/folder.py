@@ -109,7 +109,7 @@ def _lock(file: IO[bytes]) -> bool:
 
 def _file_system(folder: Path) -> str:
     """The kind of the file system that a folder is on, or "" where the system does not say."""
-    found, longest = "", -1
+    kind, longest = "", -1
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
             place, _, rest = line.partition(b" - ")
@@ -119,8 +119,8 @@ def _file_system(folder: Path) -> str:
             )
             mount = Path(os.fsdecode(name))
             if folder.resolve().is_relative_to(mount) and len(mount.parts) >= longest:
-                found, longest = rest.split(b" ")[0].decode(), len(mount.parts)
-    return found
+                kind, longest = rest.split(b" ")[0].decode(), len(mount.parts)
+    return kind
 
 
 @cache

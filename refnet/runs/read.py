@@ -84,11 +84,11 @@ def json_of(data: bytes) -> Any:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, whose names have to differ: of two values no reader knows which one counts."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"an object has the name {name!r} more than once")
-    return made
+    return result
 
 
 def toml_of(data: bytes) -> dict[str, Any]:

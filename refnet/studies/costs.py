@@ -21,7 +21,7 @@ from refnet.specs import parse_spec
 from refnet.studies.jobs import Job
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.training.steps import Run, step
 
 __all__ = ["Cost", "kind", "measure", "remember", "remembered"]
 

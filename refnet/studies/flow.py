@@ -15,8 +15,8 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import RowOf, Study, rows_of, spread
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDY", "norms_in_training"]
 

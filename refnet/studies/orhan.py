@@ -18,8 +18,8 @@ from refnet.studies.jobs import Job
 from refnet.studies.quantities import best
 from refnet.studies.study import RowOf, spread
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDIES"]
 

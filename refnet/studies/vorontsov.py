@@ -15,8 +15,8 @@ from refnet.studies.quantities import best, characters, final
 from refnet.studies.spectra import evolution
 from refnet.studies.study import RowOf, Study, rows_of, spread
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDIES", "SUMMED"]
 

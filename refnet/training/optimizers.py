@@ -144,12 +144,12 @@ class Optimizer:
                 for name, g, value in zip(names, gs, values)
             ]
         old = [state[place] for place in places]
-        for n, (place, kept) in enumerate(zip(places, old)):
+        for n, (place, stored) in enumerate(zip(places, old)):
             value = values[n // len(self.accumulators)]
-            if kept.shape != value.shape or kept.dtype != value.dtype:
+            if stored.shape != value.shape or stored.dtype != value.dtype:
                 raise ValueError(
                     f"{type(self).__name__}.step: the state's {place} is "
-                    f"{kept.dtype} {kept.shape} and its parameter {value.dtype} "
+                    f"{stored.dtype} {stored.shape} and its parameter {value.dtype} "
                     f"{value.shape}; give the state that init makes for these "
                     "parameters"
                 )

@@ -112,9 +112,9 @@ _MANCHEV = [
         },
     ),
     *(
-        Rule({"task": task, "method": method}, dict(zip(("rate", "strength"), found)))
+        Rule({"task": task, "method": method}, dict(zip(("rate", "strength"), values)))
         for task, cells in TABLE_I.items()
-        for method, found in cells.items()
+        for method, values in cells.items()
     ),
     # the combination is left open: OINIT's rate with OPEN's lambda
     *(
@@ -405,7 +405,7 @@ def settings_of(
             f"protocol {protocol} has no task {task}: its tasks are "
             f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}"
         )
-    own: dict[str, Any] = {}
+    printed: dict[str, Any] = {}
     settings = vars(Config()) | dict(saved) | dict(given)
     facts = _facts(settings)
     for rule in rules:
@@ -413,10 +413,10 @@ def settings_of(
             continue
         for name, value in rule.settings.items():
             if name == "task":
-                value = parse_spec(own.get("task", task))[1] | value
+                value = parse_spec(printed.get("task", task))[1] | value
                 value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
-            own[name] = value(settings) if callable(value) else value
-        settings = vars(Config()) | own | dict(saved) | _merged(own | dict(saved), given)
+            printed[name] = value(settings) if callable(value) else value
+        settings = vars(Config()) | printed | dict(saved) | _merged(printed | dict(saved), given)
         facts = _facts(settings)
     return settings
 
@@ -453,11 +453,11 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     options_of("task", task)
     protocol = chosen.get("protocol") or DEFAULTS.get(task, "refnet/default")
     settings = settings_of(protocol, given, saved) | {"protocol": protocol}
-    if "length" in (own := parse_spec(chosen["task"])[1]):
+    if "length" in (task_options := parse_spec(chosen["task"])[1]):
         if chosen.get("length"):
             raise ValueError(
                 f"length is {chosen['length']}, and the task's own is "
-                f"{own['length']}; give one of them"
+                f"{task_options['length']}; give one of them"
             )
         settings["length"] = 0  # not the protocol's
     apply = applicable(Config(**settings))
@@ -553,7 +553,7 @@ def differences() -> str:
     >>> differences().splitlines()[0].split("|")[1].strip()
     'authors'
     """
-    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    tables: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for authors in ("manchev-spratling", "vorontsov"):
         methods = _METHODS if authors == "manchev-spratling" else _METHODS[:1]
         for task in PROTOCOLS[f"{authors}/text"][0]:
@@ -567,7 +567,7 @@ def differences() -> str:
                     if len({value.partition(":")[0] for value in pair}) == 1:
                         pair = [value.partition(":")[2] or value for value in pair]
                     if name != "protocol" and pair[0] != pair[1]:
-                        cells = found.setdefault((authors, name, *pair), {})
+                        cells = tables.setdefault((authors, name, *pair), {})
                         cells.setdefault(task, []).append(method)
     rows = [
         [
@@ -582,6 +582,6 @@ def differences() -> str:
                 for task, methods in cells.items()
             ),
         ]
-        for key, cells in found.items()
+        for key, cells in tables.items()
     ]
     return table(["authors", "setting", "text", "code", "in"], rows)

@@ -147,7 +147,7 @@ settle()
 from refnet.maths import threads
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.training.steps import Run, step
 threads.set_threads(int(sys.argv[1]))
 e = build(Config("copy", length=3, hidden=260, batch=4, transition={transition!r},
                  recurrent="orthogonal"))
@@ -174,3 +174,16 @@ print(threads._pool.cache_info().currsize, *(value.tobytes().hex() for value in
     assert pools == "0"
     if threads.usual_threads() > 1:
         assert run(2) == ["1", *bits]
+
+
+def test_where_no_thread_starts_the_caller_does_all_parts(two, monkeypatch):
+    """As in an address space that has no room for another stack."""
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(threads, "_pool", threads._pool.__wrapped__)
+    callers = [None] * 5
+    in_threads(lambda n: callers.__setitem__(n, threading.current_thread()), 5)
+    assert callers == [threading.current_thread()] * 5

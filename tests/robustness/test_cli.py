@@ -33,19 +33,19 @@ def test_version(capsys):
     [
         [],
         ["trian"],
-        ["train", "temporal-order", "--hidden", "x"],
+        "train temporal-order --hidden x".split(),
         ["train"],
-        ["train", "temporal-order", "--hidden", "0", "--out", "nowhere"],
+        "train temporal-order --hidden 0 --out nowhere".split(),
         ["train", "temporal-order", "--cell=--"],
         ["explain", "powers", "--figure=--"],
         ["check", "torch", "--json", "9" * 5000],
-        ["check", "torch", "--sizes", "0,1,1"],
-        ["check", "jax", "--cell", "rnm"],
-        ["check", "torch", "--json", "no/such/folder/x.json"],
-        ["check", "torch", "--json", "."],
+        "check torch --sizes 0,1,1".split(),
+        "check jax --cell rnm".split(),
+        "check torch --json no/such/folder/x.json".split(),
+        "check torch --json .".split(),
         ["orthogonalize", "--runs", "0"],
         ["vectors", "judge", "nowhere", "nowhere"],
-        ["check", "torch", "--function", "nowhere.py:loss"],
+        "check torch --function nowhere.py:loss".split(),
         ["check", "onnx", "nowhere.onnx"],
     ],
 )
@@ -74,11 +74,8 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
                 ["check", "function"],
             )
         ],
-        (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
-        (
-            ["explain", "spectra", "--matrix", "nothing"],
-            "matrix 'nothing' is unknown; choose one of ",
-        ),
+        ("train adding --threads 999".split(), "--threads is 999; need 1 to "),
+        ("explain spectra --matrix nothing".split(), "matrix 'nothing' is unknown; choose one of "),
         *[
             (
                 [*words, "nowhere"],
@@ -120,8 +117,8 @@ def test_debug_shows_the_traceback(capsys):
     assert cli.main(["train", "--resume", "nowhere"]) == 2
     assert "Traceback" not in capsys.readouterr().err
     for arguments in (
-        ["--debug", "train", "--resume", "nowhere"],
-        ["train", "--resume", "nowhere", "--debug"],
+        "--debug train --resume nowhere".split(),
+        "train --resume nowhere --debug".split(),
     ):
         assert cli.main(arguments) == 2
         assert "Traceback" in capsys.readouterr().err
@@ -238,7 +235,7 @@ def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     from refnet.check import layers
 
     monkeypatch.setattr(layers, "TABLES", ())
-    flags = ["--device", "cpu", "--sizes", "2,3,1", "3,2,2", "--dtypes", "tf32"]
+    flags = "--device cpu --sizes 2,3,1 3,2,2 --dtypes tf32".split()
     assert cli.main(["check", "torch", *flags]) == 0
     *lines, last = capsys.readouterr().out.splitlines()[1:]
     assert last == "36 of 36 are explained by rounding"
@@ -304,28 +301,11 @@ def test_what_is_missing_is_said_before_anything_else(without, capsys, arguments
 def test_training_and_orthogonalising_need_no_extra(without, capsys, tmp_path, monkeypatch):
     without("rich", "matplotlib")
     monkeypatch.delitem(sys.modules, "refnet.runs.plots", raising=False)  # of an earlier test
-    assert (
-        cli.main(
-            [
-                "train",
-                "temporal-order",
-                "--length",
-                "10",
-                "--hidden",
-                "4",
-                "--iterations",
-                "2",
-                "--evaluate-every",
-                "1",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 0
-    )
+    words = "train temporal-order --length 10 --hidden 4 --iterations 2 --evaluate-every 1 --out"
+    assert cli.main([*words.split(), str(tmp_path / "run")]) == 0
     out, err = capsys.readouterr()
     assert "run folder" in out and re.search(r"^ +2  .*accuracy", err, re.M)
-    assert cli.main(["orthogonalize", "--runs", "100", "--size", "4"]) == 0
+    assert cli.main("orthogonalize --runs 100 --size 4".split()) == 0
     assert "gaussian: 100 of 100" in capsys.readouterr().err
 
 

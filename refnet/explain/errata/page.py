@@ -6,7 +6,7 @@ from refnet.explain.errata import ERRATA
 from refnet.explain.errata.base import Erratum, as_text
 from refnet.runs.rows import table
 
-__all__ = ["listing", "one", "page"]
+__all__ = ["details", "listing", "page"]
 
 HEAD = """# Errata
 
@@ -39,7 +39,7 @@ def _overview() -> str:
     )
 
 
-def one(erratum: Erratum, seed: int = 0) -> str:
+def details(erratum: Erratum, seed: int = 0) -> str:
     """One erratum whole, with what its check finds."""
     e = erratum
     lines = [
@@ -51,8 +51,8 @@ def one(erratum: Erratum, seed: int = 0) -> str:
         e.why,
         "",
     ]
-    found = e.comparisons(seed)
-    if not found:
+    comparisons = e.comparisons(seed)
+    if not comparisons:
         return "\n".join([*lines, "This erratum concerns wording alone.", ""])
     rows = [
         [
@@ -61,7 +61,7 @@ def one(erratum: Erratum, seed: int = 0) -> str:
             as_text(c.printed) + ("" if c.printed is None else _verdict(not c.printed_fails)),
             as_text(c.correct) + _verdict(c.correct_holds),
         ]
-        for c in found
+        for c in comparisons
     ]
     return "\n".join([*lines, table(["", "measured", "printed", "correct"], rows)])
 
@@ -76,4 +76,4 @@ def _cell(text: str) -> str:
 
 def page(seed: int = 0) -> str:
     """The whole page, in Markdown."""
-    return "\n".join([HEAD, _overview(), *(one(e, seed) for e in ERRATA)])
+    return "\n".join([HEAD, _overview(), *(details(e, seed) for e in ERRATA)])
