@@ -15,6 +15,7 @@ from refnet.nets.gradients import jvp, loss_and_gradients
 
 def planted(function, old, new):
     """The function with a bug: with one piece of its source, however it is laid out, replaced."""
+    function = inspect.unwrap(function)
     words = re.findall(r"\w+|[^\w\s]", old)
     pattern = r"\s*".join(rf",?\s*\{word}" if word in ")]}" else re.escape(word) for word in words)
     lead, trail = (re.match(r"\s*", side)[0] for side in (old, old[::-1]))
